@@ -25,17 +25,15 @@ from scipy.stats import binom
 def worker(options: argparse.Namespace) -> None:
     """Answer each line on stdin by a step on the batch with this number: its seconds, as JSON."""
     try:
-        from bothways.model.device import set_threads
-    except ImportError:  # where revisions before 26 November 2026 have it
-        from bothways.training.device import set_threads
-
-    try:
         from bothways.experiments.bench import make_step, shape_and_batches
         from bothways.experiments.options import BenchTrainConfig
-    except ImportError:  # where revisions before 26 November 2026 have them
-        from bothways.experiments.bench.cases import shape_and_batches
-        from bothways.experiments.bench.contenders import make_step
-        from bothways.experiments.bench.options import BenchTrainConfig
+        from bothways.model.device import set_threads
+    except ImportError:  # where 0.1 has them
+        from bothways.bench.cases import shape_and_batches
+        from bothways.bench.contenders import make_step
+        from bothways.training.runtime import set_threads
+
+        from bothways.config import BenchTrainConfig
 
     set_threads(options.threads)
     config, batches = shape_and_batches(
@@ -78,7 +76,7 @@ def main() -> None:
     for at, kind in enumerate(("wall", "CPU")):
         before, after = ([seconds[at] for seconds in side] for side in found)
         ratios = sorted(b / a for b, a in zip(before, after, strict=True))
-        low, high = _interval(ratios)
+        low, high = interval(ratios)
         print(
             f"{kind} seconds per step: {statistics.median(before):.4f} before, "
             f"{statistics.median(after):.4f} after; {statistics.median(ratios):.3f} times as fast "
@@ -108,7 +106,7 @@ def _step(process: subprocess.Popen[str], number: int) -> list[float]:
     return seconds
 
 
-def _interval(ordered: list[float]) -> tuple[float, float]:
+def interval(ordered: list[float]) -> tuple[float, float]:
     """The shortest interval between two of the values, symmetric in rank, that holds the median
     with a probability of at least 95 %."""
     rank = max(0, int(binom.ppf(0.025, len(ordered), 0.5)) - 1)

@@ -95,7 +95,7 @@ def differences(ours: Tokenizer, theirs: Any, texts: Sequence[str]) -> list[str]
             expected = theirs(a, b, return_offsets_mapping=True, return_token_type_ids=True)
             for number, encoding in enumerate(ours.encode_batch(a, b)):
                 same = {
-                    "ids": encoding.tokens == expected["input_ids"][number],
+                    "ids": encoding.ids == expected["input_ids"][number],
                     "segments": encoding.segments == expected["token_type_ids"][number],
                     "offsets": encoding.offsets == expected["offset_mapping"][number],
                     "words": encoding.words == expected.word_ids(number),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sklearn.base import BaseEstimator
 
 import bothways
 from bothways.cli import VERBS, Verb
@@ -146,6 +147,15 @@ def python_lines() -> Iterator[str]:
         shown = f"{name}{_parameters(value)}" if inspect.isfunction(value) else name
         options = f" The options of `{configs[value]}`." if value in configs else ""
         yield f"| `{_cell(shown)}` | {_cell(_sentence(inspect.getdoc(value)))}{options} |"
+    yield "\n`bw.sklearn` has estimators for scikit-learn, with its methods:\n"
+    yield "| name | |"
+    yield "|---|---|"
+    own = bothways.sklearn
+    for name, cls in vars(own).items():
+        is_own = inspect.isclass(cls) and cls.__module__ == own.__name__
+        if is_own and issubclass(cls, BaseEstimator) and not name.startswith("_"):
+            shown = f"{name}{_parameters(cls.__init__)}"
+            yield f"| `{_cell(shown)}` | {_cell(_sentence(inspect.getdoc(cls)))} |"
     functions = [value for value in names.values() if inspect.isfunction(value)]
     classes = [value for value in names.values() if inspect.isclass(value)]
     for cls in _objects(functions, classes):

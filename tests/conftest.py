@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import settings
 
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
+from bothways.io.files import write_json
+from bothways.runtime import speed
+from bothways.runtime.engine import EngineOptions
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.options import DeviceName
 from installed_package import install
 
 
@@ -49,6 +54,23 @@ _LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long first."""
     items.sort(key=lambda item: item.path.name not in _LONG)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept in the user's cache folder is kept elsewhere; and by the speeds that it tells,
+    what chooses by them computes with torch in fp32."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    speed.cache_folder().mkdir()
+    options = (EngineOptions(device=device, precision="auto") for device in get_args(DeviceName))
+    seconds = {"torch": {"fp32": 1.0, "bf16": 1.0}, "onnxruntime": {"fp32": 1.0}}
+    write_json(speed.cache_folder() / "speed.json", {speed._key(own): seconds for own in options})
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
 
 
 _CARDS = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -109,6 +109,11 @@ EXAMPLES: dict[str, Example] = {
         },
         0,
     ),
+    "roformer": Example("RoFormer", {**SIZES, "summary_type": "first"}),
+    "roformer-narrow": Example(
+        "RoFormer",
+        {**SIZES, **EPS, **{"embedding_size": 24, "hidden_act": "relu", "summary_type": "first"}},
+    ),
 }
 
 

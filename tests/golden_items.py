@@ -29,6 +29,7 @@ from safetensors.numpy import load_file
 
 import bothways as bw
 from bothways.cli import main as command_line
+from bothways.corpus.store import TokenStore
 from bothways.families.config import ModelConfig
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
@@ -131,8 +132,8 @@ def tokens() -> Items:
             found[f"{name}/{kind}"] = [
                 _encoding(encoding),
                 tokenizer.encode_plain([text]),
-                tokenizer.decode(encoding.tokens),
-                tokenizer.decode(encoding.tokens, skip_special=False),
+                tokenizer.decode(encoding.ids),
+                tokenizer.decode(encoding.ids, skip_special=False),
                 tokenizer.normalize(text),
             ]
         texts = [*ODD.values()]
@@ -425,7 +426,7 @@ def _batches(
     **masks: Any,
 ) -> PhaseBatches:
     return PhaseBatches(
-        bw.TokenStore.open(f"corpus/{corpus}", "train"),
+        TokenStore.open(f"corpus/{corpus}", "train"),
         Phase(length=length, batch=12, micro_batch=5),
         pairs=PairOptions(kind=pairs, short=0.3),
         masking=MaskOptions(kind=kind, **masks),
@@ -444,7 +445,7 @@ def _inputs(inputs: Any) -> list[Any]:
 
 
 def _encoding(encoding: Any) -> list[Any]:
-    return [encoding.tokens, encoding.segments, encoding.offsets, encoding.words, encoding.cut]
+    return [encoding.ids, encoding.segments, encoding.offsets, encoding.words, encoding.cut]
 
 
 def _outputs(rows: int, columns: int) -> NDArray[np.float32]:

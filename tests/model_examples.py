@@ -70,6 +70,8 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
+            if not parameter.requires_grad:  # a constant, such as a table of sinusoids
+                continue
             if parameter.ndim == 2:
                 parameter.copy_(noise / math.sqrt(parameter.shape[1]))
             elif "norm" in name.lower() and name.endswith("weight"):

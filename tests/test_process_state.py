@@ -164,7 +164,7 @@ def test_other_calls(
         files=files, tokenizer=str(tiny_tokenizer_folder), out=str(tmp_path / "corpus")
     )
     unchanged(lambda: bothways.build_corpus(built))
-    unchanged(lambda: bothways.TokenStore.open(tiny_corpus))
+    unchanged(lambda: bothways.Corpus(tiny_corpus))
     unchanged(lambda: bothways.task_recipe("mrpc"))
     unchanged(lambda: bothways.load_recipe(bothways.PretrainConfig, "tiny"))
     unchanged(lambda: bothways.diagnose(start))

@@ -54,7 +54,10 @@ DOCUMENTS = [
     "docs/decisions.md",
     "docs/internals.md",
     "docs/differences.md",
+    "docs/labels.md",
+    "docs/python.md",
     "docs/tasks.md",
+    "docs/serve.md",
     *GUIDE,
     "benchmarks/README.md",
     "results/README.md",
@@ -79,10 +82,7 @@ CHEAP = {
     "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
     "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }
-CHEAP_PYTHON = (
-    '"clock.minutes": 2',
-    '"clock.steps": 4, "evaluate.every": 4, "evaluate.sequences": 64',
-)
+CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
 # Lines of README's indented blocks that are not run here.
 SETUP = {
     "make demo": "needs a clone and minutes; .ci/run makes the demonstration",
@@ -304,8 +304,8 @@ def run_documents(documents: Sequence[str], capfd: pytest.CaptureFixture[str]) -
 
 def _cheap(block: str) -> str:
     minutes, steps = CHEAP_PYTHON
-    assert "bw.pretrain" not in block or minutes in block, f"pre-training without {minutes}"
-    return block.replace(minutes, steps)
+    assert "bw.pretrain(" not in block or minutes in block, f"pre-training without {minutes}"
+    return block.replace(minutes, steps).replace("epochs=3, seeds=3", "epochs=1, seeds=2")
 
 
 def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, installed: Path) -> None:
@@ -320,6 +320,13 @@ def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, instal
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("=== ") >= len(steps) > 10
     assert not [name for name in README_OUTPUTS if not (sandbox / name).exists()]
+
+
+def test_the_python_page_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run_documents(["docs/python.md"], capfd)
+    assert (sandbox / "classifier/model.safetensors").exists()
+    assert len([*(sandbox / "runs").glob("*/run.json")]) == 2
+    assert len([*(sandbox / "corpora").glob("*/corpus.json")]) == 2
 
 
 def test_what_readme_shows_and_is_not_run_has_a_reason() -> None:
@@ -338,7 +345,7 @@ def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str])
     assert len(Path("predictions.tsv").read_text().splitlines()) == 9
     # All this would pass on an empty vocabulary too; this one must know its words.
     tokenizer = Tokenizer.from_folder(sandbox / "vocabulary")
-    assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").tokens
+    assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").ids
 
 
 # ------------------------------------------------------------------------------- files and recipes

@@ -1,4 +1,5 @@
-"""docs/tasks.md is true: its declarations, commands and Python run, on small files."""
+"""docs/tasks.md and docs/labels.md are true: their declarations, commands and Python run, on small
+files."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ PAGE = (Path(__file__).parents[1] / "docs/tasks.md").read_text(encoding="utf-8")
 TEAMS = ("billing", "shipping", "other")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +66,29 @@ def test_the_page_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(Path("runs/table/table.json").read_text())["rows"]
     assert [row["file"] for row in rows if row["main"]] == ["pairs-dev", "pairs-test"]
     assert len(Path("runs/tickets/seed-2/test_predictions.tsv").read_text().splitlines()) == 4
+
+
+def test_the_page_on_labels_runs_as_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[1] / "docs/labels.md").read_text(encoding="utf-8")
+    rng = np.random.default_rng(1)
+    lines = ["customer,text,label"]
+    for i in range(160):
+        text = " ".join(f"w{n}" for n in rng.integers(8, 90, 5))
+        label = "complaint" if i % 10 == 0 else "fine"
+        lines.append(f"C{i // 2},{'w7 w7 ' if label == 'complaint' else ''}{text},{label}")
+    Path("tickets.csv").write_text("\n".join(lines) + "\n")
+    commands = [line[2:] for block in blocks("console", page) for line in block.splitlines()]
+    assert len(commands) == 7
+    for command in commands:
+        words = shlex.split(command)[1:]
+        cheap = ["--model", str(tmp_path / "MODEL"), "--length", "16", "--threads", "1"]
+        status = cli.main([*words, *(cheap if words[0] == "finetune" else [])])
+        assert status == 0, f"{command}\n{capsys.readouterr().err}"
+    shown = capsys.readouterr().out
+    assert "160 examples in 5 folds" in shown
+    assert "standard deviation of f1_macro between the means of 2 divisions into folds" in shown
+    assert "search over 2 settings" in shown
+    (code,) = blocks("python", page)
+    exec(compile(code.replace("mini-en", "MODEL"), "docs/labels.md", "exec"), {})

@@ -4,12 +4,16 @@ From text files to a pre-trained model::
 
     import bothways as bw
 
-    bw.build_vocabulary(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
-    bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocabulary", out="corpus"))
-    folders = {"corpus": "corpus", "run": "runs/tiny"}
-    run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "tiny", folders))
+    tokenizer = bw.learn_vocabulary("texts", size=16_384)
+    corpus = bw.build_corpus("texts", tokenizer)
+    run = bw.pretrain(corpus, "tiny", minutes=5)
     model = bw.load(run.model)
     print(model.fill_mask("Paris is the [MASK] of France.")[0][0].text)
+
+Labelled data come from files or from memory (a data frame, lists)::
+
+    result = bw.finetune(run, train=frame, dev=dev_frame, text="review", label="stars", epochs=3)
+    result.model.predict(["A fine story."])
 
 The public names are imported on first use, so that ``import bothways`` stays fast.
 """
@@ -20,52 +24,84 @@ from typing import TYPE_CHECKING, Any
 from bothways.errors import explain_missing
 
 if TYPE_CHECKING:
+    from bothways.api.calls import build_corpus as build_corpus
+    from bothways.api.calls import build_vocabulary as build_vocabulary
+    from bothways.api.calls import convert as convert
+    from bothways.api.calls import export as export
+    from bothways.api.calls import extend_vocabulary as extend_vocabulary
+    from bothways.api.calls import features as features
+    from bothways.api.calls import finetune as finetune
+    from bothways.api.calls import glue as glue
+    from bothways.api.calls import learn_vocabulary as learn_vocabulary
+    from bothways.api.calls import list_recipes as list_recipes
+    from bothways.api.calls import list_tasks as list_tasks
+    from bothways.api.calls import pretrain as pretrain
+    from bothways.api.calls import score as score
+    from bothways.api.calls import split as split
+    from bothways.api.corpus import Corpus as Corpus
     from bothways.api.doctor import diagnose as diagnose
+    from bothways.api.lesson import new_model as new_model
+    from bothways.api.lesson import pretraining_step as pretraining_step
+    from bothways.api.model import Model as Model
     from bothways.api.model import load as load
     from bothways.config.parsing import load_recipe as load_recipe
-    from bothways.corpus.build import build_corpus as build_corpus
     from bothways.corpus.options import CorpusConfig as CorpusConfig
-    from bothways.corpus.store import TokenStore as TokenStore
     from bothways.errors import BothwaysError as BothwaysError
-    from bothways.exporting.export import export as export
-    from bothways.finetuning.finetune import finetune as finetune
+    from bothways.experiments.calls import bench as bench
+    from bothways.experiments.calls import demo as demo
+    from bothways.experiments.calls import plan as plan
+    from bothways.experiments.calls import reproduce as reproduce
     from bothways.finetuning.options import FinetuneConfig as FinetuneConfig
     from bothways.finetuning.options import SearchOptions as SearchOptions
     from bothways.pretraining.options import PretrainConfig as PretrainConfig
-    from bothways.pretraining.pretrain import pretrain as pretrain
     from bothways.tasks.catalogue import task_recipe as task_recipe
     from bothways.tasks.options import TaskOptions as TaskOptions
-    from bothways.tokenization.build import build_vocabulary as build_vocabulary
-    from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
     from bothways.tokenization.options import VocabularyConfig as VocabularyConfig
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
 
 # The module of each public name, below ``bothways``.
 _MODULES = {
+    "BothwaysError": "errors",
     "CorpusConfig": "corpus.options",
     "FinetuneConfig": "finetuning.options",
     "PretrainConfig": "pretraining.options",
     "SearchOptions": "finetuning.options",
     "TaskOptions": "tasks.options",
     "VocabularyConfig": "tokenization.options",
-    "build_corpus": "corpus.build",
-    "TokenStore": "corpus.store",
-    "build_vocabulary": "tokenization.build",
-    "diagnose": "api.doctor",
-    "BothwaysError": "errors",
-    "load_recipe": "config.parsing",
-    "pretrain": "pretraining.pretrain",
-    "task_recipe": "tasks.catalogue",
-    "finetune": "finetuning.finetune",
-    "learn_vocabulary": "tokenization.learning",
+    "Corpus": "api.corpus",
+    "Model": "api.model",
     "Tokenizer": "tokenization.tokenizer",
-    "export": "exporting.export",
+    "bench": "experiments.calls",
+    "build_corpus": "api.calls",
+    "build_vocabulary": "api.calls",
+    "convert": "api.calls",
+    "demo": "experiments.calls",
+    "diagnose": "api.doctor",
+    "export": "api.calls",
+    "extend_vocabulary": "api.calls",
+    "features": "api.calls",
+    "finetune": "api.calls",
+    "glue": "api.calls",
+    "learn_vocabulary": "api.calls",
     "load": "api.model",
+    "load_recipe": "config.parsing",
+    "new_model": "api.lesson",
+    "plan": "experiments.calls",
+    "pretrain": "api.calls",
+    "pretraining_step": "api.lesson",
+    "list_recipes": "api.calls",
+    "reproduce": "experiments.calls",
+    "score": "api.calls",
+    "split": "api.calls",
+    "task_recipe": "tasks.catalogue",
+    "list_tasks": "api.calls",
 }
 __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sklearn":  # a module, whose classes need scikit-learn
+        return import_module("bothways.api.sklearn")
     if name not in _MODULES:
         raise AttributeError(f"module 'bothways' has no attribute {name!r}")
     with explain_missing(f"bothways.{name}"):
@@ -73,4 +109,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "sklearn"])

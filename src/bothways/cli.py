@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,6 +32,7 @@ from bothways.errors import (
     nearest,
 )
 from bothways.experiments.options import (
+    BenchInferConfig,
     BenchTrainConfig,
     DemoConfig,
     PlanConfig,
@@ -37,6 +40,7 @@ from bothways.experiments.options import (
 )
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.io.processes import interrupted_by_signals
 from bothways.io.terminal import (
     print_note,
     print_report,
@@ -44,6 +48,7 @@ from bothways.io.terminal import (
     progress_of_stages,
     show_every_character,
     text_console,
+    visible,
     with_decoded_texts,
 )
 from bothways.pretraining.options import PretrainConfig, ShowConfig
@@ -57,8 +62,10 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
+from bothways.serving.options import ServeConfig
 from bothways.tasks.options import SplitConfig, TasksConfig
 from bothways.tokenization.options import ExtendConfig, VocabularyConfig
 
@@ -153,11 +160,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    # Where fonts are kept, and what Ctrl-C cancels, is no news of ours.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="joblib.parallel")
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
         try:
-            with _processes(words):
+            with interrupted_by_signals(), _processes(words):
                 status = _dispatch(words)
         except SystemExit as stop:  # help has been printed
             status = int(stop.code or 0)
@@ -165,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OtherProcessError:
         return 1
     except BothwaysError as error:
-        print(f"bothways: error: {error}", file=sys.stderr)
+        print(f"bothways: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
@@ -190,7 +200,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         if error.filename is None:
             raise
-        print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        name = visible(str(error.filename))
+        print(f"bothways: error: {name}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
 
@@ -262,7 +273,8 @@ def _help() -> str:
 
 
 def _print_lines(result: str | Sequence[str]) -> int:
-    print(result if isinstance(result, str) else "\n".join(result))
+    text = result if isinstance(result, str) else "\n".join(result)
+    print(visible(text) if sys.stdout.isatty() else text)  # to a program as it is
     return 0
 
 
@@ -317,7 +329,7 @@ def _diagnose(config: DoctorConfig) -> int:
     from bothways.api.doctor import diagnose
 
     problems = diagnose(config.folder)
-    _print_lines(problems or f"{config.folder}: sound")
+    _print_lines(visible("\n".join(problems)) or f"{config.folder}: sound")
     return 1 if problems else 0
 
 
@@ -501,11 +513,25 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ("model", "texts"),
         reads_texts=True,
     ),
+    "tag": Verb(
+        "find entities, or tag words, with a fine-tuned model",
+        PredictConfig,
+        Call("api.verbs", "tag"),
+        ("model", "texts"),
+        reads_texts=True,
+    ),
     "choose": Verb(
         "predict which of several texts continues another",
         ChooseConfig,
         Call("api.verbs", "choose"),
         ("model", "context", "choices"),
+    ),
+    "rank": Verb(
+        "order texts by how well they answer a query",
+        RankConfig,
+        Call("api.verbs", "rank"),
+        ("model", "query", "texts"),
+        reads_texts=True,
     ),
     "answer": Verb(
         "answer a question with a span of a text",
@@ -526,6 +552,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ("model", "texts"),
         reads_texts=True,
     ),
+    "serve": Verb(
+        "serve models over HTTP",
+        ServeConfig,
+        Call("serving.server", "serve", int),
+        ("models",),
+    ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",
         ConvertConfig,
@@ -539,13 +571,19 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ("model", "out"),
     ),
     "bench": VerbGroup(
-        "measure training speed and memory against transformers",
+        "measure the speed of training and of inference against others",
         {
             "train": Verb(
                 "time a pre-training step against transformers",
                 BenchTrainConfig,
                 Call("experiments.bench", "bench_train", _print_nothing),
-            )
+            ),
+            "infer": Verb(
+                "time vectors of texts against sentence-transformers and others",
+                BenchInferConfig,
+                Call("experiments.bench_infer", "bench_infer", _print_nothing),
+                ("model",),
+            ),
         },
     ),
     "doctor": Verb(

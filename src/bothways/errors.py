@@ -16,6 +16,10 @@ from pathlib import Path
 class BothwaysError(Exception):
     """Base class of all errors that a user can cause and fix."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and Jupyter show: the message, which says what to do, without the calls."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ConfigError(BothwaysError):
     """A recipe, option or combination of options is invalid."""

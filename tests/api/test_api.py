@@ -511,7 +511,7 @@ def test_convert_a_bin_folder_and_back_again(
         one, two = (tmp_path / folder / name for folder in ("new", "again"))
         assert one.read_bytes() == two.read_bytes(), name
     assert json.loads((tmp_path / "new" / "bothways.json").read_text())["converted_from"] == "old"
-    assert load(tmp_path / "new").tokenizer.encode("w1 w2").tokens == [2, 6, 7, 3]
+    assert load(tmp_path / "new").tokenizer.encode("w1 w2").ids == [2, 6, 7, 3]
 
 
 def test_convert_with_a_vocabulary_from_elsewhere(

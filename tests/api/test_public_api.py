@@ -53,10 +53,9 @@ def test_the_example_of_the_package_runs(
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/a.txt").write_text(tiny_text_file.read_text())
     monkeypatch.chdir(tmp_path)
-    example = (bothways.__doc__ or "").partition("::\n\n")[2].partition("\n\nThe public names")[0]
-    folders = '"run": "runs/tiny"'
-    assert folders in example
-    example = example.replace(folders, f"{folders}, **{QUICK}")
+    example = (bothways.__doc__ or "").partition("::\n\n")[2].partition("\n\nLabelled data")[0]
+    assert "minutes=5" in example
+    example = example.replace("minutes=5", f"**{QUICK}")
     exec(compile(textwrap.dedent(example), "bothways", "exec"), {})
     shown = capsys.readouterr().out.splitlines()[-1]
     assert shown.startswith("Paris is the ")

@@ -47,9 +47,9 @@ def test_a_default_search_is_that_of_the_task_it_is_used_with(
 ) -> None:
     path = printed(FinetuneConfig, tmp_path, capsys, "--search.default")
     papers = load_recipe(FinetuneConfig, path)
-    assert papers.searched.values == {**PAPER_GRID, "bias_correction": ()}
+    assert papers.searched.values == {**PAPER_GRID, "bias_correction": (), "examples": ()}
     own = load_recipe(FinetuneConfig, path, {"task.grid.lr": [1e-3], "search.batch": [8]})
-    values = {"lr": (1e-3,), "batch": (8,), "epochs": (), "bias_correction": ()}
+    values = {"lr": (1e-3,), "batch": (8,), "epochs": (), "bias_correction": (), "examples": ()}
     assert own.searched.values == values
     assert [setting.setting["lr"] for setting in own.settings()] == [1e-3]
 

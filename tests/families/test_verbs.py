@@ -71,7 +71,7 @@ def embed(folder: Path, _: Path) -> object:
     return vectors
 
 
-def tuned(folder: Path, work: Path, **task: Any) -> Model:
+def tuned(folder: Path, work: Path, *, freeze: bool = False, **task: Any) -> Model:
     """A model that was fine-tuned for a few steps, loaded again from its folder."""
     config = bw.FinetuneConfig(
         task=TaskOptions(**task),
@@ -83,6 +83,7 @@ def tuned(folder: Path, work: Path, **task: Any) -> Model:
         optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
         precision="fp32",
         threads=1,
+        freeze=freeze,
     )
     result = bw.finetune(config)
     assert result.scores
@@ -271,3 +272,19 @@ def test_each_cell(row: str, column: str, tmp_path: Path) -> None:
 def test_the_examples_have_these_pieces() -> None:
     assert VOCABULARY > 90
     assert "[MASK]" in SPECIALS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_on_a_frozen_encoder(family: str, tmp_path: Path) -> None:
+    """The folder repeats the run's predictions, whichever engine computes it."""
+    folder = their_folder(family, tmp_path / "start", "encoder")
+    files = {name: str(word_task(tmp_path, 24, 0, f"{name}.tsv")) for name in ("train", "dev")}
+    model = tuned(folder, tmp_path, freeze=True, **files)
+    path = tmp_path / "run/seed-0/dev_predictions.tsv"
+    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    texts = [line.split("\t")[0] for line in Path(files["dev"]).read_text().splitlines()[1:]]
+    wanted = np.array([row[3:] for row in rows], dtype=np.float64)
+    other = bw.load(tmp_path / "run/seed-0/model", engine="onnxruntime")
+    for found in (model.predict(texts), other.predict(texts)):
+        assert found.values == pytest.approx(wanted, abs=1e-4)
+    assert not bw.diagnose(tmp_path / "run/seed-0/model")

@@ -189,11 +189,15 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
         assert (error["predicted"], error["gold"]) == (row[1], row[2])
         assert error["texts"] == [["sentence", dev[error["example"]].split("\t")[0]]]
         assert error["texts"][0][1] in shown
-    matrix = best["panels"][0]
+    for label, *shares, predicted, support in best["panels"][0]["rows"]:
+        assert all(0 <= share <= 1 for share in shares)
+        assert predicted == sum(row[1] == label for row in rows)
+        assert support == sum(row[2] == label for row in rows)
+    matrix = best["panels"][1]
     for label, *counts in matrix["rows"]:
         for other, count in zip(matrix["header"][1:], counts, strict=True):
             assert count == sum(row[1:3] == [other, label] for row in rows)
-    lengths = best["panels"][2]["rows"]
+    lengths = best["panels"][3]["rows"]
     assert sum(count for _, count, _ in lengths) == 64
     mean = sum(count * value for _, count, value in lengths) / 64
     assert mean == pytest.approx(result.best.measurement.scores["accuracy"])

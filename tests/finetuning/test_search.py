@@ -355,6 +355,7 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
         "batch": (),
         "epochs": (),
         "bias_correction": (),
+        "examples": (),
     }
     assert not task_recipe("sst2").search.enabled
     with pytest.raises(ConfigError, match=r"search: give one of paper, default; got paper and d"):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import rich.jupyter
 
+from bothways import cli
 from bothways.io import terminal as console
 from bothways.io.terminal import (
     line_printer,
@@ -145,3 +146,43 @@ def test_a_notebooks_streams_are_no_terminals(
     assert not training_console().is_terminal
     assert not text_console(stderr=True).is_terminal
     assert not shown_in_notebook
+
+
+RAW = "a\x1b[31mred\x07\x9b\r\u202egnp\x00\tb\n\x1b]0;title"
+
+
+def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = console.visible(RAW)
+    assert shown == "a\\x1b[31mred\\x07\\x9b\\r\\u202egnp\\x00\tb\n\\x1b]0;title"
+    assert console.visible("Ł → 한국 e\u0301 \u200d👨‍👩‍👧") == "Ł → 한국 e\u0301 \u200d👨‍👩‍👧"
+    line_printer()(RAW)
+    console.print_note(RAW)
+    print_report({"name": RAW, RAW: 3})
+    print(table_text([["name", "value"], [RAW, "1"]]))
+    out, err = capsys.readouterr()
+    for text in (out, err):
+        assert not any(c in text for c in "\x1b\x07\x9b\r\u202e\x00")
+        assert "\\x1b[31mred" in text
+
+
+def test_errors_and_labels_never_reach_a_terminal_raw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = str(tmp_path / "x\x1b[2J")
+    for argv in (["doctor", name], ["embed", name, "w1", "--out", "v.npz"], ["predict", name, "a"]):
+        assert cli.main(argv) == 1
+        out, err = capsys.readouterr()
+        assert "\x1b" not in out + err
+        assert "x\\x1b[2J" in out + err
+    about = {
+        "kind": "classification",
+        "labels": ["a\x1b[31m", "b\x1b[32m"],
+        "pair": False,
+        "length": 8,
+    }
+    save_model(tmp_path / "m", EncoderModel(small_config(), classes=2), small_tokenizer(97), about)
+    assert cli.main(["predict", str(tmp_path / "m"), "w1"]) == 0
+    assert "\x1b[3" in capsys.readouterr().out, "a program gets the label as it is"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert cli.main(["predict", str(tmp_path / "m"), "w1"]) == 0
+    assert "\x1b" not in capsys.readouterr().out

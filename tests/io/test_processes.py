@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,58 @@ def test_a_parent_that_ended_before_anyone_looked(monkeypatch: pytest.MonkeyPatc
     assert done.wait(5)
     program["/proc/1/cmdline"] = b"/usr/bin/python3\0/usr/local/bin/torchrun\0"
     assert processes.launcher() == 1, "torchrun is the first process of a container"
+
+
+def test_signals_of_a_verb_are_as_ctrl_c_and_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), processes.interrupted_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        with processes.interrupted_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+BUSY = """\
+import os, sys, time
+from bothways import cli
+from bothways.tokenization import build
+def wait(*_, **__):
+    print("busy", flush=True)
+    time.sleep(60)
+build.build_vocabulary = wait
+sys.exit(cli.main(["vocab", "--files", sys.argv[1], "--size", "100", "--out", sys.argv[2]]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_every_verb_says_that_it_was_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.\n")
+    words = [sys.executable, "-c", BUSY, str(tmp_path / "a.txt"), str(tmp_path / "out")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert shown == "interrupted; what was saved is kept: run the same command again\n"
+
+
+CHILD = "import signal, time; print('up', flush=True); time.sleep(2); print('whole', flush=True)"
+
+
+def test_children_never_see_ctrl_c() -> None:
+    with processes.deaf_children():
+        words = [sys.executable, "-c", CHILD]
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=60)[0] == "whole\n"
+    assert child.returncode == 0
+    with pytest.raises(KeyboardInterrupt), processes.deaf_children():
+        signal.raise_signal(signal.SIGINT)

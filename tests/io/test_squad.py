@@ -108,18 +108,16 @@ def test_no_file(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"id": None}, "question 1: 'id' is null"),
-        ({"id": 5}, "'id' is 5; it must be a text"),
         ({"question": ["Who?"]}, r"id 'a'\): 'question' is \[\"Who\?\"\]"),
         ({"question": "W\0ho?"}, "'question' holds a NUL"),
         ({"question": "\ud83d"}, r"half of a surrogate pair \(\\ud83d\)"),
-        ({"answers": "1999"}, "'answers' is \"1999\"; it must be a list"),
-        ({"answers": ["1999"]}, 'answer 1 is "1999", but an object'),
-        ({"answers": [{"text": "1999"}]}, "answer 1 lacks the key 'answer_start'"),
-        ({"answers": [{"text": "1999", "answer_start": "19"}]}, 'answer_start is "19"'),
         ({"answers": [{"text": "1999", "answer_start": True}]}, "answer_start is true"),
         ({"answers": [{"text": 1999, "answer_start": 19}]}, "'text' is 1999"),
+        ({"id": ["a"]}, r"'id' is \[\"a\"\]; it must be a text"),
+        ({"answers": 1999}, "'answers' is 1999; it must be a list of answers, or a text"),
+        ({"answers": [{"text": "1999", "answer_start": "x"}]}, 'answer_start is "x"'),
+        ({"is_impossible": "perhaps"}, "'is_impossible' is \"perhaps\"; it must be true or false"),
         ({"is_impossible": True}, "is_impossible is true, but it has 1 answers"),
-        ({"answers": [], "is_impossible": False}, "is_impossible is false, but it has 0 answers"),
     ],
 )
 def test_questions_that_are_none(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -149,3 +147,189 @@ def test_klue_names_its_ids_otherwise(tmp_path: Path) -> None:
     item = {"guid": "klue-1", "question": "w1", "answers": [{"text": "w2", "answer_start": 0}]}
     path = squad_file(tmp_path / "klue.json", [{"context": "w2", "qas": [item]}])
     assert read_questions(path, labelled=True).ids == ["klue-1"]
+
+
+# ------------------------------------------------------------------------ what tools write besides
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [(5, "5"), (-5, "-5"), (7211011040021040393, "7211011040021040393"), (1.5, "1.5"), ("a", "a")],
+)
+def test_ids_are_any_scalar(tmp_path: Path, written: object, key: str) -> None:
+    item = question("a", "When?", ("1999", 19)) | {"id": written}
+    path = squad_file(tmp_path / "a.json", [paragraph(item)])
+    assert read_questions(path, labelled=True).ids == [key]
+
+
+@pytest.mark.parametrize(
+    ("changes", "noted"),
+    [
+        ({"is_impossible": True, "answers": [{"text": "", "answer_start": -1}]}, False),
+        ({"is_impossible": True, "answers": []}, False),
+        ({"is_impossible": "true", "answers": []}, False),
+        ({"is_impossible": 1, "answers": [{"text": "", "answer_start": 0}]}, False),
+        ({"unanswerable": "True", "answers": None}, False),
+        ({"is_answerable": False, "answers": []}, False),
+        ({"answers": [{"text": "", "answer_start": -1}]}, False),
+        ({"answers": {"text": [], "answer_start": []}}, False),
+        ({"is_impossible": False, "answers": []}, True),
+        ({"is_impossible": "no", "answers": [{"text": "", "answer_start": -1}]}, True),
+    ],
+)
+def test_spellings_of_unanswerable(tmp_path: Path, changes: dict[str, Any], noted: bool) -> None:
+    item = {"id": "b", "question": "Who?", **changes}
+    first = question("a", "When?", ("1999", 19))
+    rows = read_questions(squad_file(tmp_path / "a.json", [paragraph(first, item)]), labelled=True)
+    assert rows.answers == [(GoldAnswer("1999", 19),), ()]
+    assert rows.no_answer is True
+    assert any("1 questions have no answer though" in note for note in rows.notes) is noted
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        "1999",
+        ["1999"],
+        [{"text": "1999"}],
+        [{"text": "1999", "answer_start": "19"}],
+        [{"text": "1999", "answer_start": 19.0}],
+        {"text": ["1999"], "answer_start": [19]},
+        {"text": "1999", "answer_start": 19},
+    ],
+)
+def test_spellings_of_answers(tmp_path: Path, answers: object) -> None:
+    item = {"id": "a", "question": "When?", "answers": answers}
+    rows = read_questions(squad_file(tmp_path / "a.json", [paragraph(item)]), labelled=True)
+    assert rows.answers == [(GoldAnswer("1999", 19),)]
+    searched = any("say not where they begin" in note for note in rows.notes)
+    assert searched is ("19" not in str(answers).replace("1999", ""))
+
+
+FLAT = [
+    {
+        "id": 1,
+        "context": CONTEXT,
+        "question": "When?",
+        "answers": {"text": ["1999"], "answer_start": [19]},
+    },
+    {"id": 2, "context": CONTEXT, "question": "Who?", "answers": {"text": [], "answer_start": []}},
+]
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.json", json.dumps(FLAT)),
+        ("data.json", json.dumps({"version": "1", "data": FLAT})),
+        ("lines.jsonl", "\n".join(map(json.dumps, FLAT))),
+        ("lines.json", "\n".join(map(json.dumps, FLAT))),
+        ("list.jsonl", json.dumps(FLAT, indent=1)),
+        ("columns.json", json.dumps(_columns(FLAT))),
+        (
+            "table.csv",
+            f'id,context,question,answer,answer_start\n1,"{CONTEXT}",When?,1999,19\n2,"{CONTEXT}",Who?,,\n',
+        ),
+        (
+            "table.tsv",
+            f"id\tcontext\tquestion\tanswer_text\n1\t{CONTEXT}\tWhen?\t1999\n2\t{CONTEXT}\tWho?\tnan\n",
+        ),
+        (
+            "hub.csv",
+            f"id,context,question,answers\n1,\"{CONTEXT}\",When?,\"{{'text': ['1999'], 'answer_start': [19]}}\"\n2,\"{CONTEXT}\",Who?,[]\n",
+        ),
+        (
+            "articles.json",
+            json.dumps(
+                [
+                    {
+                        "title": "T",
+                        "paragraphs": [
+                            {
+                                "context": CONTEXT,
+                                "qas": [
+                                    {k: v for k, v in row.items() if k != "context"} for row in FLAT
+                                ],
+                            }
+                        ],
+                    }
+                ]
+            ),
+        ),
+        (
+            "mrqa.jsonl",
+            json.dumps({"header": {"dataset": "own"}})
+            + "\n"
+            + json.dumps(
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "qid": "1",
+                            "question": "When?",
+                            "answers": ["1999"],
+                            "detected_answers": [{"text": "1999", "char_spans": [[19, 22]]}],
+                        },
+                        {"qid": "2", "question": "Who?", "answers": [], "detected_answers": []},
+                    ],
+                }
+            ),
+        ),
+    ],
+)
+def test_forms_of_question_files(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    rows = read_questions(tmp_path / name, labelled=True)
+    assert (rows.ids, rows.texts) == (["1", "2"], ["When?", "Who?"])
+    assert (rows.passages, rows.passage_of) == ([CONTEXT], [0, 0])
+    assert rows.answers == [(GoldAnswer("1999", 19),), ()]
+    if name in ("lines.json", "list.jsonl", "columns.json"):
+        assert rows.notes[0].startswith(f"{name}: it ")
+
+
+def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("question,context,answer\nWhen?,It was 1999.,1999\nWho?,It was Ann.,Ann\n")
+    rows = read_questions(path, labelled=True)
+    assert rows.ids == ["1", "2"]
+    assert rows.answers == [(GoldAnswer("1999", 7),), (GoldAnswer("Ann", 7),)]
+    assert any("2 questions have no id" in note for note in rows.notes)
+
+
+def test_several_contexts_are_joined_and_counted(tmp_path: Path) -> None:
+    item = {
+        "id": "a",
+        "contexts": ["One.", "It was 1999."],
+        "question": "When?",
+        "answers": ["1999"],
+    }
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(item))
+    rows = read_questions(path, labelled=True)
+    assert rows.passages == ["One.\nIt was 1999."]
+    assert rows.answers == [(GoldAnswer("1999", 12),)]
+    assert any("1 passages are lists of texts" in note for note in rows.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "q,context\nx,y\n", "lacks a column 'question'.*the columns are 'q', 'context'"),
+        (
+            "a.csv",
+            "question,context,answers\nx,y,\"{'text': array(['y'])}\"\n",
+            "line 2 .*arrays of NumPy",
+        ),
+        ("a.jsonl", '{"question": "x", "answers": []}\n', "line 1 lacks the key 'context'"),
+        ("a.jsonl", '{"question": "x", "context": "y"}\n', "line 1 .*lacks the key 'answers'"),
+        ("a.json", '[{"question": "x", "context": [["y"]], "answers": []}]', "'context' is"),
+    ],
+)
+def test_flat_files_that_are_none(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_questions(tmp_path / name, labelled=True)

@@ -272,7 +272,7 @@ def test_the_automatic_classes_find_ours(tmp_path: Path) -> None:
     assert theirs.config.id2label == dict(enumerate(labels))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     text = "w3 w7 unknown w1"
-    assert tokenizer(text)["input_ids"] == small_tokenizer(97).encode(text).tokens
+    assert tokenizer(text)["input_ids"] == small_tokenizer(97).encode(text).ids
     assert tokenizer.model_max_length == POSITIONS
 
 
@@ -438,7 +438,7 @@ def test_minilm_has_the_hidden_states_of_transformers(minilm: Path) -> None:
     assert loaded.config.parameters() == 22_713_216
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
     encodings = loaded.tokenizer.encode_batch(SENTENCES, SENTENCES[::-1])
-    tokens, segments = [e.tokens for e in encodings], [e.segments for e in encodings]
+    tokens, segments = [e.ids for e in encodings], [e.segments for e in encodings]
     their_ids = transformers.AutoTokenizer.from_pretrained(minilm)(SENTENCES, SENTENCES[::-1])
     assert tokens == their_ids["input_ids"]
     assert segments == their_ids["token_type_ids"]
@@ -463,9 +463,7 @@ def test_minilm_has_the_embeddings_of_sentence_transformers(minilm: Path) -> Non
     expected = theirs.encode(SENTENCES, convert_to_tensor=True)
     loaded = load_model(minilm)
     encodings = loaded.tokenizer.encode_batch(SENTENCES, max_length=theirs.max_seq_length)
-    inputs = collate(
-        [e.tokens for e in encodings], [e.segments for e in encodings], max_positions=512
-    )
+    inputs = collate([e.ids for e in encodings], [e.segments for e in encodings], max_positions=512)
     x_TH = network_of(loaded).encoder(inputs)[: int(inputs.bounds[-1])]
     means = torch.stack([part.mean(0) for part in x_TH.split(inputs.lengths.tolist())])
     ours = torch.nn.functional.normalize(means)

@@ -158,7 +158,7 @@ def test_transformers_loads_it(unbroken: PretrainResult) -> None:
     assert not report["mismatched_keys"]
     loaded = load_model(unbroken.model)
     encoded = loaded.tokenizer.encode_batch(["The baker sold the bread."])[0]
-    ids = torch.tensor([encoded.tokens])
+    ids = torch.tensor([encoded.ids])
     with torch.no_grad():
         hidden = network_of(loaded).encoder.forward_padded(ids)
         ours = network_of(loaded).masked_lm_logits(hidden[0][torch.arange(ids.shape[1])])

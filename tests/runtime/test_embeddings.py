@@ -47,7 +47,7 @@ def model(folder: Path) -> Model:
 def their_states(folder: Path, model: Model, text: str) -> np.ndarray:
     """transformers' hidden states [layers + 1, tokens, H] of one text."""
     theirs = transformers.BertModel.from_pretrained(folder).eval()
-    ids = torch.tensor([model.tokenizer.encode(text).tokens])
+    ids = torch.tensor([model.tokenizer.encode(text).ids])
     return torch.cat(theirs(ids, output_hidden_states=True).hidden_states).numpy()
 
 
@@ -229,8 +229,12 @@ def test_what_sentence_transformers_does_to_texts_is_said(
 ) -> None:
     path = Path(shutil.copytree(folder, tmp_path / "model"))
     (path / "bothways.json").unlink()
-    (path / "modules.json").write_text('[{"type": "models.Transformer", "path": "0_Transformer"}]')
-    (path / "0_Transformer").mkdir()
+    modules = [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")]
+    listed = [{"type": f"sentence_transformers.models.{kind}", "path": p} for kind, p in modules]
+    (path / "modules.json").write_text(json.dumps(listed))
+    for _, name in modules:
+        (path / name).mkdir()
+    (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
     config = '{"max_seq_length": 20, "do_lower_case": true}'
     (path / "0_Transformer/sentence_bert_config.json").write_text(config)
     prompts: dict[str, Any] = {"prompts": {"query": "w3 ", "none": ""}, "default_prompt_name": None}
@@ -239,7 +243,14 @@ def test_what_sentence_transformers_does_to_texts_is_said(
         assert load(path).embed(["w1"]).shape == (1, 32)  # the tokenizer lower-cases anyway
         prompts["default_prompt_name"] = "query"
         (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-        message = "each text has the prompt 'w3 ' before it"
+        model = load(path)
+        with_prompt, plain = model.embed(["w1"]), model.embed(["w1"], prompt="")
+        np.testing.assert_array_equal(with_prompt, model.embed(["w3 w1"], prompt=""))
+        np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="query"))
+        np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="w3 "))
+        assert not np.allclose(plain, with_prompt)
+        (path / "1_Pooling/config.json").write_text('{"include_prompt": false}')
+        message = "the prompt's tokens are left out of pooling"
     else:
         pieces = small_tokenizer(VOCABULARY).pieces
         Tokenizer.from_pieces(pieces, lowercase=False).save(path)
@@ -286,7 +297,7 @@ def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> 
     loaded = load(folder).loaded
     with torch.no_grad():
         network_of(loaded).encoder.embeddings.tokens.weight[
-            loaded.tokenizer.encode("w7").tokens[1]
+            loaded.tokenizer.encode("w7").ids[1]
         ] = torch.nan
     sound = embed_texts(loaded, ["w1", LONG.replace("w7 ", "")], pooling=pooling)
     assert sound.long == 1
@@ -301,3 +312,40 @@ def test_misspelt_choices_are_refused(model: Model, option: str, value: str) -> 
     given: Any = {option: value}
     with pytest.raises(ConfigError, match=f"{option} is '{value}'; choose from "):
         embed_texts(model.loaded, ["w1"], **given)
+
+
+def test_many_texts_are_read_in_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part tokenized ahead; nothing of a text changes, and the parts stay in order."""
+    texts = [" ".join(f"w{n % 9}" for n in range(1 + at * 5 % 50)) for at in range(23)]
+    whole = embed_texts(model.loaded, texts, pooling="mean")
+    tokens = model.embed_tokens(texts)
+    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 5)
+    seen: list[tuple[int, int]] = []
+    parts = embed_texts(
+        model.loaded, texts, pooling="mean", progress=lambda done, of: seen.append((done, of))
+    )
+    assert parts.pooled is not None
+    assert whole.pooled is not None
+    np.testing.assert_allclose(parts.pooled, whole.pooled, atol=1e-6)
+    assert parts.long == whole.long > 0
+    assert seen[-1] == (23, 23)
+    assert seen == sorted(seen)
+    for one, two in zip(model.embed_tokens(texts), tokens, strict=True):
+        assert one.tokens == two.tokens
+        np.testing.assert_allclose(one.vectors, two.vectors, atol=1e-6)
+
+
+def test_the_text_whose_vector_is_not_finite_is_named_in_every_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 2)
+    loaded = load(folder).loaded
+    with torch.no_grad():
+        network_of(loaded).encoder.embeddings.tokens.weight[9] = float("nan")
+    bad = loaded.tokenizer.piece(9)
+    with pytest.raises(NonFiniteError, match="text 5 "):
+        embed_texts(loaded, ["w1", "w2", "w1", "w2", bad, "w1"])
+
+
+def test_no_texts_have_no_vectors(model: Model) -> None:
+    assert model.embed([]).shape == (0, 32)

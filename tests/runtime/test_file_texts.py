@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bothways import cli
@@ -152,7 +154,6 @@ def test_lines_stay_texts(text: str, name: str, embed: Embed, tmp_path: Path) ->
         ("a.tsv.gz", "examples are read from .tsv"),
         ("a.csv.zst", "examples are read from .tsv"),
         ("a.parquet", "this holds records"),
-        ("a.conll", "this holds words with tags"),
         ("a.JSONL", "is not JSON"),
     ],
 )
@@ -181,3 +182,127 @@ def test_a_table_is_no_text_to_search_for_an_answer(
     model = str(folders / "pretrained")
     assert cli.main(["answer", model, "--question", "Who?", "--file", str(path)]) == 1
     assert "this holds records, and their syntax would be read as text" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------ files of other kinds, kept columns
+
+SENTENCES = {
+    "a.conll": "w1 O\nw2 B-X\n\nw3 O\n\nw4 O\nw5 O\nw6 O\n",
+    "a.jsonl": "".join(json.dumps({"text": text, "label": [[0, 2, "X"]]}) + "\n" for text in TEXTS),
+    "a.csv": "sentence_id,word,tag\n1,w1,O\n1,w2,B-X\n2,w3,O\n3,w4,O\n3,w5,O\n3,w6,O\n",
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_sentences_of_tagged_words_are_texts(name: str, embed: Embed, tmp_path: Path) -> None:
+    """What a tagger's `predict --file` takes; rows were embedded whole."""
+    (tmp_path / name).write_text(SENTENCES[name])
+    found, said = embed("tagger", "--file", tmp_path / name)
+    np.testing.assert_array_equal(found, embed("tagger", *TEXTS)[0])
+    assert "a text is a sentence of tagged words" in said
+
+
+def test_questions_or_their_passages(embed: Embed, tmp_path: Path) -> None:
+    qas = [{"id": n, "question": text, "answers": []} for n, text in enumerate(TEXTS)]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w7 w8", "qas": qas}]}]}))
+    found, said = embed("pretrained", "--file", path)
+    np.testing.assert_array_equal(found, embed("pretrained", *TEXTS)[0])
+    assert "column 'question'" in said
+    found, _ = embed("pretrained", "--file", path, "--text_a", "context")
+    np.testing.assert_array_equal(found, embed("pretrained", *["w7 w8"] * 3)[0])
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "arrow", "npz"])
+def test_ids_are_kept(ending: str, folders: Path, tmp_path: Path) -> None:
+    path, out = write_rows(tmp_path / "a.csv"), tmp_path / f"v.{ending}"
+    words = ["--file", str(path), "--text_a", "document", "--keep", "id", "gold", "--out", str(out)]
+    assert cli.main(["embed", str(folders / "pretrained"), *words]) == 0
+    if ending == "npz":
+        with np.load(out) as stored:
+            assert stored["id"].tolist() == ["0", "1", "2"]
+            assert stored["gold"].tolist() == ["x", "x", "x"]
+    elif ending == "jsonl":
+        items = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [(i["id"], i["gold"], i["text"]) for i in items] == [
+            (str(n), "x", text) for n, text in enumerate(TEXTS)
+        ]
+    else:
+        with pa.ipc.open_file(out) as file:
+            assert file.read_all().column_names == ["id", "gold", "text", "embedding"]
+
+
+def test_what_cannot_be_kept(embed: Embed, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "a.csv")
+    word = ("--file", path, "--text_a", "document", "--keep")
+    assert "lacks the column 'idd'" in embed("pretrained", *word, "idd")[1]
+    assert "keep need --file" in embed("pretrained", "w1", "--keep", "id")[1]
+    (tmp_path / "a.conll").write_text(SENTENCES["a.conll"])
+    said = embed("tagger", "--file", tmp_path / "a.conll", "--keep", "id")[1]
+    assert "a.conll has tagged words" in said
+
+
+# ------------------------------------------------------------------- predictions by their suffix
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "json", "txt"])
+@pytest.mark.parametrize("keep", [(), ("id", "document")])
+def test_predictions_are_written_as_their_name_says(
+    ending: str, keep: tuple[str, ...], folders: Path, tmp_path: Path
+) -> None:
+    rows = [{**row, "document": row["document"] + ', "w7"'} for row in ROWS]
+    path, out = tmp_path / "a.jsonl", tmp_path / f"p.{ending}"
+    path.write_text("\n".join(json.dumps({**row, "id": int(row["id"])}) for row in rows))
+    words = ["predict", str(folders / "tuned"), "--file", str(path), "--out", str(out)]
+    assert cli.main([*words, *(["--keep", *keep] if keep else [])]) == 0
+    text = out.read_text()
+    if ending in ("json", "jsonl"):
+        items = json.loads(text) if ending == "json" else list(map(json.loads, text.splitlines()))
+        assert list(items[0]) == ["index", *keep, "prediction", "p(x)", "p(y)"]
+        assert items[1]["index"] == 1
+        assert items[1]["p(x)"] + items[1]["p(y)"] == pytest.approx(1, abs=1e-5)
+        assert [item.get("document") for item in items] == [
+            r["document"] if keep else None for r in rows
+        ]
+    else:
+        found = list(
+            csv.reader(
+                text.splitlines(),
+                delimiter="," if ending == "csv" else "\t",
+                quoting=csv.QUOTE_MINIMAL if ending == "csv" else csv.QUOTE_NONE,
+            )
+        )
+        assert found[0] == ["index", *keep, "prediction", "p(x)", "p(y)"]
+        assert {len(row) for row in found} == {len(found[0])}
+        if keep:
+            assert [row[1:3] for row in found[1:]] == [[r["id"], r["document"]] for r in rows]
+
+
+def test_what_cannot_be_written(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_rows(tmp_path / "a.jsonl")
+    (tmp_path / "a.conll").write_text(SENTENCES["a.conll"])
+    for model, file, words, problem in (
+        ("tuned", path, ["--format", "doccano"], "--format is for tagging"),
+        ("tagger", tmp_path / "a.conll", ["--format", "docano"], "choose from conll, csv, brat"),
+        ("tagger", tmp_path / "a.conll", ["--keep", "id"], "Leave out --keep"),
+        ("tuned", path, ["--keep", "nothing"], "key 'nothing' is missing"),
+    ):
+        out = tmp_path / "p.jsonl"
+        argv = ["predict", str(folders / model), "--file", str(file), "--out", str(out), *words]
+        assert cli.main(argv) == 1
+        assert problem in capsys.readouterr().err
+        assert not out.exists()
+
+
+def test_a_tagger_writes_what_it_reads(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(SENTENCES["a.jsonl"])
+    model = str(folders / "tagger")
+    argv = ["predict", model, "--file", str(tmp_path / "a.jsonl"), "--out"]
+    assert cli.main([*argv, str(tmp_path / "p.jsonl")]) == 0
+    items = list(map(json.loads, (tmp_path / "p.jsonl").read_text().splitlines()))
+    assert [item["text"] for item in items] == TEXTS
+    assert all(list(item) == ["text", "label"] for item in items)
+    assert cli.main([*argv, str(tmp_path / "p.ann"), "--format", "brat"]) == 0
+    assert (tmp_path / "p.txt").read_text() == "\n".join(TEXTS) + "\n"

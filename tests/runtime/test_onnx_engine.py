@@ -14,7 +14,7 @@ import pytest
 
 from bothways.api.model import Model, load
 from bothways.batch import collate
-from bothways.errors import ConfigError, LengthError, ModelError
+from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.families import config_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -80,6 +80,13 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
         elif name == "span":
             found, expected = (m.answer("w1 w2", "w3 w4 w5", top=2) for m in (one, two))
             assert [a.text for a in found] == [a.text for a in expected]
+            several = one.answer(["w1 w2", "w7"], "w3 w4 w5", top=2)
+            assert [a.text for a in several[0]] == [a.text for a in found]
+            assert several == one.answer(["w1 w2", "w7"], ["w3 w4 w5"] * 2, top=2)
+            with pytest.raises(InputError, match="2 questions and 1 texts"):
+                one.answer(["w1", "w2"], ["w3"])
+            with pytest.raises(ModelError, match=r"kind 'spans'.*`bothways answer`.*model\.answer"):
+                one.predict(["w1"])
         elif name == "choice":
             found, expected = (m.choose("w1", ["w2", "w3 w4"]) for m in (one, two))
             np.testing.assert_allclose(found, expected, **CLOSE)
@@ -89,6 +96,31 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
             assert one.next_sentence("w1", "w2") == pytest.approx(
                 two.next_sentence("w1", "w2"), abs=1e-4
             )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_a_head_on_ordered_classes_that_no_task_has(
+    name: str, outputs: int, tmp_path: Path
+) -> None:
+    """Both engines compute it, a folder holds it, and no verb takes it for classes."""
+    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    network = EncoderModel(config, heads={"ordinal": outputs}, seed=1).eval()
+    perturb(network)
+    save_model(tmp_path / "m", network, TOKENIZER)
+    batch = collate(*rows(EXAMPLES[name]), max_positions=max(LENGTHS))
+    at = {"ordinal": batch.bounds[:-1]}
+    one, two = both(tmp_path / "m")
+    assert (one.loaded.heads, one.loaded.unused) == ({"ordinal": outputs}, [])
+    found, expected = (m.loaded.engine.compute(batch, at)["ordinal"] for m in (one, two))
+    assert found.shape == (len(LENGTHS), outputs)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    save_model(tmp_path / "again", two.network, two.tokenizer, two.loaded.about)
+    again = load(tmp_path / "again", engine="torch").loaded.engine.compute(batch, at)["ordinal"]
+    np.testing.assert_array_equal(again, expected)
+    with pytest.raises(ModelError, match="head for ordered classes of texts, which no task here"):
+        one.predict(["w1 w2"])
+    assert one.embed(["w1 w2"]).shape == (1, config.hidden)
 
 
 def test_torch_stays_out(tmp_path: Path) -> None:

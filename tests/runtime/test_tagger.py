@@ -21,13 +21,14 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.entities import split_words, tag_texts
+from bothways.runtime.entities import tag_texts
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.tagging import TaggedFile, TaggingTask
+from bothways.tasks.words import split_words
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, small_bert, small_config
@@ -154,6 +155,8 @@ def test_predicting_a_file_from_the_command_line(
     assert cli.main(["predict", model, "w1 w50 w62", "", "w3 w50"]) == 0
     rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
     assert rows == [["text", "type"], ["0", "X"], ["2", "X"]]
+    assert cli.main(["tag", model, "w1 w50 w62", "", "w3 w50"]) == 0
+    assert [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()] == rows
     (tmp_path / "in.conll").write_text("w1\nw50\nw62\n\nw3\n")
     words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
     assert cli.main(words) == 0
@@ -186,6 +189,14 @@ def test_texts_tagged_together_are_tagged_as_alone(trained: Path) -> None:
     assert tag_texts(model.loaded, ["", " "]) == [None, None]
     with pytest.raises(InputError, match="no word to tag"):
         model.tag(" ")
+    several = model.tag([texts[0], texts[3]])
+    assert isinstance(several, list)
+    assert [found.tags for found in several] == [model.tag(t).tags for t in (texts[0], texts[3])]
+    sentences = model.tag([["w1", "w50"], ["w62"]])
+    assert isinstance(sentences, list)
+    assert [found.words for found in sentences] == [("w1", "w50"), ("w62",)]
+    with pytest.raises(InputError, match="text 2 of 2 has no word"):
+        model.tag(["w1 w50", " "])
 
 
 def test_entities_of_a_text_with_their_characters(
@@ -271,7 +282,9 @@ def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
     save_model(
         tmp_path / "other", model, TOKENIZER, {"kind": "classification", "labels": ["a", "b"]}
     )
-    with pytest.raises(ModelError, match="'classification'; tags need"):
+    with pytest.raises(
+        ModelError, match=r"'classification', .* needs a model fine-tuned on tags of words"
+    ):
         load(tmp_path / "other").tag("w1")
 
 
@@ -289,7 +302,7 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     TOKENIZER.save(tmp_path / "theirs")
     words = [f"w{i}" for i in range(0, 90, 3)]
     found = load(tmp_path / "theirs").tag(words)
-    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).tokens])
+    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).ids])
     with torch.no_grad():
         logits = theirs(ids).logits[0, 1:-1]
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]

@@ -160,7 +160,7 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
     model = load(run / "run/seed-0/model")
     length = model.loaded.about["length"]
     assert length < model.network.config.positions
-    tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).tokens)
+    tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).ids)
     assert model.tokens_cut("w50 " * 40, choices[0]) == tokens - length
     assert model.tokens_cut("w50", choices[0]) == 0
 
@@ -177,10 +177,12 @@ def test_choose_refuses(loaded: LoadedModel) -> None:
         Model(loaded).choose("w1", ["w2"])
     with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
         Model(loaded).choose("w1", "w2 w3")
-    with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
+    with pytest.raises(ModelError, match=r"kind 'choice'.*`bothways choose`.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
     other = as_loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
-    with pytest.raises(ModelError, match="'classification', not choice"):
+    with pytest.raises(
+        ModelError, match=r"'classification', .* needs a model fine-tuned on choices"
+    ):
         Model(other).choose("w1", ["w2", "w3"])
 
 
@@ -198,7 +200,7 @@ def test_a_choice_is_a_sequence(tmp_path: Path) -> None:
         row = list(csv.DictReader(file))[1]
     own = TOKENIZER.encode(row["sent1"], f"{row['sent2']} {row['ending2']}")
     span = slice(*examples.bounds[6:8])
-    assert examples.tokens[span].tolist() == own.tokens
+    assert examples.tokens[span].tolist() == own.ids
     assert examples.segments[span].tolist() == own.segments
     assert examples.gold.tolist() == [[int(label)] for label in rows.labels or []]
 

@@ -92,12 +92,10 @@ def test_a_batch_holds_the_encodings_and_nothing_between_them() -> None:
     indices = np.array([5, 0, 16, 3])
     batch = found.batch(indices, max_positions=40)
     rows = tokenizer.encode_batch([texts(17)[i] for i in indices], max_length=24)
-    assert batch.inputs.bounds.tolist() == np.cumsum([0, *(len(r.tokens) for r in rows)]).tolist()
+    assert batch.inputs.bounds.tolist() == np.cumsum([0, *(len(r.ids) for r in rows)]).tolist()
     total = batch.inputs.bounds[-1]
-    assert batch.inputs.tokens[:total].tolist() == [t for r in rows for t in r.tokens]
-    assert batch.inputs.positions[:total].tolist() == [
-        i for r in rows for i in range(len(r.tokens))
-    ]
+    assert batch.inputs.tokens[:total].tolist() == [t for r in rows for t in r.ids]
+    assert batch.inputs.positions[:total].tolist() == [i for r in rows for i in range(len(r.ids))]
     assert batch.targets.tolist() == (indices % 3).tolist()
 
 

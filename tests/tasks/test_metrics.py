@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from bothways.errors import ConfigError
-from bothways.tasks.metrics import choose_metrics, measure_classes, measure_scores
+from bothways.tasks.metrics import (
+    choose_metrics,
+    choose_metrics_of_several,
+    measure_classes,
+    measure_labels,
+    measure_scores,
+    tuned_threshold,
+)
 
 ALL = ("accuracy", "f1", "matthews")
 BOTH = ("pearson", "spearman")
@@ -103,3 +110,99 @@ def test_metrics_of_the_wrong_kind_are_refused(kind: str, wanted: str) -> None:
         choose_metrics(kind, (wanted,), 2)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="twice"):
         choose_metrics("classification", ("f1", "f1"), 2)
+
+
+def drawn(classes: int, count: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities, predicted and right classes."""
+    rng = np.random.default_rng(classes)
+    p = rng.dirichlet(np.ones(classes), count)
+    gold = np.where(rng.random(count) < 0.5, p.argmax(1), rng.integers(0, classes, count))
+    return p, p.argmax(1), gold
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_every_metric_of_classes_is_scikit_learns(classes: int) -> None:
+    from sklearn import metrics as theirs
+
+    p, predicted, gold = drawn(classes)
+    names = tuple(f"c{i}" for i in range(classes))
+    known = (*ALL, "precision", "recall", "f1_macro", "f1_micro", "f1_weighted")
+    known += ("balanced_accuracy", "roc_auc", "average_precision")
+    found = measure_classes(known, predicted, gold, names, p)
+    average = "binary" if classes == 2 else "macro"
+    assert list(found.scores) == list(known)
+    expected = {
+        "precision": theirs.precision_score(gold, predicted, average=average),
+        "recall": theirs.recall_score(gold, predicted, average=average),
+        "f1": theirs.f1_score(gold, predicted, average=average),
+        "f1_macro": theirs.f1_score(gold, predicted, average="macro"),
+        "f1_micro": theirs.f1_score(gold, predicted, average="micro"),
+        "f1_weighted": theirs.f1_score(gold, predicted, average="weighted"),
+        "balanced_accuracy": theirs.balanced_accuracy_score(gold, predicted),
+        "roc_auc": theirs.roc_auc_score(
+            gold, p[:, 1] if classes == 2 else p, multi_class="ovr", average="macro"
+        ),
+        "average_precision": theirs.average_precision_score(
+            gold if classes == 2 else np.eye(classes)[gold], p[:, 1] if classes == 2 else p
+        ),
+    }
+    for name, value in expected.items():
+        assert found.scores[name] == pytest.approx(float(value)), name
+    for i, label in enumerate(names):
+        part = found.parts[label]
+        assert part["support"] == (gold == i).sum()
+        assert part["predicted"] == (predicted == i).sum()
+        assert part["f1"] == pytest.approx(theirs.f1_score(gold == i, predicted == i))
+
+
+def test_ranks_of_a_class_that_is_absent() -> None:
+    p, predicted, _ = drawn(2)
+    found = measure_classes(("roc_auc",), predicted, np.zeros(60, np.int64), ("no", "yes"), p)
+    assert found.scores == {"roc_auc": 0.0}
+    assert found.notes == ("roc_auc undefined for labels not in the data: 'yes'",)
+
+
+@pytest.mark.parametrize("metric", ["f1", "accuracy", "matthews", "f1_macro", "balanced_accuracy"])
+def test_no_threshold_is_better_than_the_tuned_one(metric: str) -> None:
+    p, _, gold = drawn(2)
+    names = ("no", "yes")
+
+    def score(threshold: float) -> float:
+        predicted = (p[:, 1] >= threshold).astype(np.int64)
+        return measure_classes((metric,), predicted, gold, names).scores[metric]
+
+    best = score(tuned_threshold(metric, p[:, 1], gold == 1))
+    assert best == pytest.approx(max(score(t) for t in [*p[:, 1], 0.5]))
+    assert tuned_threshold(metric, p[:, 1], gold > 5) == 0.5
+    assert tuned_threshold(metric, np.full(4, 0.3), classes(0, 0, 1, 1) == 1) <= 0.3
+
+
+def test_further_metrics_of_several_labels_and_of_scores() -> None:
+    from sklearn import metrics as theirs
+
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 2, (40, 3))
+    p = np.clip(gold * 0.3 + rng.random((40, 3)) * 0.7, 0, 1)
+    known = ("f1_weighted", "precision_micro", "recall_micro", "roc_auc")
+    found = measure_labels(known, p, p >= 0.5, gold, ("a", "b", "c")).scores
+    given = (p >= 0.5).astype(int)
+    assert found == pytest.approx(
+        {
+            "f1_weighted": theirs.f1_score(gold, given, average="weighted"),
+            "precision_micro": theirs.precision_score(gold, given, average="micro"),
+            "recall_micro": theirs.recall_score(gold, given, average="micro"),
+            "roc_auc": theirs.roc_auc_score(gold, p),
+        }
+    )
+    assert choose_metrics_of_several("multilabel", ())[-1] == "hamming_loss"
+    scores, right = rng.random(20), rng.random(20)
+    measured = measure_scores(("pearson", "r2", "mae", "mse"), scores, right).scores
+    assert measured["r2"] == pytest.approx(theirs.r2_score(right, scores))
+    assert measured["mae"] == pytest.approx(theirs.mean_absolute_error(right, scores))
+    constant = measure_scores(("r2", "pearson"), np.full(20, 0.5), right)
+    assert constant.scores["r2"] == pytest.approx(theirs.r2_score(right, np.full(20, 0.5)))
+    assert constant.notes == (
+        "collapsed: pearson undefined (all predictions are the same); reported as 0",
+    )
+    with pytest.raises(ConfigError, match="mse is an error, of which the lowest is best"):
+        choose_metrics("regression", ("mse",), 0)

@@ -145,8 +145,8 @@ def test_embeddings_by_hand() -> None:
     for text in ("w1 w2", LONG[:40], ""):
         tokens = DOUBLED.encode(text)
         with torch.inference_mode():
-            inputs = collate([tokens.tokens], [tokens.segments], max_positions=40)
-            states = model.network.encoder(inputs)[: len(tokens.tokens)].numpy()
+            inputs = collate([tokens.ids], [tokens.segments], max_positions=40)
+            states = model.network.encoder(inputs)[: len(tokens.ids)].numpy()
         np.testing.assert_allclose(model.embed([text])[0], states.mean(0), atol=1e-5)
         np.testing.assert_allclose(model.embed([text], pooling="cls")[0], states[0], atol=1e-5)
         (own,) = model.embed_tokens([text])

@@ -481,7 +481,7 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     model = EncoderModel(small_config(SHAPE), spans=True, seed=1)
     save_model(tmp_path / "m", model, small_tokenizer(VOCABULARY))
     (tmp_path / "m" / "bothways.json").unlink()
-    tokens = small_tokenizer(VOCABULARY).encode("w1", "w2 w3").tokens
+    tokens = small_tokenizer(VOCABULARY).encode("w1", "w2 w3").ids
     inputs = collate([tokens], [[0, 0, 0, 1, 1, 1]], max_positions=40)
     with torch.no_grad():
         (s2, e2), (s3, e3) = model.eval().task_logits(model.encoder(inputs))[3:5].tolist()

@@ -254,9 +254,14 @@ def test_questions_on_one_passage_stay_together(tmp_path: Path) -> None:
         assert len(train) + len(dev) == 60
 
 
-def test_json_lines_named_json_are_told_apart(tmp_path: Path) -> None:
+def test_json_lines_named_json(tmp_path: Path) -> None:
     path = tmp_path / "lines.json"
-    for text in ('{"a": 1}\n{"a": 2}\n', '{"a": 1}\n'):
-        path.write_text(text)
-        with pytest.raises(InputError, match=r"name a file with one object per line \.jsonl"):
-            split(SplitConfig(file=str(path), out=str(tmp_path / "out")))
+    lines = [json.dumps({"a": n}) for n in range(40)]
+    path.write_text("\n".join(lines))
+    split(SplitConfig(file=str(path), out=str(tmp_path / "json")))
+    path.rename(tmp_path / "lines.jsonl")
+    split(SplitConfig(file=str(tmp_path / "lines.jsonl"), out=str(tmp_path / "jsonl")))
+    assert parts(tmp_path / "json", "jsonl") == parts(tmp_path / "jsonl", "jsonl")
+    path.write_text('{"a": 1}\n')
+    with pytest.raises(InputError, match=r"one object per line in a \.jsonl file"):
+        split(SplitConfig(file=str(path), out=str(tmp_path / "out")))

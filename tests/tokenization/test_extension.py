@@ -126,7 +126,7 @@ def test_new_rows_are_means_and_old_outputs_stay(heads: str) -> None:
     assert torch.equal(rows[old], model.embedding_VH[[7, 8, 9]].mean(0))
     assert torch.equal(rows[old + 1], model.embedding_VH[10])
     assert not rows[size:].any()
-    inputs = collate([OLD.encode("the heart").tokens], [[0] * 4], max_positions=40)
+    inputs = collate([OLD.encode("the heart").ids], [[0] * 4], max_positions=40)
     with torch.inference_mode():
         assert torch.equal(model.encoder(inputs), grown.encoder(inputs))
         if model.masked_lm is not None and grown.masked_lm is not None:
@@ -162,14 +162,14 @@ def test_a_model_folder_is_extended_and_transformers_loads_it(
     network = transformers.BertForPreTraining.from_pretrained(tmp_path / "new").eval()
     text = "The stent, myocarditis and angina of the heart"
     encoding = loaded.tokenizer.encode(text)
-    assert theirs(text)["input_ids"] == encoding.tokens
-    assert sum(i >= OLD.vocab_size for i in encoding.tokens) == 3
-    inputs = collate([encoding.tokens], [encoding.segments], max_positions=40)
+    assert theirs(text)["input_ids"] == encoding.ids
+    assert sum(i >= OLD.vocab_size for i in encoding.ids) == 3
+    inputs = collate([encoding.ids], [encoding.segments], max_positions=40)
     with torch.inference_mode():
         hidden = network_of(loaded).encoder(inputs)
-        at = torch.arange(len(encoding.tokens))
+        at = torch.arange(len(encoding.ids))
         ours = network_of(loaded).masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
-        expected = network(torch.tensor([encoding.tokens])).prediction_logits[0]
+        expected = network(torch.tensor([encoding.ids])).prediction_logits[0]
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 

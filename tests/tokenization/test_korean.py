@@ -56,12 +56,12 @@ def test_korean_files(
     assert all(text in raw or text in raw.replace('\\"', '"') for text in some)
     for text in some:
         encoding = tokenizer.encode(text)
-        pieces = [tokenizer.piece(id).removeprefix("##") for id in encoding.tokens[1:-1]]
+        pieces = [tokenizer.piece(id).removeprefix("##") for id in encoding.ids[1:-1]]
         spelled = unicodedata.normalize("NFC", text.lower()).split()
-        if tokenizer.unk_id not in encoding.tokens:
+        if tokenizer.unk_id not in encoding.ids:
             assert "".join(pieces) == "".join(spelled)
         decomposed = tokenizer.encode(unicodedata.normalize("NFD", text))
-        assert decomposed.tokens == encoding.tokens
+        assert decomposed.ids == encoding.ids
         shown = "".join(text[start:end] for start, end in encoding.offsets[1:-1])
         assert shown == "".join(text.split())
 

@@ -207,6 +207,6 @@ def test_offsets_of_composed_text_point_into_the_text_given(lowercase: bool, tex
     text = unicodedata.normalize("NFD", f"한 {text} が b")
     encoding = tokenizer.encode(text)
     ends = [tokenizer.id(piece) for piece in "한がb"]
-    found = [o for t, o in zip(encoding.tokens, encoding.offsets, strict=True) if t in ends]
+    found = [o for t, o in zip(encoding.ids, encoding.offsets, strict=True) if t in ends]
     assert unicodedata.normalize("NFC", text[slice(*found[0])]) == "한"
     assert unicodedata.normalize("NFC", text[slice(*found[-2])]) == "が"

@@ -69,7 +69,7 @@ def call_peer(theirs: Any, a: str, b: str | None, **options: Any) -> Any:
 
 
 def assert_same_encoding(ours: Encoding, theirs: Any) -> None:
-    assert ours.tokens == theirs["input_ids"][0]
+    assert ours.ids == theirs["input_ids"][0]
     assert ours.segments == theirs["token_type_ids"][0]
     assert ours.offsets == theirs["offset_mapping"][0]
     assert ours.words == theirs.word_ids(0)
@@ -89,7 +89,7 @@ def test_same_tokens_as_hugging_face(lowercase: bool, a: str, b: str | None) -> 
     assert TOKENIZERS[lowercase].encode_plain([a]) == [
         PEERS[lowercase](a, add_special_tokens=False)["input_ids"]
     ]
-    assert TOKENIZERS[lowercase].decode(ours.tokens) == PEERS[lowercase].decode(
+    assert TOKENIZERS[lowercase].decode(ours.ids) == PEERS[lowercase].decode(
         theirs["input_ids"][0], skip_special_tokens=True
     )
 
@@ -106,7 +106,7 @@ def test_same_truncation_as_hugging_face(a: int, b: int | None, limit: int) -> N
     ours = TOKENIZERS[True].encode(first, second, max_length=limit)
     theirs = call_peer(PEERS[True], first, second, max_length=limit, truncation="longest_first")
     assert_same_encoding(ours, theirs)
-    assert ours.cut == len(whole.tokens) - len(ours.tokens)
+    assert ours.cut == len(whole.ids) - len(ours.ids)
 
 
 @settings(max_examples=200, deadline=None)
@@ -116,7 +116,7 @@ def test_offsets_point_at_the_token_in_the_text_given(a: str, b: str) -> None:
     clean = normalizer(lowercase=False)
     encoding = tokenizer.encode(a, b)
     for token, segment, (start, end) in zip(
-        encoding.tokens, encoding.segments, encoding.offsets, strict=True
+        encoding.ids, encoding.segments, encoding.offsets, strict=True
     ):
         text = (a, b)[segment]
         assert 0 <= start <= end <= len(text)
@@ -181,7 +181,7 @@ def test_a_single_text_is_no_list_of_texts(text: str) -> None:
 
 def test_decode_and_lookup() -> None:
     tokenizer = TOKENIZERS[True]
-    ids = tokenizer.encode("The cat [MASK].").tokens
+    ids = tokenizer.encode("The cat [MASK].").ids
     assert tokenizer.decode(ids) == "the cat."
     assert tokenizer.decode(ids, skip_special=False).startswith("[CLS] the cat [MASK]")
     assert tokenizer.piece(tokenizer.id("the")) == "the"
@@ -200,7 +200,7 @@ def test_which_pieces_start_a_word() -> None:
         assert starts == (not piece.startswith("##") or piece == "##")
     encoding = tokenizer.encode("The mats, [MASK]s.")
     starts_of_words = [word != before for before, word in pairwise(encoding.words)]
-    assert list(tokenizer.starts_word[encoding.tokens[1:-1]]) == starts_of_words[:-1]
+    assert list(tokenizer.starts_word[encoding.ids[1:-1]]) == starts_of_words[:-1]
 
 
 def test_pickled_and_used_from_threads_it_is_the_same() -> None:
@@ -291,12 +291,12 @@ def test_auto_tokenizer_gives_our_ids(tmp_path: Path, lowercase: bool, with_conf
     named = transformers.BertTokenizer.from_pretrained(tmp_path)
     for form in ("NFC", "NFD"):
         text = unicodedata.normalize(form, KOREAN)
-        assert tokenizer.unk_id not in tokenizer.encode(text).tokens
+        assert tokenizer.unk_id not in tokenizer.encode(text).ids
         for a, b in [(text, None), (text, LINES[0]), (LINES[1], text)]:
             ours = tokenizer.encode(a, b, max_length=40)
             for other in (theirs, named):
                 found = other(a, b, max_length=40, truncation=True)
-                assert found["input_ids"] == ours.tokens
+                assert found["input_ids"] == ours.ids
                 assert found["token_type_ids"] == ours.segments
     assert theirs.model_max_length == 77
     assert theirs.vocab_size == len(theirs) == tokenizer.vocab_size
@@ -328,7 +328,7 @@ def test_every_class_of_transformers_gives_our_ids(
     ours = learn_vocabulary(texts * 3, size=300, **rules)
     ours.save(tmp_path)
     texts += [unicodedata.normalize("NFD", text) for text in texts]
-    expected = [encoding.tokens for encoding in ours.encode_batch(texts)]
+    expected = [encoding.ids for encoding in ours.encode_batch(texts)]
     assert not any(ours.unk_id in tokens for tokens in expected[:4])
     found = of_classes(tmp_path, texts)
     assert found["AutoTokenizer"] == expected
@@ -391,7 +391,7 @@ def test_settings_of_foreign_rules_lose_no_korean_word(
     Tokenizer.from_folder(tmp_path).save(tmp_path / "again")
     settings = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert settings["strip_accents"] is strips
-    expected = [ours.encode("안녕하세요").tokens]
+    expected = [ours.encode("안녕하세요").ids]
     assert list(of_classes(tmp_path / "again", ["안녕하세요"]).values()) == [expected] * 3
 
 
@@ -400,7 +400,7 @@ def test_reads_what_hugging_face_saves_and_the_settings_within(tmp_path: Path) -
     theirs.save_pretrained(tmp_path)
     ours = Tokenizer.from_folder(tmp_path)
     assert not ours.lowercase
-    assert [e.tokens for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
+    assert [e.ids for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
     ours.save(tmp_path / "again")
     (tmp_path / "again" / "tokenizer.json").unlink()
     assert_same(Tokenizer.from_folder(tmp_path / "again"), ours)
@@ -440,6 +440,30 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
         assert Tokenizer.from_folder(tmp_path).pieces == pieces
 
 
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "RoFormerTokenizer"}),
+        ("config.json", {"model_type": "roformer"}),
+    ],
+)
+@pytest.mark.parametrize("kept", ["vocab.txt", "tokenizer.json"])
+def test_a_tokenizer_whose_files_do_not_say_how_it_splits_is_refused(
+    tmp_path: Path, file: str, settings: dict[str, str], kept: str
+) -> None:
+    """RoFormer's own, by jieba; BERT's beside the same network is read."""
+    TOKENIZERS[True].save(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENIZERS[True].pieces))
+    (tmp_path / {"vocab.txt": "tokenizer.json", "tokenizer.json": "vocab.txt"}[kept]).unlink()
+    (tmp_path / file).write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match=f"{kept}: the tokenizer is a RoFormerTokenizer, .* jieba"):
+        Tokenizer.from_folder(tmp_path)
+    named = json.dumps({"tokenizer_class": "BertTokenizer"})
+    (tmp_path / "tokenizer_config.json").write_text(named)
+    assert Tokenizer.from_folder(tmp_path).pieces == TOKENIZERS[True].pieces
+
+
 def test_a_vocabulary_of_sentencepiece_is_refused(tmp_path: Path) -> None:
     pieces = [*SPECIAL_PIECES, "\u2581the", "\u2581a", "ing"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
@@ -458,7 +482,7 @@ def test_what_the_settings_say_wins_over_the_file(
     ours = Tokenizer.from_folder(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert ours.lowercase == lowercase
-    assert [e.tokens for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
+    assert [e.ids for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
 
 
 def test_rules_beyond_berts_survive_saving_for_auto_tokenizer_too(tmp_path: Path) -> None:
@@ -475,9 +499,9 @@ def test_rules_beyond_berts_survive_saving_for_auto_tokenizer_too(tmp_path: Path
     ours = Tokenizer.from_folder(tmp_path / "again")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
     texts = [unicodedata.normalize(form, KOREAN) for form in ("NFC", "NFD")]
-    expected = composed.encode(texts[0]).tokens
+    expected = composed.encode(texts[0]).ids
     assert composed.unk_id not in expected
-    assert [encoding.tokens for encoding in ours.encode_batch(texts)] == [expected] * 2
+    assert [encoding.ids for encoding in ours.encode_batch(texts)] == [expected] * 2
     assert theirs(texts)["input_ids"] == [expected] * 2
     assert ours.fingerprint != composed.fingerprint
 
@@ -492,7 +516,7 @@ def test_another_kind_of_tokenizer_with_bert_names_loads(tmp_path: Path) -> None
     library.save(str(tmp_path / "tokenizer.json"))
     ours = Tokenizer.from_folder(tmp_path)
     assert ours.lowercase
-    assert ours.encode("AB a[MASK]").tokens == [2, 7, 5, 4, 3]
+    assert ours.encode("AB a[MASK]").ids == [2, 7, 5, 4, 3]
     ours.save(tmp_path / "again")
     assert not (tmp_path / "again" / "vocab.txt").exists()
     (tmp_path / "again" / "config.json").write_text(json.dumps({"model_type": "bert"}))
@@ -513,7 +537,7 @@ def test_real_minilm_tokenizer() -> None:
     for limit in (16, 512):
         found = theirs(LINES, LINES[::-1], truncation=True, max_length=limit, padding=False)
         encoded = ours.encode_batch(LINES, LINES[::-1], max_length=limit)
-        assert [e.tokens for e in encoded] == found["input_ids"]
+        assert [e.ids for e in encoded] == found["input_ids"]
         assert [e.segments for e in encoded] == found["token_type_ids"]
 
 

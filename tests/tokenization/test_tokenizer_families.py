@@ -81,12 +81,12 @@ def assert_same(ours: Tokenizer, theirs: Any, a: str, b: str | None) -> None:
         return_offsets_mapping=True,
         return_token_type_ids=True,
     )
-    assert encoding.tokens == expected["input_ids"][0]
+    assert encoding.ids == expected["input_ids"][0]
     assert encoding.segments == expected["token_type_ids"][0]
     assert encoding.offsets == expected["offset_mapping"][0]
     assert encoding.words == expected.word_ids(0)
     plain = theirs(a, add_special_tokens=False)["input_ids"]
-    assert ours.encode_plain([a]) == [plain] == [encoding.tokens[encoding.parts[0]]]
+    assert ours.encode_plain([a]) == [plain] == [encoding.ids[encoding.parts[0]]]
 
 
 @KINDS
@@ -162,7 +162,7 @@ def test_templates_and_roles(folders: dict[str, Path]) -> None:
     }.items():
         tokenizer = found[kind]
         encoding = tokenizer.encode("", "")
-        assert [tokenizer.piece(i) for i in encoding.tokens] == expected
+        assert [tokenizer.piece(i) for i in encoding.ids] == expected
         assert tokenizer.template.cost(2) == len(expected)
         assert tokenizer.template.segments == (2 if kind in ("albert", "klue") else 1)
     assert [found["xlm-roberta"].id(piece) for piece in ANGLED] == [
@@ -179,7 +179,7 @@ def test_one_segment_for_encoders_that_have_one(folders: dict[str, Path]) -> Non
     one = tokenizer.in_one_segment()
     assert one.encode("the", "cat").segments == [0] * 5
     assert tokenizer.encode("the", "cat").segments == [0, 0, 0, 1, 1]
-    assert one.encode("the", "cat").tokens == tokenizer.encode("the", "cat").tokens
+    assert one.encode("the", "cat").ids == tokenizer.encode("the", "cat").ids
     assert one.fingerprint == tokenizer.fingerprint
     assert Tokenizer.from_folder(folders["roberta"]).in_one_segment().template.segments == 1
 
@@ -216,7 +216,7 @@ def test_cutting_pairs_leaves_room_for_every_special_token(folders: dict[str, Pa
         a, b = "the cat and the dog " * 3, "the mat " * 9
         for limit in (ours.template.cost(2) + 1, 12, 19):
             expected = theirs([a], [b], max_length=limit, truncation="longest_first")
-            assert ours.encode(a, b, max_length=limit).tokens == expected["input_ids"][0]
+            assert ours.encode(a, b, max_length=limit).ids == expected["input_ids"][0]
     roberta = Tokenizer.from_folder(folders["roberta"])
     with pytest.raises(LengthError, match="no room for <s> and </s>"):
         roberta.encode("the cat", "the", max_length=3)
@@ -270,7 +270,7 @@ def test_the_mask_of_a_model_file_takes_the_space_before_it(folders: dict[str, P
     """As transformers 4 does it, and the settings say; transformers 5 does not for ALBERT."""
     ours, theirs = pair_of(folders["albert"])
     text = "the \t[MASK] cat"
-    assert ours.encode(text).tokens == theirs(text)["input_ids"]
+    assert ours.encode(text).ids == theirs(text)["input_ids"]
     assert ours.encode(text).offsets[2:4] == [(3, 11), (12, 13)]
 
 
@@ -392,7 +392,7 @@ def test_without_settings_the_files_decide(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").unlink()
     for name in (".", "vocab.json", "merges.txt"):
         found = Tokenizer.from_folder(folder / name)
-        assert found.encode("the <mask> cat").tokens == known.encode("the <mask> cat").tokens
+        assert found.encode("the <mask> cat").ids == known.encode("the <mask> cat").ids
         assert found.template == known.template
     (folder / "config.json").unlink()
     assert Tokenizer.from_folder(folder).roles == known.roles
@@ -449,8 +449,8 @@ def test_post_processors_are_templates(tmp_path: Path, step: Any) -> None:
 def test_texts_without_special_tokens(tmp_path: Path) -> None:
     folder = processor_file(tmp_path, processors.ByteLevel(), ["a", "b", "<u>"], unk="<u>")
     ours = Tokenizer.from_folder(folder)
-    assert ours.encode("a b").tokens == [0, 1]
-    assert ours.encode("a b", max_length=1).tokens == [0]
+    assert ours.encode("a b").ids == [0, 1]
+    assert ours.encode("a b", max_length=1).ids == [0]
     assert ours.template.cost() == 0
     with pytest.raises(ModelError, match=r"no pad role, a padding piece; give it one"):
         _ = ours.pad_id
@@ -494,7 +494,7 @@ def test_a_file_that_does_not_say_how_sequences_begin(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"\[PAD\], .* not among the 7 pieces"):
         Tokenizer.from_folder(folder)
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizerFast"})
-    assert Tokenizer.from_folder(folder).encode("a", "b").tokens == [0, 5, 2, 2, 6, 2]
+    assert Tokenizer.from_folder(folder).encode("a", "b").ids == [0, 5, 2, 2, 6, 2]
 
 
 def test_a_vocabulary_without_a_mask_piece_may_say_so(tmp_path: Path) -> None:

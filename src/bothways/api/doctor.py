@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +11,37 @@ from bothways.batch import collate
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, RunError
 from bothways.io.files import PARTIAL
-from bothways.runtime.folder import ABOUT, CONFIG, RUN_FILE, STATE, load_model
-from bothways.shipped import model_folder
+from bothways.io.folder_files import is_there
+from bothways.io.hub import model_folder
+from bothways.runtime.checksums import changed_files, recorded_vocabulary
+from bothways.runtime.folder import (
+    ABOUT,
+    CONFIG,
+    OTHER_VOCABULARY,
+    RUN_FILE,
+    STATE,
+    LoadedModel,
+    load_model,
+    read_json,
+)
+from bothways.runtime.sentence_modules import encoder_folder
+from bothways.runtime.weights import weight_files
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
+
+_LARGEST = 1000.0
+"""Of a weight; in trained encoders the largest are some tens."""
+_MANY, _SORTED = 100, 0.97
+"""Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
 
 
 def diagnose(folder: str | Path) -> list[str]:
     """Describe the problems of a folder, each with its file; empty if the folder is intact.
 
-    The shards of a corpus and the checkpoints of a run are compared with their checksums. A model
-    is loaded, its weights are checked, and its two vocabulary files are compared.
+    The shards of a corpus, the checkpoints of a run and the files of a model of ours are compared
+    with their checksums. A model is loaded, its weights and the order of its vocabulary are
+    checked, and its two vocabulary files are compared.
     """
     folder = model_folder(folder)
     if (folder / MANIFEST).exists():
@@ -30,7 +50,7 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_run(folder)
     if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
-    if (folder / CONFIG).exists() or (folder / ABOUT).exists():
+    if is_there(encoder_folder(folder) / CONFIG) or is_there(folder / ABOUT):
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]
@@ -48,19 +68,78 @@ def _diagnose_model(folder: Path) -> list[str]:
     problems = _diagnose_vocabulary(folder)
     try:
         loaded = load_model(folder)
-        weights = loaded.weights
-        if weights is None:  # a graph alone
-            layers = () if loaded.heads else (loaded.config.layers,)
-            at = {name: np.zeros(1, np.int64) for name in loaded.heads}
-            loaded.engine.compute(collate([[0]], [[0]], max_positions=1), at, layers)
-            return problems
     except BothwaysError as error:
-        return [*problems, str(error)] if str(error) not in problems else problems
-    broken = [name for name, values in weights.items() if not np.isfinite(values).all()]
-    if broken:
+        problems += [str(error)] if str(error) not in problems else []
+    else:
+        if loaded.weights is None:
+            problems += _diagnose_graph(loaded)
+        else:
+            problems += _diagnose_weights(loaded, weight_files(encoder_folder(folder))[0])
+        problems += _diagnose_order(loaded, folder)
+        problems += list(loaded.refused.values())
+        known = recorded_vocabulary(folder)
+        if known and known != loaded.tokenizer.fingerprint:
+            problems.append(OTHER_VOCABULARY.format(folder))
+    return problems + [
+        f"{folder / name} {what}; since bothways wrote it, another program changed it or it was "
+        "damaged. Copy it again, or if the change is meant, save the model anew "
+        "(`bothways convert`)"
+        for name, what in changed_files(folder, whole=True).items()
+        if not any(name in problem for problem in problems)
+    ]
+
+
+def _diagnose_graph(loaded: LoadedModel) -> list[str]:
+    """A graph without weights that cannot be computed."""
+    layers = () if loaded.heads else (loaded.config.layers,)
+    at = {name: np.zeros(1, np.int64) for name in loaded.heads}
+    try:
+        loaded.engine.compute(collate([[0]], [[0]], max_positions=1), at, layers)
+    except BothwaysError as error:
+        return [str(error)]
+    return []
+
+
+def _diagnose_weights(loaded: LoadedModel, path: Path) -> list[str]:
+    """Weights that no training gives."""
+    broken, absurd, zero = [], [], []
+    assert loaded.weights is not None
+    for name, values in loaded.weights.items():
+        if not np.isfinite(values).all():
+            broken.append(name)
+        elif values.size and max(abs(float(values.max())), abs(float(values.min()))) > _LARGEST:
+            absurd.append(name)
+        elif name.endswith(".weight") and ".segments." not in name and not values.any():
+            zero.append(name)
+    found = {
+        "that are not finite numbers": broken,
+        f"beyond {_LARGEST:,.0f}, which no trained encoder has": absurd,
+        "that are all zero": zero,
+    }
+    return [
+        f"{path}: weights {what}: {', '.join(names)}; training diverged or the file is damaged"
+        for what, names in found.items()
+        if names
+    ]
+
+
+def _diagnose_order(loaded: LoadedModel, folder: Path) -> list[str]:
+    """A vocabulary whose order is not that of the ids that the model was trained with."""
+    tokenizer, problems = loaded.tokenizer, []
+    values = read_json(encoder_folder(folder) / CONFIG, "")
+    pad = values.get("pad_token_id")
+    if isinstance(pad, int) and tokenizer.roles.pad and pad != tokenizer.pad_id:
         problems.append(
-            f"{folder}: weights that are not finite numbers: {', '.join(broken)}; training "
-            "diverged or the file is damaged"
+            f"{folder}: {CONFIG} says that the padding piece has the id {pad}, in the vocabulary "
+            f"{tokenizer.roles.pad} has {tokenizer.pad_id}; the vocabulary may be another model's, "
+            "or in another order"
+        )
+    pieces = tokenizer.pieces
+    rising = sum(one < other for one, other in pairwise(pieces))
+    if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
+        problems.append(
+            f"{folder}: the pieces are in alphabetical order, as if the vocabulary had been "
+            "sorted; line numbers are ids, so the order must be that of training"
         )
     return problems
 

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.batch import collate
-from bothways.errors import InputError, ModelError, NonFiniteError, explain_missing
+from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError, explain_missing
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.finetuning.results import FinetuneResult
+from bothways.io import html
 from bothways.io.probabilities import softmax
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
-from bothways.runtime.entities import Tagged, tag_text
+from bothways.runtime.entities import Tagged, tag_text, tag_texts
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.options import EnginePrecision
 from bothways.runtime.pipeline import (
     Prediction,
+    Ranked,
     answer_question,
+    answer_questions,
     check_segments,
     choose_length,
+    evaluate_file,
     predict_choices,
     predict_texts,
+    rank_texts,
 )
+from bothways.shipped import SHIPPED, model_folder
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.options import DeviceName
+from bothways.training.options import DeviceName, PredictPrecision
 
 if TYPE_CHECKING:
     from bothways.model.model import EncoderModel
@@ -55,11 +64,11 @@ class Filling:
 
 
 def load(
-    folder: str | Path,
-    *others: str | Path,
+    folder: Any,
+    *others: Any,
     device: DeviceName = "auto",
     engine: str = AUTO,
-    precision: EnginePrecision = "fp32",
+    precision: PredictPrecision = "fp32",
 ) -> Model:
     """Load a model folder, ours or one of transformers, for inference.
 
@@ -68,25 +77,53 @@ def load(
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
             :func:`bothways.finetune`, for the ensemble of the seeds that its last call named
-            (after a search: of the chosen setting).
+            (after a search: of the chosen setting); or the result of a training, for its model.
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
-        engine: what computes it, by name; ``auto`` takes the first that is installed.
-        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster, ``int8`` the
-            graph of 8 bits in a folder of :func:`bothways.export`.
+        engine: what computes it, by name; ``auto`` takes the first that is installed and computes
+            the folder in the precision.
+        precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16, by a
+            benchmark of a second that is made once per machine; ``int8`` is the graph of 8 bits in
+            a folder of :func:`bothways.export`.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
             of an ensemble differ in vocabulary, task, labels or length.
         ConfigError: there is no such engine, or what it needs is not installed; or a GPU is
-            requested but none is found.
+            requested but none is found. A precision that it does not have is refused when something
+            is first computed, or now if the engine is named.
     """
     check_engine(engine)
-    loaded = load_ensemble([folder, *others], EngineOptions(engine, device, precision))
+    folders = [folder_of(item, "folder") for item in (folder, *others)]
+    loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
     if engine != AUTO or device == "cuda" or precision == "int8":
         _ = loaded.engine  # fails now if it cannot be had
-    return Model(loaded)
+    return Model(loaded, model_folder(folders[0]))
+
+
+def folder_of(model: Any, name: str) -> str:
+    """The folder of a model that is given by path, by name or as an object.
+
+    Raises:
+        ConfigError: it is none of these, or a model that has no folder.
+    """
+    if isinstance(model, str | os.PathLike):
+        path = os.fspath(model)
+        bundled = not isinstance(model, str) and path in SHIPPED  # a path is no name
+        return os.path.join(".", path) if bundled else path  # noqa: PTH118  a Path drops the dot
+    if isinstance(model, Model):
+        if model.folder is None:
+            raise ConfigError(f"{name}: this model is in no folder; save it first (model.save).")
+        return str(model.folder)
+    if isinstance(model, FinetuneResult):
+        return str(model.best.model)
+    if isinstance(path := getattr(model, "model", None), Path):  # of a pre-training
+        return str(path)
+    raise ConfigError(
+        f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
+        "model that bw.load gives, or the result of a training."
+    )
 
 
 def _check_finite(logits: NDArray[np.float32]) -> None:
@@ -94,15 +131,76 @@ def _check_finite(logits: NDArray[np.float32]) -> None:
         raise NonFiniteError("the model's output is not finite; its weights are damaged.")
 
 
+def _are_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> bool:
+    """Whether these are texts or sentences, and not the words of one."""
+    return any(not isinstance(t, str) or len(t.split()) > 1 for t in texts)
+
+
 class Model:
     """An encoder with its tokenizer and the heads of its folder.
 
     Args:
         loaded: the content of the folder.
+        folder: where it was read.
     """
 
-    def __init__(self, loaded: LoadedModel):
+    def __init__(self, loaded: LoadedModel, folder: Path | None = None):
         self.loaded = loaded
+        self.folder = folder
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """The same model: nothing of it changes in use."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the path of its folder."""
+        if self.folder is None:
+            raise ModelError("this model is in no folder; save it first (model.save).")
+        return load, (self.folder.resolve(),)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in self._description())
+
+    def _repr_html_(self) -> str:
+        return html.fragment("Model", html.table(["", ""], self._description()))
+
+    def _description(self) -> list[list[str]]:
+        loaded, config = self.loaded, self.loaded.config
+        shape = (
+            f"{config.layers} layers, hidden {config.hidden}, {config.heads} heads, feed-forward "
+            f"{config.intermediate}, {config.positions} positions"
+        )
+        rows = [
+            ["folder", "none" if self.folder is None else str(self.folder)],
+            ["family", config.family],
+            ["encoder", shape],
+            ["weights", f"{config.parameters(heads=list(loaded.heads)) / 1e6:.1f} M"],
+            ["vocabulary", f"{config.vocab_size:,} pieces, {self.tokenizer.kind}"],
+            ["heads", ", ".join(loaded.heads) or "none"],
+        ]
+        if labels := loaded.about.get("labels"):
+            shown = ", ".join(map(str, labels[:12])) + (" ..." if len(labels) > 12 else "")
+            rows.append(["labels", shown])
+        return rows
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as a folder, which :func:`bothways.load` and transformers open.
+
+        Args:
+            folder: a new one, or an empty one.
+
+        Raises:
+            ModelError: the folder exists already.
+            DiskError: it could not be written.
+        """
+        out = Path(folder)
+        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            raise ModelError(f"{out} exists already; choose a new folder.")
+        from bothways.model.folder import save_model  # weights are written with torch
+
+        about = {name: value for name, value in self.loaded.about.items() if name != "format"}
+        save_model(out, self.network, self.tokenizer, about, dtype=self.loaded.dtype)
+        return out
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -120,8 +218,15 @@ class Model:
             from bothways.model.engine import network_of
         return network_of(self.loaded)
 
-    def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
+    def fill_mask(
+        self, text: str, *, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[Filling]]:
         """The most likely tokens for each [MASK] of a text.
+
+        Args:
+            text: with one or more.
+            top: predictions for each.
+            targets: the pieces to predict among, as in the vocabulary; all if not given.
 
         Returns:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
@@ -129,10 +234,13 @@ class Model:
         Raises:
             ModelError: the model has no masked-LM head, or is a left-to-right model; or its
                 tokenizer has no mask piece.
-            InputError: the text has no [MASK], or one beyond the maximum sequence length.
+            InputError: the text has no [MASK], or one beyond the maximum sequence length; or the
+                vocabulary lacks a target.
             NonFiniteError: the model's output is not finite.
         """
         heads, config = self.loaded.heads, self.loaded.config
+        if MASKED_LM in self.loaded.refused:
+            raise ModelError(self.loaded.refused[MASKED_LM])
         if MASKED_LM not in heads:
             raise ModelError(missing_head(config.family, MASKED_LM, heads))
         if config.left_to_right:
@@ -148,10 +256,13 @@ class Model:
         logits_MV = self._outputs(MASKED_LM, encoding, positions).astype(np.float64)
         logits_MV[:, self.tokenizer.special_ids] = -np.inf
         candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
+        allowed = None if targets is None else self._target_ids(targets)
         probabilities_MV = softmax(logits_MV, axis=-1)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
-            ids = np.argsort(-row, kind="stable")[: min(top, candidates)].tolist()
+            order = np.argsort(-row, kind="stable")
+            order = order if allowed is None else order[np.isin(order, allowed)]
+            ids = order[: min(top, candidates)].tolist()
             probabilities = row[ids].tolist()
             at = text.index(mask, encoding.offsets[position][0])
             fillings.append(
@@ -161,6 +272,16 @@ class Model:
                 ]
             )
         return fillings
+
+    def _target_ids(self, targets: Sequence[str]) -> list[int]:
+        """The ids of pieces; an error if one is none of the vocabulary."""
+        vocabulary = {self.tokenizer.piece(id): id for id in range(self.tokenizer.vocab_size)}
+        if unknown := [n for n, piece in enumerate(targets, start=1) if piece not in vocabulary]:
+            raise InputError(
+                f"target {unknown[0]} of {len(targets)} is no piece of the vocabulary; give whole "
+                "pieces as they stand there."
+            )
+        return [vocabulary[piece] for piece in targets]
 
     def _fill(self, text: str, at: int, mask: str, id: int) -> str:
         """The text with the mask at character ``at`` replaced by a token."""
@@ -172,8 +293,8 @@ class Model:
     def _mask_positions(self, text: str, encoding: Encoding, mask: str) -> list[int]:
         """The positions of the mask among the tokens; an error if truncation has removed one."""
         mask_id = self.tokenizer.mask_id
-        positions = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
-        total = self.tokenizer.encode(text).tokens.count(mask_id)
+        positions = [at for at, token in enumerate(encoding.ids) if token == mask_id]
+        total = self.tokenizer.encode(text).ids.count(mask_id)
         if not total:
             raise InputError(
                 f"{text[:60]!r} has no {mask}; write {mask} where a token is to be predicted."
@@ -194,6 +315,8 @@ class Model:
             ModelError: the model has no next-sentence head.
             NonFiniteError: the model's output is not finite.
         """
+        if NEXT_SENTENCE in self.loaded.refused:
+            raise ModelError(self.loaded.refused[NEXT_SENTENCE])
         if NEXT_SENTENCE not in self.loaded.heads:
             family, causal = self.loaded.config.family, self.loaded.config.left_to_right
             raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))
@@ -215,6 +338,66 @@ class Model:
         """
         return predict_texts(self.loaded, a, b)
 
+    def predict_proba(
+        self, a: Sequence[str], b: Sequence[str] | None = None
+    ) -> NDArray[np.float64]:
+        """The probability of each label, float64 [texts, labels], in the order of
+        :attr:`classes_`.
+
+        Raises:
+            ModelError: the model has no task head, or predicts scores.
+            InputError: as :meth:`predict`.
+        """
+        prediction = self.predict(a, b)
+        if not prediction.labels and len(prediction):
+            raise ModelError(
+                "this model predicts scores, which have no probabilities; use predict."
+            )
+        return prediction.values
+
+    @property
+    def classes_(self) -> list[str]:
+        """The labels that the model was fine-tuned on; empty if it has none."""
+        return [str(label) for label in self.loaded.about.get("labels", ())]
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        label: str | None = None,
+        task: str | None = None,
+    ) -> Evaluation | str:
+        """Measure the model on labelled examples; or, if it was only pre-trained, on a corpus.
+
+        Args:
+            data: a labelled file in the task's format; a data frame, list of dictionaries, tuple
+                (texts, labels) ... with the columns of fine-tuning; a corpus folder.
+            text, label: the columns, if they are others than in fine-tuning.
+            task: a declared task, or a file of one's own, that says how a file is laid out.
+
+        Returns:
+            The scores by name; of a corpus, a sentence.
+
+        Raises:
+            ModelError: the model has no task head.
+            InputError: data that cannot be read as requested.
+        """
+        if (folder := corpus_folder(data)) is not None:
+            from bothways.pretraining.evaluation import evaluate_pretraining  # needs torch
+
+            return evaluate_pretraining(self.loaded, folder)
+        options = None if task is None else task_recipe(task).task
+        with (
+            self.loaded.engine.working(),
+            data_file(self.loaded, data, text, label) as (
+                path,
+                columns,
+            ),
+        ):
+            found = evaluate_file(self.loaded, path, options=options or columns)
+        return Evaluation(found.scores, found.notes, found.collapsed, found.parts)
+
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
         """Probability of each choice to continue the context, read up to the length of fine-tuning
         (:meth:`tokens_cut` counts what that cuts).
@@ -231,32 +414,92 @@ class Model:
         (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
         return [float(p) for p in probabilities]
 
-    def tag(self, text: str | Sequence[str]) -> Tagged:
-        """Tags and entities of a text, or of a sentence given as words.
+    def rank(
+        self, query: str, texts: Sequence[str], *, top: int | None = None, raw: bool = False
+    ) -> list[Ranked]:
+        """Texts ordered by how well they answer a query, best first, with their scores: those of
+        sentence-transformers' CrossEncoder, for a folder of its kind.
+
+        Args:
+            query: such as a question.
+            texts: the candidates.
+            top: maximum number of texts; all if not given.
+            raw: give the head's outputs as they are, before the function that the folder names.
+
+        Raises:
+            ModelError: the model has no head that gives a pair of texts one score.
+            InputError: the model was fine-tuned on single texts, or a single text instead of a
+                list.
+        """
+        return rank_texts(self.loaded, query, texts, raw=raw)[:top]
+
+    @overload
+    def tag(self, text: str) -> Tagged: ...
+
+    @overload
+    def tag(self, text: Sequence[str] | Sequence[Sequence[str]]) -> Tagged | list[Tagged]: ...
+
+    def tag(self, text: str | Sequence[str] | Sequence[Sequence[str]]) -> Tagged | list[Tagged]:
+        """Tags and entities of a text, of a sentence given as words, or of several.
+
+        Args:
+            text: a text; or several, of which at least one has white space in it; or a sentence's
+                words, which have none; or several sentences as lists of words.
+
+        Returns:
+            Of several texts or sentences a list, in their order.
 
         Raises:
             ModelError: the model was not fine-tuned on tagging.
             InputError: a text without words.
         """
-        return tag_text(self.loaded, text)
+        if isinstance(text, str) or not _are_several(text):
+            return tag_text(self.loaded, cast("str | Sequence[str]", text))
+        found = tag_texts(self.loaded, text)
+        tagged = [one for one in found if one is not None]
+        if len(tagged) < len(found):
+            raise InputError(f"text {found.index(None) + 1} of {len(found)} has no word to tag.")
+        return tagged
 
-    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
-        """Answers to a question: spans of a text of any length, with probabilities.
+    @overload
+    def answer(  # type: ignore[overload-overlap]
+        self, question: str, context: str, *, top: int = 1
+    ) -> list[Answer]: ...
+
+    @overload
+    def answer(
+        self, question: Sequence[str], context: str | Sequence[str], *, top: int = 1
+    ) -> list[list[Answer]]: ...
+
+    def answer(
+        self, question: str | Sequence[str], context: str | Sequence[str], *, top: int = 1
+    ) -> list[Answer] | list[list[Answer]]:
+        """Answers to a question, or to several: spans of a text of any length, with probabilities.
 
         Args:
             question: the question; 64 tokens of it are read (the task's ``spans.query_length``).
-            context: the text; ``context[answer.start:answer.end] == answer.text``.
+                Or a list of questions.
+            context: the text; ``context[answer.start:answer.end] == answer.text``. For several
+                questions one text, or one for each.
             top: maximum number of answers.
 
         Returns:
-            The answers, best first. An empty text means that there is no answer; it is never given
-            by a folder that does not say whether questions may have none, such as one of
-            transformers.
+            The answers, best first; of several questions a list of them for each. An empty text
+            means that there is no answer; it is never given by a folder that does not say whether
+            questions may have none, such as one of transformers.
 
         Raises:
             ModelError: the model was not fine-tuned on questions.
+            InputError: not one text for each question.
         """
-        return answer_question(self.loaded, question, context)[:top]
+        if isinstance(question, str):
+            if not isinstance(context, str):
+                raise InputError(
+                    "one question and a list of texts; give a list of questions, one for each."
+                )
+            return answer_question(self.loaded, question, context)[:top]
+        contexts = [context] * len(question) if isinstance(context, str) else context
+        return [found[:top] for found in answer_questions(self.loaded, question, contexts)]
 
     def embed(
         self,
@@ -264,6 +507,7 @@ class Model:
         *,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
         combine: Combine = "mean",
@@ -278,6 +522,8 @@ class Model:
                 sentence-transformers says, otherwise the mean.
             normalize: scale the vectors to unit length. By default as a folder of
                 sentence-transformers says, otherwise not.
+            prompt: a text to put before each text, or the name of a prompt that the folder has. By
+                default as a folder of sentence-transformers says, otherwise none.
             length: maximum sequence length in tokens; by default the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
@@ -300,6 +546,7 @@ class Model:
             combine=combine,
             pooling=pooling,
             normalize=normalize,
+            prompt=prompt,
             length=length,
             long=long,
         )
@@ -348,7 +595,7 @@ class Model:
         """The outputs [R, C] of a head at positions of a sequence; an error if one is not
         finite."""
         batch = collate(
-            [encoding.tokens], [encoding.segments], max_positions=self.loaded.config.positions
+            [encoding.ids], [encoding.segments], max_positions=self.loaded.config.positions
         )
         at = np.array(positions, dtype=np.int64)
         outputs = self.loaded.engine.compute(batch, {head: at})[head]

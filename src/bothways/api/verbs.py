@@ -14,9 +14,11 @@ import numpy as np
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
-from bothways.io.files import write_text
+from bothways.io.hub import model_folder
+from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
+from bothways.io.written import write_rows
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
@@ -31,6 +33,7 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
 from bothways.runtime.pipeline import (
@@ -42,15 +45,15 @@ from bothways.runtime.pipeline import (
     predict_choices,
     write_predictions,
 )
-from bothways.runtime.texts import FileTexts, file_texts
-from bothways.shipped import model_folder
+from bothways.runtime.texts import FileTexts, file_texts, kept_columns
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.task import Task, submission_rows
+from bothways.tasks.tagging import TaggingTask
+from bothways.tasks.task import Task, number_columns, submission_rows
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -88,13 +91,28 @@ def choose(config: ChooseConfig) -> list[str]:
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
+def tag(config: PredictConfig) -> list[str]:
+    """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
+    loaded = load_ensemble([config.model, *config.ensemble])
+    if not _tags(loaded):
+        raise other_kind(task_of(loaded), "a model fine-tuned on tags of words (--kind ner)")
+    return predict(config)
+
+
+def rank(config: RankConfig) -> list[str]:
+    """Lines for `bothways rank`: the texts with their scores, best first."""
+    with _open(config) as model:
+        ranked = model.rank(config.query, config.texts, top=config.top)
+    return [f"{one.score:9.6f}  {one.text}" for one in ranked]
+
+
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
     with _open(config) as model:
         if config.file is not None:
             return _predict_file(model.loaded, config)
-        if TAGGER in model.loaded.heads and config.text_b is None:
+        if _tags(model.loaded) and config.text_b is None:
             lines = _tag_lines(model, config.texts)
         else:
             b = None if config.text_b is None else [config.text_b] * len(config.texts)
@@ -104,26 +122,49 @@ def predict(config: PredictConfig) -> list[str]:
             lines = _prediction_lines(prediction, task_of(model.loaded))
     if config.out is None:
         return lines
-    write_text(Path(config.out), "\n".join(lines) + "\n")
+    rows = [line.split("\t") for line in lines]
+    numbers = {name for name in rows[0] if name.startswith("p(")} | _ENTITY_NUMBERS
+    write_rows(Path(config.out), rows, numbers)
     return [f"{len(config.texts)} predictions: {config.out}"]
+
+
+_ENTITY_NUMBERS = {"text", "start", "end", "probability", "score"}
 
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
     columns = None if config.task is None else task_recipe(config.task).task
-    if config.submission and TAGGER in loaded.heads:
+    if config.submission and _tags(loaded):
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
         for path in task_of(loaded).output_files(Path(config.out)):
             _refuse_to_overwrite(path, config.file, config.task)
+    if config.format is not None and TAGGER not in loaded.heads:
+        raise ConfigError(
+            "--format is for tagging; the suffix of --out says how others are written."
+        )
+    if config.format is not None and config.format not in NAMES:
+        raise ConfigError(f"format is {config.format!r}; choose from {', '.join(NAMES)}.")
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
+    kept = kept_columns(Path(config.file or ""), config.keep, task, split)
     for note in split.notes:
         print_note(note)
     _note_precision(loaded)
     with progress_of("predicting") as progress:
         outputs = outputs_of(loaded, task, split.examples, progress=progress)
     predictions = task.decode(split, outputs)
-    if config.out is not None and not config.submission:
+    if config.out is not None and config.format is not None:
+        assert isinstance(task, TaggingTask)
+        task.write(Path(config.out), split, predictions, config.format)
+    elif config.out is not None and config.keep:
+        table = task.table(split, predictions)
+        with_columns = [
+            [row[0], *own, *row[1:]]
+            for row, own in zip(table, [[*config.keep], *kept], strict=True)
+        ]
+        numbers = number_columns(table[0], scores=task.loss == "score")
+        write_rows(Path(config.out), with_columns, numbers)
+    elif config.out is not None and not config.submission:
         write_predictions(Path(config.out), task, split, predictions)
     else:
         table = task.table(split, predictions)
@@ -131,8 +172,13 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         lines = ["\t".join(row) for row in rows]
         if config.out is None:
             return lines
-        write_text(Path(config.out), "\n".join(lines) + "\n")
+        write_rows(Path(config.out), rows)
     return [f"{len(split.rows)} predictions: {config.out}"]
+
+
+def _tags(loaded: LoadedModel) -> bool:
+    """Whether the task is one of tags."""
+    return TAGGER in loaded.heads and task_of(loaded).options.kind == "tagging"
 
 
 def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
@@ -216,10 +262,13 @@ def embed(config: EmbedConfig) -> str:
     check_format(Path(config.out))
     _refuse_to_overwrite(config.out, config.file, config.task)
     with _open(config) as model:
-        texts = config.texts
+        texts, kept = config.texts, {}
         if config.file is not None:
             path = Path(config.file)
-            found = file_texts(path, model.loaded, text_a=config.text_a, task=config.task)
+            found = file_texts(
+                path, model.loaded, text_a=config.text_a, task=config.task, keep=config.keep
+            )
+            kept = found.kept
             texts = found.texts
             _note_column(path, found)
         if not texts:
@@ -232,11 +281,12 @@ def embed(config: EmbedConfig) -> str:
                 combine=config.combine,
                 pooling=None if config.pooling == "auto" else config.pooling,
                 normalize=config.normalize,
+                prompt=config.prompt,
                 length=config.length,
                 long=config.long,
                 progress=progress,
             )
-    write_vectors(Path(config.out), texts, embeddings)
+    write_vectors(Path(config.out), texts, embeddings, kept)
     if left_out := model.loaded.about.get("modules_left_out"):
         print_note(
             f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
@@ -295,8 +345,10 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.tokenizer)
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+    loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
-    about["converted_from"] = source.resolve().name
+    here = Path(config.source).exists()
+    about["converted_from"] = source.resolve().name if here else config.source
     if loaded.fresh:  # what the source lacks is drawn by torch
         from bothways.model.engine import network_of
         from bothways.model.folder import save_model
@@ -316,6 +368,7 @@ _ModelVerb = (
     | NextSentenceConfig
     | ChooseConfig
     | PredictConfig
+    | RankConfig
     | AnswerConfig
     | EmbedConfig
     | EvaluateConfig
@@ -327,16 +380,17 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
     """The model that a verb names, or an ensemble of several; the process is its engine's inside
     the block."""
     check_engine(config.engine)
-    options = EngineOptions(config.engine, config.device)
+    options = EngineOptions(config.engine, config.device, config.precision)
     if isinstance(config, PredictConfig | EvaluateConfig):  # a run folder is an ensemble too
-        if config.file is not None:
-            options = replace(options, precision=config.precision)
         loaded = load_ensemble([config.model, *config.ensemble], options)
     else:
         loaded = load_model(config.model, options=options)
     for note in loaded.notes:
         print_note(note)
-    with loaded.engine.working():
+    engine = loaded.engine
+    if reason := loaded.options.reason:
+        print_note(reason)
+    with engine.working():
         yield Model(loaded)
 
 
@@ -370,6 +424,8 @@ def _note_windows(long: int, texts: int, length: int) -> None:
 
 
 def _note_column(path: Path, found: FileTexts) -> None:
+    for note in found.notes:
+        print_note(note)
     if found.column is not None:
         print_note(f"{path.name}: the texts are those of the column {found.column!r}")
     if found.other is not None:

@@ -11,6 +11,7 @@ import inspect
 import itertools
 import json
 import math
+import operator
 import os
 import shlex
 import textwrap
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar, Union, cast
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, nearest
 
 # --------------------------------------------------------------------------------
 # Fields of the option classes: the three kinds, fields that exclude each other, range checks, JSON
@@ -37,20 +38,29 @@ def _cached(function: F) -> F:
 
 @dataclass(frozen=True)
 class Options:
-    """Base of the option classes: a value that is not among the choices of its field is refused,
-    from Python as on the command line.
+    """Base of the option classes: a value that is not of its field's type, or not among its
+    choices, is refused, from Python as on the command line.
+
+    What people write in Python is taken where it can only mean one thing: a path for a name, a
+    single name or a list for a tuple, a dictionary for a group of options, numbers of NumPy.
 
     Raises:
-        ConfigError: naming the option, its value and the choices.
+        ConfigError: naming the option, its value, and what it must be.
 
     Attributes:
         recipes_by_name: whether the recipes that come with the package are of this class.
+        short_names: further names of options on the command line, with the option that each is.
     """
 
     recipes_by_name: ClassVar[bool] = False
+    short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
+        for name, expected in field_types(kind).items():
+            value = getattr(self, name)
+            if (taken := as_field(name, value, expected)) is not value:
+                object.__setattr__(self, name, taken)
         for name, choices in _choices(kind).items():
             value = getattr(self, name)
             for item in value if isinstance(value, tuple) else (value,):
@@ -70,6 +80,75 @@ def _choices(options: Any) -> dict[str, tuple[Any, ...]]:
     """The values that each field with a limited choice may have."""
     types = field_types(options)
     return {n: (*t.choices, *(None,) * t.optional) for n, t in types.items() if t.choices}
+
+
+def as_field(name: str, value: Any, kind: FieldType) -> Any:
+    """A value from Python as its field holds it; the same object if it is that already.
+
+    Raises:
+        ConfigError: it is of another type.
+    """
+    if value is None and kind.optional:
+        return value
+    if kind.is_list:
+        if isinstance(value, str | os.PathLike) and (kind.inner is str or kind.choices):
+            value = (value,)
+        elif not isinstance(value, tuple):
+            value = _listed(name, value, kind)
+        item = FieldType.of(kind.inner)
+        taken = tuple(as_field(f"{name}[{i}]", v, item) for i, v in enumerate(value))
+        return value if all(map(operator.is_, taken, value)) else taken
+    if kind.is_group:
+        if isinstance(value, Mapping):
+            return _group_of(name, value, kind.inner)
+        right = isinstance(value, kind.inner)
+    elif kind.choices:
+        right = True  # the choices are checked
+    else:
+        right, value = _as_scalar(value, kind.inner)
+    if not right:
+        raise ConfigError(f"{name} is {_short(value)}; it must be {kind.describe_python()}.")
+    return value
+
+
+def _listed(name: str, value: Any, kind: FieldType) -> tuple[Any, ...]:
+    if isinstance(value, list | range | set) or hasattr(value, "tolist"):
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(plain, list | range | set):
+            return tuple(plain)
+    raise ConfigError(f"{name} is {_short(value)}; it must be {kind.describe_python()}.")
+
+
+def _group_of(name: str, values: Mapping[str, Any], cls: type[Any]) -> Any:
+    known = [option.name for option in options_of(cls)]
+    for key in values:
+        if key not in known and key not in field_types(cls):
+            close = nearest(str(key), known)
+            hint = f"did you mean {close!r}?" if close else f"it has {', '.join(known)}."
+            raise ConfigError(f"{name} has no option {key!r}; {hint}")
+    return build(cls, values)
+
+
+def _as_scalar(value: Any, kind: Any) -> tuple[bool, Any]:
+    """Whether a value is of a plain type, and the value as such."""
+    if kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    elif kind is not str and hasattr(value, "item") and hasattr(value, "dtype"):
+        value = value.item() if getattr(value, "ndim", 1) == 0 else value
+    if kind is bool:
+        return isinstance(value, bool), value
+    if kind in (int, float):
+        number = isinstance(value, int if kind is int else (int, float))
+        return number and not isinstance(value, bool), value
+    return isinstance(value, kind), value
+
+
+def _short(value: Any) -> str:
+    """A value as messages show it: long ones by their type."""
+    if isinstance(value, str | int | float | list | tuple | dict | type(None)):
+        shown = repr(value)
+        return shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return f"a {type(value).__name__}"
 
 
 def require_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
@@ -320,6 +399,17 @@ class FieldType:
         else:
             text = "one of " + ", ".join(self.choices) if self.choices else _NAMES[self.inner][0]
         return f"{text}, or null" if self.optional else text
+
+    def describe_python(self) -> str:
+        """What a value must be in Python, for messages."""
+        text = self.describe()
+        if self.is_list and not self.is_group:
+            items = {str: "texts", int: "whole numbers", float: "numbers", bool: "True and False"}
+            text = f"a list of {items.get(self.inner, 'names')}"
+        elif self.is_group:
+            group = f"{self.inner.__name__}(...)"
+            text = f"a list of {group}" if self.is_list else f"{group} or a dictionary"
+        return text.replace(", or null", ", or None").replace("true or false", "True or False")
 
     @property
     def metavar(self) -> str:

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 import yaml
@@ -130,6 +131,76 @@ def load_recipe(cls: type[T], recipe: str | Path, overrides: Mapping[str, Any] |
     if missing := [name for name in required_fields(cls) if name not in values]:
         raise ConfigError(f"{recipe}: {', '.join(missing)} not given.")
     return build(cls, values)
+
+
+def options_from(
+    cls: type[T],
+    given: Mapping[str, Any],
+    recipe: str | Path | None = None,
+    short: Mapping[str, str] = MappingProxyType({}),
+) -> T:
+    """Options from the keywords of a call.
+
+    Args:
+        cls: dataclass of the options.
+        given: values by name: of an option, of a group (as a dictionary, or an instance of its
+            class), by dotted name, or by the last part of one (``lr`` of ``optimizer.lr``) if only
+            one option is called so.
+        recipe: as for :func:`load_recipe`; the keywords win.
+        short: names of which several options could be meant, and which it is.
+
+    Raises:
+        ConfigError: an unknown name (the message gives the nearest), a value of the wrong type, a
+            missing one; or what :func:`load_recipe` refuses.
+    """
+    types = option_types(cls)
+    values: dict[str, Any] = {}
+    for keyword, value in given.items():
+        for name, part in _spread(_full_name(keyword, cls, short), value, types):
+            if name in values:
+                raise ConfigError(f"{keyword}: {name} is given twice; leave one out.")
+            values[name] = part
+    values = _merged(cls, {} if recipe is None else read_recipe(cls, recipe), values)
+    if missing := [name for name in required_fields(cls) if name not in values]:
+        raise ConfigError(f"{', '.join(missing)} not given.")
+    return build(cls, values)
+
+
+def _full_name(keyword: str, cls: type[Any], short: Mapping[str, str]) -> str:
+    """The dotted name of the option, or the name of the group, that a keyword means."""
+    types = option_types(cls)
+    if keyword in types or keyword in field_types(cls):
+        return keyword
+    found = [short[keyword]] if keyword in short else []
+    found = found or [name for name in types if name.rpartition(".")[2] == keyword]
+    if len(found) > 1:
+        names = " or ".join(f"{n.rpartition('.')[0]}={{{keyword!r}: ...}}" for n in found)
+        raise ConfigError(f"{keyword} may mean several options; write {names}.")
+    if not found:
+        close = nearest(keyword, [*short, *field_types(cls), *types])
+        raise ConfigError(
+            f"there is no option {keyword!r}{f'; did you mean {close!r}?' if close else '.'}"
+        )
+    return found[0]
+
+
+def _spread(name: str, value: Any, types: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A value by its dotted name; those of a group by theirs."""
+    if name in types:
+        yield name, value
+        return
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name} is {value!r}; it is a group of options: give a dictionary.")
+    for key, inner in value.items():
+        full = f"{name}.{key}"
+        if full not in types and not any(known.startswith(f"{full}.") for known in types):
+            known = [n.removeprefix(f"{name}.") for n in types if n.startswith(f"{name}.")]
+            close = nearest(str(key), known)
+            hint = f"did you mean {close!r}?" if close else f"it has {', '.join(known)}."
+            raise ConfigError(f"{name} has no option {key!r}; {hint}")
+        yield from _spread(full, inner, types)
 
 
 def read_recipe(cls: type[Any], recipe: str | Path, part: str = "") -> dict[str, Any]:
@@ -316,6 +387,7 @@ class _Parser(argparse.ArgumentParser):
         )
         self.cls, self.positional, self.recipes = cls, positional, recipes or {}
         self.types = option_types(cls)
+        self.short: Mapping[str, str] = getattr(cls, "short_names", {})
         recipe = "RECIPE.yaml | NAME" if self.recipes else "RECIPE.yaml"
         places = [] if positional else [f"[{recipe}]"]
         groups: dict[str, Any] = {"": self.add_argument_group("options")}
@@ -330,7 +402,9 @@ class _Parser(argparse.ArgumentParser):
             if name not in positional:
                 count = "+" if kind.is_list else None
                 look = kind.metavar
-                add(f"--{name}", action="append", dest=name, nargs=count, metavar=look, help=text)
+                names = [f"--{short}" for short, full in self.short.items() if full == name]
+                names.append(f"--{name}")
+                add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
             elif explain:
                 add(name, metavar=name.upper(), help=text)
                 place = name.upper() + " ..." * kind.is_list
@@ -383,7 +457,7 @@ class _Parser(argparse.ArgumentParser):
         while words:
             word = words.popleft()
             name, equals, value = word.removeprefix("--").partition("=")
-            name = name.replace("-", "_")
+            name = self.short.get(name := name.replace("-", "_"), name)
             if not word.startswith("--") or name not in known:
                 yield word
                 continue
@@ -435,6 +509,7 @@ class _Parser(argparse.ArgumentParser):
             places = " ".join(place.upper() for place in self.positional)
             hint = f"it is given by its place: {self.prog} {places}."
         else:
-            close = nearest(name, [known for known in self.types if known not in self.positional])
+            known = [*self.short, *(other for other in self.types if other not in self.positional)]
+            close = nearest(name, known)
             hint = f"did you mean '--{close}'?" if close else f"see '{self.prog} --help'."
         raise UsageError(f"unknown option {word!r}; {hint}")

@@ -42,6 +42,7 @@ from bothways.corpus.report import (
     PAGE,
     Lengths,
     heldout_note,
+    layout_notes,
     script_shares,
     single_sentence_note,
     summarise_split,
@@ -64,7 +65,8 @@ from bothways.corpus.store import (
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
-from bothways.io.processes import exit_with
+from bothways.io.processes import deaf_children, exit_with
+from bothways.io.text import stray_note
 from bothways.tokenization.reading import (
     ORIGINAL_FILES,
     SETTINGS_FILE,
@@ -96,13 +98,14 @@ def build_corpus(
     Args:
         config: the options.
         progress: called with the bytes of input files processed so far, and their total.
-        say: called with a message if there was an interrupted build.
+        say: called with a message if there was an interrupted build, or files were left out.
 
     Returns:
         The report, which is also in corpus.json: sizes and length quantiles of ``train`` and
         ``heldout``; ``unknown_rate``, the share of ids that are [UNK]; ``special_tokens``, how
         often the text itself has [CLS], [SEP], [MASK] or [PAD]; what became of documents of one
-        sentence; repeats, broken lines, scripts, ``histograms``; ``heldout_note`` if the
+        sentence; repeats, broken lines, scripts, ``histograms``; ``layout``, what was noticed of
+        the layout of text files, if anything; ``heldout_note`` if the
         held-out split cannot be used for evaluation; ``seconds`` and ``mb_per_second`` of this call
         (MB of text, 10**6 bytes).
 
@@ -119,7 +122,10 @@ def build_corpus(
         raise ConfigError("out is empty; name the folder to write the corpus to.")
     tokenizer = Tokenizer.from_folder(config.tokenizer)
     out = Path(config.out)
-    inputs = list_inputs(config.files, besides=config.out)
+    stray: list[Path] = []
+    inputs = list_inputs(config.files, besides=config.out, stray=stray)
+    if stray and say:
+        say(stray_note(stray))
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
@@ -256,7 +262,9 @@ def _results(
             initializer=exit_with,  # of local processes
             initargs=(os.getpid(),),
         )
-        results = stack.enter_context(contextlib.closing(run(tasks)))
+        with deaf_children():
+            started = run(tasks)
+        results = stack.enter_context(contextlib.closing(started))
         try:
             yield results
         except Exception as error:
@@ -304,6 +312,8 @@ def _assemble(
     _refuse_one_document(config, plan)
     counts = plan.counts
     options = recipe_fields(config)
+    if options["lines"] == "auto":  # as corpora were built before there was a choice
+        del options["lines"]
     writers = {
         split: _SplitWriter(folder, split, tokenizer, options, config.shard_tokens)
         for split in SPLITS
@@ -334,6 +344,7 @@ def _assemble(
             "documents_by_tokens": writers["train"].documents.histogram(),
             "paragraphs_by_times": repeats.paragraphs.histogram,
         },
+        **({"layout": layout_notes(log.counts.layout)} if log.counts.layout else {}),
         "heldout_note": heldout_note(writers["heldout"].documents.number, config.heldout),
         "seconds": round(seconds, 2),
         "mb_per_second": round(text_mb / seconds, 6),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.io.arrays import ranges
-from bothways.tokenization.normalization import ACCENTS
+from bothways.tokenization.normalization import ACCENTS, ZERO_WIDTH_SPACE
 from bothways.tokenization.template import Roles
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -38,6 +38,8 @@ _SEPARABLE_NORMALIZERS = {
 }
 # The step of the `composed` preset that looks back at the letter before a mark, never at a space.
 _WITHOUT_ACCENTS = {"type": "Replace", "pattern": {"Regex": ACCENTS}, "content": ""}
+# The step of the `spaced` preset, for spaces without width.
+_WITH_SPACES = {"type": "Replace", "pattern": {"String": ZERO_WIDTH_SPACE}, "content": " "}
 _SEPARABLE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 _CHUNKS_PER_TEXT = 64  # chunks that the library encodes as one text
 _WORD_MODELS = {"WordPiece", "WordLevel", "BPE"}
@@ -207,4 +209,4 @@ def _all_of(step: dict[str, Any] | None, parts: str, allowed: set[str]) -> bool:
         return True
     if step.get("type") == "Sequence":
         return all(_all_of(part, parts, allowed) for part in step[parts])
-    return step.get("type") in allowed or step == _WITHOUT_ACCENTS
+    return step.get("type") in allowed or step in (_WITHOUT_ACCENTS, _WITH_SPACES)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import Any
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.paragraphs import Document, read_documents
+from bothways.corpus.report import DECOMPOSED
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
@@ -30,7 +33,10 @@ EXCERPT = 60
 """Characters of a paragraph that are kept for the report."""
 UNIT_FORMAT = 1
 """To be raised when the same text and options give other units than before."""
-UNIT_OPTIONS = ("documents", "text_field", "sentences", "language", "broken", "max_line_mib")
+UNIT_OPTIONS = (
+    *("documents", "lines", "text_field", "sentences", "language", "broken"),
+    "max_line_mib",
+)
 """The options, besides the vocabulary, that decide what a unit holds."""
 
 
@@ -76,12 +82,20 @@ class Counts:
         empty_sentences: left out because they have no tokens.
         scripts: int64, letters of each script of :data:`bothways.corpus.unicode_scripts.SCRIPTS`.
         broken: lines that were repaired or left out.
+        layout: what was noticed of the layout of files: how many files, the first one, and what is
+            said of it, by what it is about.
     """
 
     text_bytes: int = 0
     empty_sentences: int = 0
     scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
     broken: Broken = field(default_factory=Broken)
+    layout: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+
+    def add_layout(self, name: str, note: tuple[int, str, str]) -> None:
+        """Count files of which something is said; the words are those of the first."""
+        files, source, said = self.layout.get(name, (0, *note[1:]))
+        self.layout[name] = (files + note[0], source, said)
 
     def add(self, other: Counts) -> None:
         """Add the counts of the text that follows."""
@@ -89,6 +103,8 @@ class Counts:
         self.empty_sentences += other.empty_sentences
         self.scripts = self.scripts + other.scripts
         self.broken.add(other.broken)
+        for name, note in other.layout.items():
+            self.add_layout(name, note)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data."""
@@ -98,7 +114,9 @@ class Counts:
     def from_dict(cls, data: dict[str, Any]) -> Counts:
         """The inverse of :meth:`to_dict`."""
         broken = Broken.from_counts(data["broken"])
-        return cls(**{**data, "scripts": np.array(data["scripts"]), "broken": broken})
+        layout = {name: (files, *rest) for name, (files, *rest) in data["layout"].items()}
+        scripts = np.array(data["scripts"])
+        return cls(**{**data, "scripts": scripts, "broken": broken, "layout": layout})
 
 
 def encode_unit(
@@ -116,6 +134,10 @@ def encode_unit(
     documents: list[Document] = []
     files: list[int] = []
     for block in unit.blocks:
+        if block.first_line == 1:
+            shown = block.source.encode("utf-8", "backslashreplace").decode()
+            for name, said in block.layout.notes(config.lines, config.documents).items():
+                counts.add_layout(name, (1, shown, said))
         for continues, paragraphs in read_documents(block, config, counts.broken):
             if continues and files and files[-1] == block.file:
                 documents[-1][1].extend(paragraphs)  # a document that spans two blocks of one file
@@ -124,7 +146,27 @@ def encode_unit(
                 files.append(block.file)
     if unit.failure is not None:
         raise unit.failure
-    return _encode_documents(documents, files, config, _encoder(tokenizer), counts), counts
+    encoder = _encoder(tokenizer)
+    if _tells_forms_apart(encoder):
+        sources = {block.file: block.source for block in unit.blocks}
+        for file, (_, paragraphs) in zip(files, documents, strict=True):
+            if decomposed := sum(not is_normalized("NFC", text) for text in paragraphs):
+                shown = sources[file].encode("utf-8", "backslashreplace").decode()
+                counts.add_layout(DECOMPOSED, (decomposed, shown, _DECOMPOSED_TEXT))
+    return _encode_documents(documents, files, config, encoder, counts), counts
+
+
+_DECOMPOSED_TEXT = (
+    "characters are decomposed (Unicode NFD), and the vocabulary has other pieces for them than for "
+    "composed ones; convert the text to NFC, or learn a vocabulary with --normalization composed"
+)
+
+
+def _tells_forms_apart(encoder: SentenceEncoder) -> bool:
+    """Whether decomposed text gives other ids than the same text composed."""
+    composed = "é 각"
+    normalize = encoder.tokenizer.normalize
+    return normalize(composed) != normalize(unicodedata.normalize("NFD", composed))
 
 
 @lru_cache(maxsize=1)

@@ -21,9 +21,15 @@ class CorpusConfig(Options):
     """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
     out: str
     """Corpus folder to write."""
-    documents: Literal["blank", "file"] = "blank"
-    """What separates the documents of a text file: blank lines, or nothing (one document per file).
-    Each JSON line and each Parquet row is a document."""
+    documents: Literal["blank", "line", "file"] = "blank"
+    """What separates the documents of a text file: blank lines, line ends (each line is a
+    document), or nothing (one document per file). Each JSON line and each Parquet row is a
+    document."""
+    lines: Literal["auto", "keep", "join"] = "auto"
+    """Lines of text files. keep: each line is a paragraph. join: lines up to a blank one are a
+    paragraph, but for short lines, lists and indented lines. auto: join those of files that are
+    plainly hard-wrapped (nearly all lines end below one limit, so that the next word would not have
+    fitted), and say so; page numbers and repeated headers of such files are left out."""
     text_field: str = "text"
     """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"

@@ -8,6 +8,7 @@ from pathlib import Path
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.sources import Block
 from bothways.io.broken import Broken, corpus_line
+from bothways.io.layout import joined
 from bothways.io.records import column_text, record_text
 from bothways.io.text import decode_line, lines_of
 
@@ -20,7 +21,7 @@ def read_documents(block: Block, config: CorpusConfig, broken: Broken) -> list[D
 
     Args:
         block: whole lines or rows.
-        config: ``documents``, ``text_field`` and ``max_line_mib`` are used here.
+        config: ``documents``, ``lines``, ``text_field`` and ``max_line_mib`` are used here.
         broken: what to do with broken lines, and what was done.
 
     Raises:
@@ -60,7 +61,12 @@ class _BlockReader:
         return [(False, paragraphs) for paragraphs in documents if paragraphs]
 
     def _text_documents(self, data: bytes) -> list[Document]:
-        lines = [line.strip() for line in self._lines(data)]
+        if self.block.layout.joins(self.config.lines):
+            lines = list(joined(self._lines(data), self.block.layout))
+        else:
+            lines = [line.strip() for line in self._lines(data)]
+        if self.config.documents == "line":
+            return [(False, [line]) for line in lines if line]
         if self.config.documents == "file":
             paragraphs = [line for line in lines if line]
             documents = [paragraphs] if paragraphs else []

@@ -18,6 +18,9 @@ from bothways.tokenization.template import Roles
 PAGE = "report.html"
 """File name of the page in the corpus folder."""
 
+DECOMPOSED = "decomposed"
+"""What is said of text whose characters are decomposed."""
+
 _QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
@@ -96,6 +99,22 @@ def single_sentence_note(read: int, joined: int) -> str | None:
     )
 
 
+_COUNTED = {DECOMPOSED: "paragraphs"}
+
+
+def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
+    """What was noticed of the layout of files: a sentence about the first, and how many there are.
+
+    Args:
+        found: the number of files, the first and what is said of it, by what it is about.
+    """
+    return {
+        name: f"{source}: {said}"
+        + (f" ({files:,} such {_COUNTED.get(name, 'files')})" if files > 1 else "")
+        for name, (files, source, said) in found.items()
+    }
+
+
 def script_shares(letters: NDArray[np.int64]) -> dict[str, float]:
     """Each script's share of the letters, largest first; scripts without letters are left out.
 
@@ -109,7 +128,7 @@ def script_shares(letters: NDArray[np.int64]) -> dict[str, float]:
 
 def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """The rows shown in the terminal: no histograms, no empty entries, and short lists."""
-    hidden = ("histograms", "most_repeated", "broken", "duplicates")
+    hidden = ("histograms", "most_repeated", "broken", "duplicates", "layout")
     shown = {name: value for name, value in report.items() if name not in hidden}
     if "scripts" in report:
         shares = report["scripts"].items()
@@ -126,6 +145,8 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
         for place, row in enumerate(repeats["most_repeated"][:3], 1):
             text = row["text"] if len(row["text"]) <= 60 else row["text"][:59] + "…"
             shown[f"most repeated {place}"] = f"{row['times']:,} times: {text}"
+    for name, note in report.get("layout", {}).items():
+        shown[f"layout: {name}"] = note
     broken = report.get("broken", {"lines": 0})
     if broken["lines"]:
         shown["broken lines"] = broken["lines"]

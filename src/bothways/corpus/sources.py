@@ -8,9 +8,10 @@ any unit and will cut the same units as if it had never stopped.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +19,7 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
+from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
 from bothways.io.text import bytes_read, explain_read_errors, list_files, open_text, text_stream
 
@@ -76,6 +78,7 @@ class Block:
         first_line: number of the first line or row.
         continues: whether the lines before may belong to the same document.
         data: bytes of the lines; for Parquet, the text of each row.
+        layout: of the whole file's lines.
     """
 
     file: int
@@ -84,6 +87,7 @@ class Block:
     first_line: int
     continues: bool
     data: bytes | list[bytes | None]
+    layout: Layout = field(default_factory=Layout)
 
     @property
     def size(self) -> int:
@@ -115,11 +119,13 @@ _Step = tuple[Block, Position, int]
 """A block, the position after it, and how many bytes of its file on disk were read."""
 
 
-def list_inputs(patterns: Sequence[str], *, besides: str | None = None) -> list[Input]:
+def list_inputs(
+    patterns: Sequence[str], *, besides: str | None = None, stray: list[Path] | None = None
+) -> list[Input]:
     """The inputs that match ``patterns``: standard input (``-``) first, then files by path.
 
     Args:
-        patterns, besides: see :func:`bothways.io.text.list_files`.
+        patterns, besides, stray: see :func:`bothways.io.text.list_files`.
 
     Raises:
         InputError: a pattern matches nothing, or a file or folder cannot be read.
@@ -128,7 +134,7 @@ def list_inputs(patterns: Sequence[str], *, besides: str | None = None) -> list[
     file_patterns = [pattern for pattern in patterns if pattern != STDIN]
     files: list[Path] = []
     if file_patterns or not inputs:
-        files = list_files(file_patterns, INPUT_SUFFIXES, besides=besides)
+        files = list_files(file_patterns, INPUT_SUFFIXES, besides=besides, stray=stray)
     for path in files:
         with explain_read_errors(path, lambda: 0):
             status = path.stat()
@@ -197,14 +203,17 @@ def _line_blocks(
     """Cut a stream into blocks of whole lines: as many as fit into ``UNIT_BYTES``, at least one."""
     limit = corpus_line(config.max_line_mib)
     position = start
+    layout, text = _from_offset(file, item, start.offset, config)
     rest = b""
-    _skip(file, start.offset)
+    by_paragraph = item.kind == "text" and layout.joins(config.lines)
     while True:
-        data = rest + file.read(UNIT_BYTES - len(rest))
+        data = rest + text.read(UNIT_BYTES - len(rest))
         full = len(data) >= UNIT_BYTES
         cut = data.rfind(b"\n") + 1 if full else len(data)
+        if full and by_paragraph:  # whose lines belong together
+            cut = max((blank.end() for blank in _BLANK.finditer(data)), default=cut)
         if full and not cut:
-            data, cut = _long_line(data, file, item, position.line, limit)
+            data, cut = _long_line(data, text, item, position.line, limit)
         if not data:
             return
         lines = data.count(b"\n", 0, cut)
@@ -215,26 +224,65 @@ def _line_blocks(
             position.line + lines,
             bool(last.decode("utf-8", "replace").strip()),
         )
-        continues = position.offset > 0 and (config.documents == "file" or position.in_document)
+        within = config.documents == "blank" and position.in_document
+        continues = position.offset > 0 and (config.documents == "file" or within)
         yield (
-            Block(position.file, item.name, item.kind, position.line, continues, data[:cut]),
+            Block(
+                position.file, item.name, item.kind, position.line, continues, data[:cut], layout
+            ),
             after,
         )
         position, rest = after, data[cut:]
 
 
-def _skip(file: BufferedIOBase, offset: int) -> None:
-    """Skip to an offset from the start; a compressed file is decompressed up to there."""
+_BLANK = re.compile(rb"\n[ \t\r]*(?=\n)\n")
+
+
+@dataclass
+class _Text:
+    """The text of a file, of which some was read before."""
+
+    before: bytes
+    file: BufferedIOBase
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer at the end of the text only."""
+        data, self.before = self.before[:size], self.before[size:]
+        return data + self.file.read(size - len(data)) if len(data) < size else data
+
+
+def _from_offset(
+    file: BufferedIOBase, item: Input, offset: int, config: CorpusConfig
+) -> tuple[Layout, _Text]:
+    """The layout of a file, by its first lines whatever the offset; and its text from there on."""
+    head = file.read(SAMPLE)
+    layout = Layout()
+    if item.kind == "text" and config.lines != "keep":
+        lines = head.decode("utf-8", "ignore").split("\n")
+        layout = look(lines[: -1 if len(head) == SAMPLE else None])
+    if offset > len(head):
+        _skip(file, offset, len(head))
+        return layout, _Text(b"", file)
+    return layout, _Text(head[offset:], file)
+
+
+def _skip(file: BufferedIOBase, offset: int, read: int) -> None:
+    """Skip to an offset from the start; a compressed file is decompressed up to there.
+
+    Args:
+        file: the file.
+        offset: in bytes of text.
+        read: how many of them were read.
+    """
     if file.seekable():
         file.seek(offset)
         return
-    while offset:
-        offset -= len(file.read(min(offset, UNIT_BYTES)))
+    left = offset - read
+    while left:
+        left -= len(file.read(min(left, UNIT_BYTES)))
 
 
-def _long_line(
-    data: bytes, file: BufferedIOBase, item: Input, line: int, limit: Limit
-) -> tuple[bytes, int]:
+def _long_line(data: bytes, file: _Text, item: Input, line: int, limit: Limit) -> tuple[bytes, int]:
     """Read to the end of a line longer than a unit; returns the data and where the line ends.
 
     Raises:

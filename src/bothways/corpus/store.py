@@ -333,6 +333,17 @@ def verify_store(folder: str | Path) -> list[str]:
     return problems
 
 
+def refuse_damaged(folder: str | Path) -> None:
+    """Read every shard once, before a run that takes long is started on them.
+
+    Raises:
+        StoreError: one is damaged; a flipped bit of an id would be trained on.
+    """
+    manifest = Manifest.read(Path(folder))
+    for shard in (shard for split in SPLITS for shard in manifest.shards[split]):
+        _verify_shard(Path(folder), shard, manifest)
+
+
 # ------------------------------------------------------------------------------ reading and checks
 
 

@@ -1,18 +1,18 @@
-"""Options of `bothways demo`, `bothways plan`, `bothways bench train` and `bothways reproduce`."""
+"""Options of `bothways demo`, `bothways plan`, `bothways bench` and `bothways reproduce`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import free, require
+from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 from bothways.pretraining.options import PretrainConfig
 from bothways.training.options import DeviceOptions, Precision
 
 
 @dataclass(frozen=True)
-class DemoConfig:
+class DemoConfig(Options):
     """Go from raw text to a fine-tuned BERT on this machine, without downloading anything."""
 
     out: str = "demo-out"
@@ -27,6 +27,7 @@ class DemoConfig:
     """Random seed."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.minutes <= 0:
             raise ConfigError(f"minutes is {self.minutes:g}; it must be above 0.")
         require("seeds", self.seeds, 1)
@@ -104,6 +105,52 @@ class BenchTrainConfig(DeviceOptions):
                 "profile prints where the time of one step goes, and measures nothing else; leave "
                 "out and memory out."
             )
+        if not self.contenders:
+            raise ConfigError("contenders is empty; name at least one.")
+
+
+@dataclass(frozen=True)
+class BenchInferConfig(Options):
+    """Time vectors of texts, by bothways' engines and by sentence-transformers, transformers, and
+    onnxruntime and OpenVINO as one drives them by hand: whole products, tokenizing included, with
+    equal threads, in the same run. On a processor."""
+
+    model: str
+    """Model folder."""
+    texts: str | None = None
+    """File with the texts, as `bothways embed --file` takes it. Default: words of the vocabulary at
+    random, in texts of 4 to 200."""
+    text_a: str | None = None
+    """Column of the texts in --texts."""
+    count: int = 2000
+    """Texts at most."""
+    contenders: tuple[str, ...] = (
+        "bothways torch fp32",
+        "bothways torch bf16",
+        "bothways onnxruntime fp32",
+        "bothways onnxruntime int8",
+        "bothways openvino fp32",
+        "bothways openvino bf16",
+        "sentence-transformers fp32",
+        "sentence-transformers bf16",
+        "transformers pipeline fp32",
+        "onnxruntime by hand fp32",
+        "openvino by hand fp32",
+        "openvino by hand bf16",
+        "fastembed fp32",
+    )
+    """What to time; the default is all. Those that cannot run here are named."""
+    rounds: int = 5
+    """Rounds; in each, all contenders take turns, first on all texts, then on a single one."""
+    threads: int = 0
+    """CPU threads; 0: one per core."""
+    out: str | None = None
+    """JSON file to write every measurement to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("count", self.count, 1)
+        require("rounds", self.rounds, 1)
         if not self.contenders:
             raise ConfigError("contenders is empty; name at least one.")
 

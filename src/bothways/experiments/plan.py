@@ -7,6 +7,7 @@ being trained with the real training step, on a micro-batch reduced to about a s
 
 from __future__ import annotations
 
+import io
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +27,9 @@ from bothways.errors import ConfigError
 from bothways.experiments.bench import full_batches, memory_kib
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
+from bothways.io import html
 from bothways.io.files import write_json
-from bothways.io.terminal import print_note
+from bothways.io.terminal import print_note, text_console
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import (
     DTYPES,
@@ -97,9 +99,9 @@ class PhaseForecast:
     epochs: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecast:
-    """The estimates for a run.
+    """The estimates for a run; shown, they are the tables of `bothways plan`.
 
     Attributes:
         model: the network.
@@ -134,6 +136,16 @@ class Forecast:
     operations: float | None = None
     hours: float | None = None
     evaluation_hours: float | None = None
+
+    def __repr__(self) -> str:
+        text = io.StringIO()
+        console = text_console(file=text, width=100, highlight=False, color_system=None)
+        for table in tables(self):
+            console.print(table, markup=False, soft_wrap=isinstance(table, str))
+        return text.getvalue().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return html.fragment("", html.preformatted(repr(self)))
 
 
 @borrowed_process()

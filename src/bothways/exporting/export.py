@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from bothways.exporting.int8 import GateReport, quantize
 from bothways.exporting.options import ExportConfig
 from bothways.families.config import ModelConfig
 from bothways.families.heads import HEADS
-from bothways.io.files import new_folder, sha256
+from bothways.io.files import new_folder
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.checksums import write_checksums
 from bothways.runtime.engine import Engine, EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
@@ -30,7 +32,6 @@ from bothways.runtime.folder import (
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
 from bothways.runtime.weights import Weights
-from bothways.shipped import model_folder
 
 CLOSE = 1e-4
 """The largest difference of a graph's outputs from those that it is compared with."""
@@ -64,57 +65,6 @@ class ExportReport:
         ]
 
 
-class _Model(Protocol):
-    """A model that was loaded from a folder, such as :func:`bothways.load` gives."""
-
-    @property
-    def loaded(self) -> LoadedModel:
-        """What its folder holds."""
-
-
-def export(
-    model: str | Path | _Model,
-    out: str | Path,
-    *,
-    int8: bool = False,
-    gate: str | Path | None = None,
-    task: str | None = None,
-    calibration: str | Path | None = None,
-    metric_loss: float = 0.5,
-    agreement: float | None = None,
-    lowest: float = 0.997,
-    speedup: float = 1.2,
-) -> ExportReport:
-    """Write a model as a folder with ONNX graphs, in 8 bits too if that holds its limits.
-
-    Args:
-        model: a model folder, the name of a bundled model, or a model that was loaded.
-        out, int8, gate, task, calibration, metric_loss, agreement, lowest, speedup: as the fields
-            of :class:`bothways.exporting.options.ExportConfig`.
-
-    Returns:
-        What was written and measured; ``report.int8.holds`` says whether there is a graph of 8
-        bits.
-
-    Raises:
-        ModelError, ConfigError, InputError: as for :func:`export_model`.
-    """
-    if not isinstance(model, str | Path):
-        if model.loaded.folder is None:
-            raise ConfigError("the model is in memory alone; save it to a folder and export that.")
-        model = model.loaded.folder
-    return export_model(
-        ExportConfig(
-            *(str(model), str(out), int8, None if gate is None else str(gate), task),
-            calibration=None if calibration is None else str(calibration),
-            metric_loss=metric_loss,
-            agreement=agreement,
-            lowest=lowest,
-            speedup=speedup,
-        )
-    )
-
-
 def export_model(config: ExportConfig) -> ExportReport:
     """Write a model as a folder with ONNX graphs.
 
@@ -146,16 +96,15 @@ def export_model(config: ExportConfig) -> ExportReport:
         gate = None
         if config.int8:
             gate = quantize(partial, loaded, weights, asked, config)
-        digests = {path.name: sha256(path) for path in sorted((partial / GRAPH).parent.iterdir())}
         export = {
             **loaded.about["export"],
-            "sha256": digests,
             "compared_with": name,
             "difference_below": CLOSE,
             **({"int8": asdict(gate)} if gate else {}),
         }
         loaded.about = {**loaded.about, "export": export}
         write_description(partial, loaded, dtype="float32")
+        write_checksums(partial, loaded.tokenizer.fingerprint)
     return ExportReport(out, name, difference, gate)
 
 
@@ -172,6 +121,7 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
             f"{folder} has a BiLSTM under its task head, for which no other program has a class; "
             "fine-tune without --lstm to export it."
         )
+    loaded.refuse_part_of_head()
     return loaded.weights
 
 

@@ -86,7 +86,8 @@ class PlainForward:
         q, k, v = (part.reshape(len(x), config.heads, config.head_size) for part in parts)
         if config.place == "rotary":
             base = config.rotary_local if local else config.rotary_global
-            q, k = (_rotate(part, batch.positions, base) for part in (q, k))
+            adjacent = config.rotary_pairs == "adjacent"
+            q, k = (_rotate(part, batch.positions, base, adjacent=adjacent) for part in (q, k))
         mixed = np.zeros((len(x), config.hidden))
         for start, end in zip(batch.bounds[:-1], batch.bounds[1:], strict=True):
             scores = np.einsum("qad,kad->aqk", q[start:end], k[start:end]) / math.sqrt(
@@ -167,10 +168,13 @@ def _erf(x: Array) -> Array:
     return found
 
 
-def _rotate(x: Array, positions: NDArray[np.int64], base: float) -> Array:
+def _rotate(x: Array, positions: NDArray[np.int64], base: float, *, adjacent: bool) -> Array:
     """[T, A, D] -> [T, A, D]."""
     steps = base ** -(np.arange(0, x.shape[-1], 2) / x.shape[-1])
-    angles = np.tile(positions[:, None, None] * steps, 2)
-    first, second = np.split(x, 2, -1)
-    found: Array = x * np.cos(angles) + np.concatenate([-second, first], -1) * np.sin(angles)
-    return found
+    angles = positions[:, None, None] * steps
+    first, second = (x[..., ::2], x[..., 1::2]) if adjacent else np.split(x, 2, -1)
+    turned = (
+        first * np.cos(angles) - second * np.sin(angles),
+        second * np.cos(angles) + first * np.sin(angles),
+    )
+    return np.stack(turned, -1).reshape(x.shape) if adjacent else np.concatenate(turned, -1)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bothways.batch import Batch
 from bothways.errors import InputError, NonFiniteError
 from bothways.exporting.options import ExportConfig
-from bothways.families.heads import HEADS
+from bothways.families.heads import HEADS, TAGGER
 from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.engine import Engine
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
@@ -386,7 +386,7 @@ class _TaskGate(_Gate):
         return _Run(values, scores[self.measure])
 
     def _labels(self, predictions: Any) -> list[Any]:
-        if self._task.head == "tags":
+        if self._task.head == TAGGER:
             return [tag for tags in predictions for tag in tags]
         table = self._task.table(self._file, predictions)
         column = table[0].index("prediction")

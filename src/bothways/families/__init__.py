@@ -13,17 +13,18 @@ from typing import Any
 from bothways.errors import ConfigError, ModelError
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
-from bothways.families.config import ModelConfig
+from bothways.families.config import ModelConfig, shortened
 from bothways.families.distilbert import DISTILBERT
 from bothways.families.electra import ELECTRA
 from bothways.families.family import REQUIRED, Family, HeadForm, own_type, read_config
 from bothways.families.modernbert import MODERNBERT
 from bothways.families.roberta import ROBERTA
+from bothways.families.roformer import ROFORMER
 from bothways.families.xlm_roberta import XLM_ROBERTA
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT)
+    for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT, ROFORMER)
 }
 LSTM_SUFFIX = "-bilstm"
 """Of the model type of a network with a BiLSTM under its head."""
@@ -70,8 +71,8 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
     }
     if not isinstance(named, str) or named not in types:
         raise ModelError(
-            f"{where}: model_type is {named!r}; bothways computes {', '.join(FAMILIES)}. Take a "
-            "model of one of these families, or use this one in the library that wrote it."
+            f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(FAMILIES)}. "
+            "Take a model of one of these families, or use this one in the library that wrote it."
         )
     return read_config(types[named], values, where=where)
 
@@ -99,6 +100,8 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
 
 
 def _by_class(values: Mapping[str, Any]) -> str:
-    classes = values.get("architectures") or [""]
-    found = (own for own, family in FAMILIES.items() if classes[0] in family.classes)
+    classes = values.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else ""
+    named = first if isinstance(first, str) else ""
+    found = (own for own, family in FAMILIES.items() if named in family.classes)
     return next(found, BERT.model_type)

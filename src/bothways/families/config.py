@@ -17,10 +17,12 @@ DROPOUT = 0.1
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Place = Literal["learned", "rotary", "none"]
+Pairs = Literal["halves", "adjacent"]
 NormAt = Literal["post", "pre"]
 Pooling = Literal["cls", "mean"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "place": get_args(Place),
+    "rotary_pairs": get_args(Pairs),
     "norm_at": get_args(NormAt),
     "activation": get_args(Activation),
     "head_activation": get_args(Activation),
@@ -32,6 +34,13 @@ _AT_LEAST_1 = (
 )
 _AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window")
 _ABOVE_0 = ("init_std", "norm_eps", "rotary_global", "rotary_local")
+# Far beyond any encoder: what is larger is a slip or an attack, and takes memory until it ends.
+_AT_MOST = {
+    **{"vocab_size": 2**23, "layers": 4096, "hidden": 2**18, "heads": 2**14, "embedding": 2**18},
+    **{"intermediate": 2**20, "positions": 2**24, "segments": 2**16, "place_offset": 2**16},
+    **{"window": 2**24, "init_std": 1e3, "norm_eps": 1.0, "rotary_global": 1e12},
+    "rotary_local": 1e12,
+}
 _PROBABILITIES = ("dropout", "attention_dropout", "head_dropout")
 # Shapes recorded by 0.1 have these alone.
 _FIRST_AXES = 12
@@ -72,6 +81,8 @@ class ModelConfig:
     """Base of the rotary wavelengths in layers that attend to everything."""
     rotary_local: float = 10_000.0
     """The same in layers with a window."""
+    rotary_pairs: Pairs = "halves"
+    """Which dimensions are rotated together: those half a head apart, or neighbours."""
     norm_at: NormAt = "post"
     """Normalise after adding a branch, or at the start of it."""
     embedding_norm: bool = True
@@ -129,6 +140,13 @@ class ModelConfig:
             )
 
     def _check_numbers(self) -> None:
+        self._check_types()
+        for name, most in _AT_MOST.items():
+            if getattr(self, name) > most:
+                raise ConfigError(
+                    f"model.{name} is {shortened(getattr(self, name))}; it must be at most "
+                    f"{most:,}."
+                )
         for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for name in names:
                 if getattr(self, name) < least:
@@ -142,6 +160,18 @@ class ModelConfig:
         for name in _ABOVE_0:
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
+
+    def _check_types(self) -> None:
+        """Refuse values of another type than the field's, as a damaged file may have."""
+        for item in fields(self):
+            value, kind = getattr(self, item.name), str(item.type)
+            wanted = {"int": int, "bool": bool, "float": int | float}.get(kind.split(" ")[0], str)
+            if value is None and "None" in kind:
+                continue
+            if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+                raise ConfigError(
+                    f"model.{item.name} is {shortened(value)}; it must be of type {kind}."
+                )
 
     @property
     def head_size(self) -> int:
@@ -279,6 +309,14 @@ class ModelConfig:
             for number, item in enumerate(fields(self))
             if number < _FIRST_AXES or getattr(self, item.name) != item.default
         }
+
+
+def shortened(value: Any) -> str:
+    """A value for a message, however long it is."""
+    if isinstance(value, int) and abs(value) >= 10**15:
+        return "a number of more than 15 digits"
+    text = repr(value)
+    return text if len(text) <= 40 else text[:40] + "..."
 
 
 def _outside(ends: tuple[int, int], limit: int) -> int | None:

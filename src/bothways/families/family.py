@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from bothways.errors import ConfigError, ModelError
-from bothways.families.config import ModelConfig
+from bothways.families.config import ModelConfig, shortened
 
 Names = str | tuple[str, ...]
 """Of a weight or a module in a file; those of several are stacked in ours."""
@@ -82,6 +82,7 @@ class Family:
         causal: the class of a left-to-right language model, if there is one.
         tied: the output embedding, which is the token table.
         twin_bias: a second name of the masked-LM bias, which transformers prefers.
+        sinusoids: a table of rotary positions that its files hold, without prefix; never trained.
         keeps_pooler: files have a pooler whether or not a head reads it.
         tokenizer: transformers' class of the tokenizer.
         read: completes the fields from config.json's content, for keys that are not one to one.
@@ -103,6 +104,7 @@ class Family:
     harmless: frozenset[str] = frozenset()
     causal: str = ""
     twin_bias: str = ""
+    sinusoids: str = ""
     keeps_pooler: bool = False
     tokenizer: str = ""
     read: Callable[[Mapping[str, Any], dict[str, Any], str], None] | None = None
@@ -145,7 +147,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
-    "tie_word_embeddings": (True,),
+    "tie_word_embeddings": (True, False),  # the masked-LM head is refused if it is not tied
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "problem_type": (
@@ -169,8 +171,8 @@ def read_config(
     for key, allowed in {**FIXED, **family.fixed}.items():
         if key in values and values[key] not in allowed:
             raise ModelError(
-                f"{where}: {key} is {values[key]!r}; bothways computes {family.title} with "
-                f"{key} {allowed[0]!r} only, and loading it anyway would give other results."
+                f"{where}: {key} is {shortened(values[key])}; bothways computes {family.title} "
+                f"with {key} {allowed[0]!r} only, and loading it anyway would give other results."
             )
     named: dict[str, Any] = dict(family.axes)
     for key, (name, default) in family.keys.items():
@@ -196,8 +198,8 @@ def _checked(key: str, name: str, value: Any, where: str) -> Any:
     if kind == "Activation":
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise ModelError(
-                f"{where}: {key} is {value!r}; bothways computes {', '.join(ACTIVATIONS)}, and "
-                "loading it anyway would give other results."
+                f"{where}: {key} is {shortened(value)}; bothways computes "
+                f"{', '.join(ACTIVATIONS)}, and loading it anyway would give other results."
             )
         return ACTIVATIONS[value]
     if value is None and "None" in kind:
@@ -209,7 +211,7 @@ def _checked(key: str, name: str, value: Any, where: str) -> Any:
     }
     wanted, words = kinds.get(kind.partition(" ")[0], (str, "a name"))
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ModelError(f"{where}: {key} is {value!r}; it must be {words}.")
+        raise ModelError(f"{where}: {key} is {shortened(value)}; it must be {words}.")
     return value
 
 

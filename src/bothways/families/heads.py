@@ -15,6 +15,7 @@ from bothways.families import FAMILIES, HeadForm, ModelConfig, family_of
 
 MASKED_LM, NEXT_SENTENCE, REPLACED = "masked_lm", "next_sentence", "replaced"
 CLASSIFIER, TAGGER, SPAN, CHOICE = "classifier", "tagger", "span", "choice"
+ORDINAL = "ordinal"
 
 _PRETRAIN = "use a folder that `bothways pretrain` wrote"
 _FINETUNE = "fine-tune it first (`bothways finetune`), then use the model folder that it writes"
@@ -30,6 +31,7 @@ class Head:
         reads: one vector per sequence, single tokens, or masked tokens.
         outputs: how many; 0: as many as its task has.
         task: it is a task's: a model has at most one of these.
+        kind: of the task, where the folder does not say; empty: no task has this head.
         form: of families that have no form of their own; None: these have no such head.
         title: its name in messages.
         remedy: what to do where a model lacks it.
@@ -39,6 +41,7 @@ class Head:
     reads: Literal["sequence", "tokens", "masked"]
     outputs: int = 0
     task: bool = False
+    kind: str = ""
     form: HeadForm | None = None
     title: str = "head"
     remedy: str = _FINETUNE
@@ -52,15 +55,35 @@ HEADS: dict[str, Head] = {
         title="next-sentence head",
         remedy=f"{_PRETRAIN} with pairs.kind next or order",
     ),
-    CLASSIFIER: Head(2, "sequence", task=True, title="head for labels or scores of texts"),
-    TAGGER: Head(3, "tokens", task=True, title="head for tags of words"),
-    SPAN: Head(4, "tokens", outputs=2, task=True, title="head for answers in texts"),
-    CHOICE: Head(2, "sequence", outputs=1, task=True, title="head for choices"),
+    CLASSIFIER: Head(
+        *(2, "sequence"),
+        task=True,
+        kind="classification",
+        title="head for labels or scores of texts",
+    ),
+    TAGGER: Head(3, "tokens", task=True, kind="tagging", title="head for tags of words"),
+    SPAN: Head(
+        *(4, "tokens"), outputs=2, task=True, kind="spans", title="head for answers in texts"
+    ),
+    CHOICE: Head(2, "sequence", outputs=1, task=True, kind="choice", title="head for choices"),
     REPLACED: Head(
         *(6, "tokens"),
         outputs=1,
         title="head for replaced tokens",
         remedy="use the folder of a discriminator",
+    ),
+    # Of K classes in order, K - 1 outputs, the sigmoids of which are P(class > k).
+    ORDINAL: Head(
+        *(7, "sequence"),
+        task=True,
+        form=HeadForm(
+            {"dense": "ordinal.dense", "output": "ordinal.output"},
+            dense=True,
+            activation="tanh",
+            dropout="head",
+            first_dropout="head",
+        ),
+        title="head for ordered classes of texts",
     ),
 }
 """The heads by name, which is the model's attribute and the beginning of its weights' names."""
@@ -190,6 +213,14 @@ def _norm(name: str, width: int, config: ModelConfig) -> _Shapes:
 # Verbs ask here, so that a table of family, head and message can be made from one place.
 
 
+def no_task_of(head: str) -> str:
+    """That no task has a model's head, so that there is nothing to say what its outputs mean."""
+    return (
+        f"this model has a {HEADS[head].title}, which no task here has: an engine computes its "
+        f"outputs, but nothing says what they mean. For a task, {_FINETUNE}."
+    )
+
+
 def no_such_head(family: str, head: str) -> str:
     """That a family has no such head at all."""
     others = [f.title for f in FAMILIES.values() if head in f.heads]
@@ -211,7 +242,7 @@ def missing_head(
         present: the heads that it has.
         causal: it reads left to right.
     """
-    if head not in FAMILIES[family].heads:
+    if head not in FAMILIES[family].heads and HEADS[head].form is None:
         return no_such_head(family, head)
     why = f"this model has no {HEADS[head].title}"
     if head == MASKED_LM and REPLACED in present:

@@ -24,8 +24,8 @@ class SizeOptions(Options):
     """The size of a new encoder."""
 
     family: str = "bert"
-    """Family of the encoder: bert, roberta, xlm-roberta, albert, electra, distilbert or modernbert.
-    What the family leaves open is as in its published models."""
+    """Family of the encoder: bert, roberta, xlm-roberta, albert, electra, distilbert, modernbert or
+    roformer. What the family leaves open is as in its published models."""
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
     """Preset of layers/hidden size/heads: tiny 2/128/2, mini 4/256/4, small 4/512/8,
     medium 8/512/8, base 12/768/12, large 24/1024/16."""

@@ -25,7 +25,7 @@ from bothways.finetuning.setup import (
     model_digest,
     recorded_without_effect,
 )
-from bothways.io import arrays
+from bothways.io import arrays, html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.device import (
@@ -115,7 +115,7 @@ def _fingerprint(folder: Path) -> str | None:
 def _compute(
     array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
-    engine, layers = TorchEngine(model, dtype), range(model.config.layers + 1)
+    engine, layers = TorchEngine(model, dtype, fast=False), range(model.config.layers + 1)
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions)
         states = engine.compute(batch.inputs, layers=layers)
@@ -200,9 +200,9 @@ class FeatureFile:
         return FeatureBatch(features, [len(x) for x in states], torch.from_numpy(tags))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeaturesResult:
-    """Scores of each choice of layers.
+    """Scores of each choice of layers; shown, they are the table.
 
     Attributes:
         run: the run folder.
@@ -219,6 +219,12 @@ class FeaturesResult:
     dev: dict[str, list[float]]
     test: dict[str, list[float]]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return html.fragment("", html.preformatted(self.table()))
 
     def table(self) -> str:
         """Each choice with the score of the paper, in percent, as text."""
@@ -450,7 +456,7 @@ class TaggerTraining(EpochPlan[FeatureBatch]):
             DiskError: records or predictions cannot be written.
         """
         if problem := self.checkpoint.reject():
-            print(f"{self.name}: {problem}; training starts again from the beginning", flush=True)
+            line_printer()(f"{self.name}: {problem}; training starts again from the beginning")
         place = Place(self.folder, self.checkpoint, self.name)
         fit(self.model, TaggedFeatures(), self.batches, self, place)
         layer_sum = self.model.sum

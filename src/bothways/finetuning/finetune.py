@@ -8,9 +8,9 @@ A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
 keeps finished seeds, whose models measure and predict files that were added or changed since; an
 interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
-result. The model saved is that of the last epoch: within a seed nothing is
-selected on dev except the threshold of "no answer", for questions that may have none. A search
-has such a run folder for each of its settings.
+result. The model saved is that of the last epoch, or with ``keep: best`` of the best one on dev;
+thresholds are tuned there, too. A share of the training file may be held out as dev or test, or
+each part be dev once (folds). A search has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -48,13 +49,16 @@ from bothways.finetuning.setup import (
     FinetuningData,
     OpenedRun,
     check_required,
+    label_weights,
     load_data,
     model_digest,
+    most_lopsided,
     recorded_without_effect,
     training_digests,
 )
+from bothways.io.files import write_text
 from bothways.io.processes import exit_with
-from bothways.io.terminal import line_printer
+from bothways.io.terminal import is_shown, line_printer, show_lines
 from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
@@ -65,7 +69,6 @@ from bothways.model.device import (
     threads_phrase,
 )
 from bothways.runtime.folder import LoadedModel, load_model
-from bothways.tasks.options import TaskOptions
 from bothways.training.runfolder import RunLock, locks_released, open_run_with_precision
 
 # --------------------------------------------------------------------------------
@@ -160,7 +163,10 @@ class SeedRunner:
             self._worker_started = context.Event()
             self._others = set(multiprocessing.active_children())  # of the calling program
             self._pool = ProcessPoolExecutor(
-                processes, context, initializer=_start_worker, initargs=(self._worker_started,)
+                processes,
+                context,
+                initializer=_start_worker,
+                initargs=(self._worker_started, is_shown()),
             )
 
     @property
@@ -218,10 +224,11 @@ def _script_without_guard() -> ConfigError:
     )
 
 
-def _start_worker(started: Event) -> None:
+def _start_worker(started: Event, verbose: bool) -> None:
     """Report that this worker has started, and make it exit silently at Ctrl-C, and when its parent
     process ends."""
     started.set()
+    show_lines(verbose)
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -231,7 +238,7 @@ def _start_worker(started: Event) -> None:
 
 def _train_in_worker(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> SeedResult:
     set_threads(run.threads)
-    loaded, data = _load_in_worker(config.model, config.task, config.data, config.sequence_length)
+    loaded, data = _load_in_worker(config.of_data())
     _refuse_changed(config, loaded, data, run)
     return train_seed(config, loaded, data, run, run_seeds)
 
@@ -254,12 +261,9 @@ def _refuse_changed(
 
 
 @lru_cache(maxsize=1)
-def _load_in_worker(
-    model: str, task: TaskOptions, folder: str, length: int
-) -> tuple[LoadedModel, FinetuningData]:
+def _load_in_worker(config: FinetuneConfig) -> tuple[LoadedModel, FinetuningData]:
     """Model and data; kept, because the worker's next job usually needs the same."""
-    loaded = load_model(model)
-    config = FinetuneConfig(model=model, task=task, data=folder, length=length)
+    loaded = load_model(config.model)
     return loaded, load_data(config, loaded)
 
 
@@ -344,6 +348,8 @@ def setting_name(config: FinetuneConfig) -> str:
     searched later.
     """
     values = {"lr": config.optimizer.lr, "batch": config.batch, "epochs": config.epochs}
+    if config.examples:
+        values["examples"] = config.examples
     name = "-".join(f"{option}-{setting_value(value)}" for option, value in values.items())
     return name if config.optimizer.bias_correction else f"{name}-uncorrected"
 
@@ -351,6 +357,9 @@ def setting_name(config: FinetuneConfig) -> str:
 # --------------------------------------------------------------------------------
 # A run: everything is read and checked, the folder is opened, seeds are submitted and collected.
 
+PARTS = "parts.tsv"
+"""In a run folder: the line (or id) of each example that was held out of the training file, and of
+the others."""
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
@@ -394,11 +403,15 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     given, config = config, config.for_width(loaded.config.hidden)
     data = load_data(config, loaded)
     keep_head = keeps_head(loaded, config, data.task)
+    label_weights(config.class_weights, data.task, data.train)  # refuses what is none
     run = _open_run(config, loaded, keep_head, say)
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
-    if config is not given and not config.searched.values["lr"]:
+    if config is not given and not config.searched.values["lr"] and not config.freeze:
         say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (optimizer.lr: 0)")
+    if data.parts:
+        rows = [f"{part}\t{place}" for part, places in data.parts.items() for place in places]
+        write_text(run.folder / PARTS, "\n".join(["part\texample", *rows]) + "\n")
     if not config.searched.enabled:
         return _prepare_setting(config, loaded, data, run, runner, say)
     settings = {}
@@ -440,18 +453,42 @@ class PreparedSetting:
             else:
                 seeds.append(self.pending[run_seeds].result())
         task, dev = self.data.task, self.data.dev
+        baseline = task.baseline(self.data.train, dev).scores
+        if of_folds := [seed.baseline for seed in seeds if seed.baseline is not None]:
+            baseline = {m: statistics.fmean(b[m] for b in of_folds) for m in task.metrics}
         result = FinetuneResult(
             run=self.run.folder,
             task=task.name,
             metrics=task.metrics,
             seeds=tuple(seeds),
-            baseline=task.baseline(self.data.train, dev).scores,
+            baseline=baseline,
             dev_examples=len(dev.rows),
             notes=self.data.notes,
             setting=self.config.setting,
+            folds=self.config.folds,
         )
+        result = dataclasses.replace(result, advice=_remedies(self.config, self.data, result))
         write_reports(result)
         return result
+
+
+def _remedies(
+    config: FinetuneConfig, data: FinetuningData, result: FinetuneResult
+) -> tuple[str, ...]:
+    """What to try where runs predict the same for all, or nothing of the rarest class."""
+    if config.task.kind not in ("classification", "multilabel") or config.freeze:
+        return ()
+    rare = most_lopsided(data.task, data.train)
+    lost = rare is not None and any(
+        not seed.measurement.parts.get(rare[0], {"predicted": 1})["predicted"]
+        for seed in result.seeds
+    )
+    if not result.collapsed and not lost:
+        return ()
+    weights = [] if config.class_weights else ["--class_weights balanced"]
+    tries = [*weights, f"--optimizer.lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
+    what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
+    return (f"{what}; try {', '.join(tries[:-1])} or {tries[-1]}",)
 
 
 def _prepare_setting(
@@ -561,6 +598,18 @@ def _announcement(
     if loaded.fresh and not config.from_scratch:
         yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
     yield from advice(config, shape)
+    if data.split:
+        yield data.split
+    if config.folds:
+        yield f"{config.folds} folds of train, each of which is dev once" + (
+            f", in {config.repeats} divisions" if config.repeats > 1 else ""
+        )
+    if config.freeze:
+        read = "token vectors" if config.task.kind == "tagging" else "the mean of its token vectors"
+        yield f"the encoder is frozen: a linear head is fitted on {read}"
+    rare = most_lopsided(data.task, data.train)
+    if rare is not None and not config.class_weights:
+        yield _lopsided(*rare, data)
     yield from data.task.hints(loaded.tokenizer, data.train.rows)
     if keep_head:
         yield "training continues from the task head of the model folder; head: new replaces it"
@@ -572,8 +621,26 @@ def _announcement(
     yield from data.notes
 
 
+def _lopsided(label: str, count: int, data: FinetuningData) -> str:
+    """That a class is rare, and what helps."""
+    task, total = data.task, len(data.train.rows)
+    text = (
+        f"{label!r} is the label of {count:,} of {total:,} training examples: --class_weights "
+        "balanced keeps the others from drowning it"
+    )
+    labels = task.options.labels
+    if len(labels) == 2 and labels[0] == label and "f1" in task.metrics:
+        text += (
+            f"; f1 is that of {labels[1]!r}, the second label: --task.labels {labels[1]} {label} "
+            f"makes it that of {label!r}"
+        )
+    return text
+
+
 def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
     """Hints on options that small encoders usually need to be different."""
+    if config.freeze:
+        return
     if config.dropout is None and not shape.dropout and not shape.attention_dropout:
         yield "the model folder has no dropout, so none is used; the paper's is --dropout 0.1"
     rate = max(config.searched.values["lr"], default=config.optimizer.lr)

@@ -18,6 +18,7 @@ from bothways.finetuning.options import FinetuneConfig, GlueConfig
 from bothways.finetuning.report import REPORT
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.setup import part_name, predictions_name
+from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_json, write_text
 from bothways.io.terminal import line_printer
 from bothways.model.device import borrowed_process
@@ -375,9 +376,9 @@ def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
 # the evaluation server, each from the seed that is best on dev.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GlueResult:
-    """The results of fine-tuning on several tasks.
+    """The results of fine-tuning on several tasks; shown, they are the table.
 
     Attributes:
         run: the common folder.
@@ -392,6 +393,12 @@ class GlueResult:
     results: dict[str, FinetuneResult]
     submission: tuple[Path, ...]
     lines: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return html.fragment("", html.preformatted(self.text()))
 
     def text(self) -> str:
         """The table, and where the files are."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT
-from bothways.tasks.options import GridOptions, TaskOptions
+from bothways.tasks.options import GridOptions, TaskOptions, share
 from bothways.training.options import (
     DeviceName,
     OptimizerOptions,
@@ -57,6 +58,9 @@ class SearchOptions(Options):
     because the learning rate schedule depends on the run's length."""
     bias_correction: tuple[bool, ...] = ()
     """Adam's bias correction: 'true false' tries both. Default: optimizer.bias_correction only."""
+    examples: tuple[int, ...] = ()
+    """Numbers of training examples, such as 50 100 200, for a learning curve. Default: examples
+    only."""
     select: Literal["mean", "best"] = "mean"
     """Select the setting with the highest dev mean over its seeds, or the one with the best single
     run, as in the paper. Both are reported."""
@@ -64,7 +68,7 @@ class SearchOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_several(self, "search")
-        for name in ("lr", "batch", "epochs", "bias_correction"):
+        for name in ("lr", "batch", "epochs", "bias_correction", "examples"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
                 raise ConfigError(f"search.{name} is {list(values)}; give each value once.")
@@ -89,7 +93,7 @@ class SearchOptions(Options):
     def values(self) -> dict[str, tuple[Any, ...]]:
         """The values to try for each option; empty for options that are not searched."""
         paper = PAPER_GRID if self.paper else {}
-        names = ("lr", "batch", "epochs", "bias_correction")
+        names = ("lr", "batch", "epochs", "bias_correction", "examples")
         return {name: getattr(self, name) or paper.get(name, ()) for name in names}
 
     @property
@@ -98,7 +102,7 @@ class SearchOptions(Options):
         return any(self.values.values())
 
 
-SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
+SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction", "examples")
 """The recipe fields of fine-tuning that a search may vary."""
 
 
@@ -110,11 +114,14 @@ class RunSeeds:
         seed: seed of dropout, and of everything without a seed of its own.
         order: seed of the data order; None: ``seed``.
         head: seed of newly initialised weights; None: ``seed``.
+        fold: which part of the training file is dev, from 1, those of a second division after those
+            of the first; None: none is.
     """
 
     seed: int
     order: int | None = None
     head: int | None = None
+    fold: int | None = None
 
     @property
     def order_seed(self) -> int:
@@ -128,8 +135,8 @@ class RunSeeds:
 
     @property
     def name(self) -> str:
-        """For tables: ``seed 0``, or ``seed 0 order 1 head 2``."""
-        parts = {"seed": self.seed, "order": self.order, "head": self.head}
+        """For tables: ``seed 0``, ``seed 0 order 1 head 2``, or ``seed 0 fold 3``."""
+        parts = {"seed": self.seed, "order": self.order, "head": self.head, "fold": self.fold}
         return " ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
     @property
@@ -141,6 +148,16 @@ class RunSeeds:
 @dataclass(frozen=True)
 class FinetuneConfig(TrainingOptions):
     """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
+
+    short_names = MappingProxyType(
+        {
+            **{name: f"task.{name}" for name in ("train", "dev", "test", "kind", "group", "label")},
+            **{name: f"task.{name}" for name in ("labels", "names", "tune", "threshold")},
+            **{name: f"task.{name}" for name in ("text_b", "label_columns", "label_separator")},
+            "text": "task.text_a",
+            "lr": "optimizer.lr",
+        }
+    )
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """Data and what to predict."""
@@ -174,6 +191,32 @@ class FinetuneConfig(TrainingOptions):
     """Task head: keep the model folder's, which must fit the kind and labels, or initialise a new
     one. auto: keep it for spans and choices; otherwise new, because equal labels may mean different
     things."""
+    freeze: bool = False
+    """Leave the encoder as it is and fit a linear head alone, on the mean of a text's token vectors
+    (logistic or ridge regression by scikit-learn, its strength chosen within the training
+    examples): seconds instead of minutes. Epochs, rates and dropout do not apply."""
+    class_weights: tuple[str, ...] = ()
+    """Weights of the labels in the loss: balanced, by their frequency in the training examples, or
+    one for each label that does not count as 1, as LABEL=WEIGHT. Of one label per example only
+    their ratios matter; of several, a weight is that of the examples that have the label."""
+    metric: str = ""
+    """The main metric: the first in tables, by which keep, task.tune and a search choose. Default:
+    the first of task.metrics."""
+    keep: Literal["last", "best"] = "last"
+    """Which epoch's model a run keeps: the last, or the best on dev by the main metric (the first
+    of equals). The scores on dev are then optimistic, which tables say."""
+    patience: int = 0
+    """With keep best: stop after so many epochs without a better one; 0: train all of them."""
+    folds: int = 0
+    """Cross-validation: divide the training examples into so many parts, and train for each a model
+    that is measured on that part, in place of task.dev. 0: no."""
+    repeats: int = free(1)
+    """Number of divisions into folds. More can be added later."""
+    split_seed: int = 0
+    """Seed of what is held out for task.dev, task.test or folds."""
+    examples: int = 0
+    """Train on so many of the training examples, drawn by each seed with the same mix of labels; 0:
+    on all. search.examples gives a learning curve."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
     folder later without repeating finished ones; results are of the seeds that are named."""
@@ -193,8 +236,11 @@ class FinetuneConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("epochs", "batch", "jobs"):
+        for name in ("epochs", "batch", "jobs", "repeats"):
             require(name, getattr(self, name), 1)
+        for name in ("patience", "examples", "folds"):
+            require(name, getattr(self, name), 0)
+        self._check_choices()
         if not self.seeds:
             raise ConfigError("seeds is []; give at least one, each once.")
         for name in ("seeds", "order_seeds", "head_seeds"):
@@ -204,6 +250,40 @@ class FinetuneConfig(TrainingOptions):
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
         require("lstm", self.lstm, 0)
+
+    def _check_choices(self) -> None:
+        if self.folds == 1:
+            raise ConfigError("folds is 1; give two or more, or 0 for none.")
+        if self.folds and self.task.dev:
+            raise ConfigError(
+                f"folds is {self.folds}, and task.dev is {self.task.dev}: each fold is dev once. "
+                "Leave one of them out."
+            )
+        if self.repeats > 1 and not self.folds:
+            raise ConfigError("repeats is for cross-validation; give --folds, or leave it out.")
+        if self.patience and self.keep == "last":
+            raise ConfigError("patience is for --keep best, which it does without.")
+        if self.freeze:
+            given = {
+                **{"lstm": self.lstm, "keep": self.keep == "best", "search": self._trains_others},
+                "head": self.head == "keep",
+            }
+            if wrong := [name for name, value in given.items() if value]:
+                raise ConfigError(f"freeze trains no epochs; leave out {' and '.join(wrong)}.")
+            if self.task.kind in ("spans", "choice"):
+                raise ConfigError(
+                    f"freeze fits a linear head for labels, scores and tags, not for kind "
+                    f"{self.task.kind}; leave it out."
+                )
+        if self.class_weights and self.task.kind not in ("classification", "multilabel"):
+            raise ConfigError(
+                f"class_weights is for kind classification or multilabel, not {self.task.kind}."
+            )
+
+    @property
+    def _trains_others(self) -> bool:
+        """Whether a search varies what a frozen encoder does without."""
+        return any(values for name, values in self.search.values.items() if name != "examples")
 
     @property
     def sequence_length(self) -> int:
@@ -220,6 +300,12 @@ class FinetuneConfig(TrainingOptions):
         learning rate follows from the encoder, which is not an option: :meth:`for_width`."""
         return replace(self, length=self.sequence_length, search=self.searched)
 
+    def of_data(self) -> FinetuneConfig:
+        """The part of the config that says what is read and how, which runs have in common."""
+        names = ("task", "data", "model", "metric", "freeze", "folds", "split_seed")
+        values = {name: getattr(self, name) for name in names}
+        return FinetuneConfig(**values, length=self.sequence_length)
+
     def for_width(self, hidden: int) -> FinetuneConfig:
         """The config with a learning rate for an encoder of this hidden size, if it has none."""
         if self.optimizer.lr:
@@ -229,30 +315,37 @@ class FinetuneConfig(TrainingOptions):
 
     @property
     def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
-        """The runs of each setting: every combination of seed, order seed and head seed."""
+        """The runs of each setting: every combination of seed, order seed and head seed, with every
+        fold."""
         orders, heads = self.order_seeds or (None,), self.head_seeds or (None,)
-        return tuple(RunSeeds(*seeds) for seeds in product(self.seeds, orders, heads))
+        folds = range(1, self.folds * self.repeats + 1) if self.folds else (None,)
+        return tuple(RunSeeds(*seeds) for seeds in product(self.seeds, orders, heads, folds))
 
     @property
     def setting(self) -> dict[str, Any]:
-        """This config's values of the fields that a search may vary."""
-        return {
+        """This config's values of the fields that a search may vary; the number of examples if it
+        is given."""
+        values: dict[str, Any] = {
             "lr": self.optimizer.lr,
             "batch": self.batch,
             "epochs": self.epochs,
             "bias_correction": self.optimizer.bias_correction,
         }
+        curve = self.examples or self.search.examples
+        return {**values, "examples": self.examples} if curve else values
 
     def settings(self) -> Iterator[FinetuneConfig]:
         """The configs of a grid search, one per setting, each with an empty search."""
-        given = [self.searched.values[name] or (now,) for name, now in self.setting.items()]
-        for lr, batch, epochs, corrected in product(*given):
+        now = {**self.setting, "examples": self.examples}
+        given = [self.searched.values[name] or (value,) for name, value in now.items()]
+        for lr, batch, epochs, corrected, examples in product(*given):
             optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
             yield replace(
                 self,
                 batch=batch,
                 epochs=epochs,
                 optimizer=optimizer,
+                examples=examples,
                 search=SearchOptions(select=self.search.select),
             )
 
@@ -261,7 +354,7 @@ class FinetuneConfig(TrainingOptions):
         task, folder = self.task, Path(self.data)
 
         def find(name: str) -> str:
-            return str(folder / name) if name and self.data else name
+            return str(folder / name) if name and self.data and share(name) is None else name
 
         found = replace(
             task,
@@ -390,6 +483,11 @@ class FeaturesConfig(Options):
         if self.task.kind != "tagging":
             raise ConfigError(
                 f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
+            )
+        if share(self.task.dev) is not None or share(self.task.test) is not None:
+            raise ConfigError(
+                "features measures files, not shares of task.train; `bothways split` makes two "
+                "files of one."
             )
         if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
             raise ConfigError(

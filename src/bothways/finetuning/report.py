@@ -63,12 +63,17 @@ def write_reports(result: FinetuneResult) -> None:
     record = {**result.report(), "curves": curves, "best_run": {"name": result.best.name, **best}}
     write_json(result.run / REPORT, record)
     main, runs = result.metrics[0], len(result.seeds)
+    where = f"{result.dev_examples:,} dev examples"
+    chosen = "The best run is chosen on dev, so its dev score is optimistic"
+    if result.folds:
+        where = f"{result.dev_examples:,} examples in {result.folds} folds"
+        chosen = "Each run is measured on its fold"
     sections = [
         html.heading(f"{result.task}: fine-tuning", 1),
         html.paragraph(
-            f"{runs} run{'' if runs == 1 else 's'}, measured on {result.dev_examples:,} dev "
-            f"examples: {main} {result.mean():.4f} on average, {result.baseline[main]:.4f} for "
-            "a constant prediction. The best run is chosen on dev, so its dev score is optimistic"
+            f"{runs} run{'' if runs == 1 else 's'}, measured on {where}: {main} "
+            f"{result.mean():.4f} on average, {result.baseline[main]:.4f} for a constant "
+            f"prediction. {chosen}"
             f"{'; the scores on other files are not.' if result.further else '.'}"
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.finetuning.options import RunSeeds
+from bothways.io import html
 from bothways.io.terminal import table_text
 from bothways.tasks.metrics import Measurement
 
@@ -27,6 +28,9 @@ class SeedResult:
         further: scores on the files of ``task.measure``, by the file's name without its ending.
         order: separate seed of the data order, if there is one.
         head: separate seed of the new weights, if there is one.
+        fold: the part of the training file that is its dev, from 1, if there are folds.
+        epoch: that whose model is kept, if it was chosen on dev.
+        baseline: scores of a constant prediction on its dev, if that is a fold.
     """
 
     seed: int
@@ -36,11 +40,14 @@ class SeedResult:
     further: dict[str, Measurement] = field(default_factory=dict)
     order: int | None = None
     head: int | None = None
+    fold: int | None = None
+    epoch: int | None = None
+    baseline: dict[str, float] | None = None
 
     @property
     def run_seeds(self) -> RunSeeds:
         """The seeds of this run."""
-        return RunSeeds(self.seed, self.order, self.head)
+        return RunSeeds(self.seed, self.order, self.head, self.fold)
 
     @property
     def name(self) -> str:
@@ -52,12 +59,20 @@ class SeedResult:
         """The model folder."""
         return self.folder / "model"
 
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of its training: ``step``, and losses or scores."""
+        from bothways.training.monitor import METRICS, read_metrics  # slow import
+
+        return read_metrics(self.folder / METRICS)
+
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        separate_seeds = {"order": self.order, "head": self.head}
+        names = ("order", "head", "fold", "epoch", "baseline")
+        some = {name: getattr(self, name) for name in names}
         return {
             "seed": self.seed,
-            **{name: seed for name, seed in separate_seeds.items() if seed is not None},
+            **{name: value for name, value in some.items() if value is not None},
             **self.measurement.record(),
             "seconds": self.seconds,
             "further": {name: scores.record() for name, scores in self.further.items()},
@@ -79,12 +94,17 @@ class SeedResult:
             {str(k): Measurement.from_record(v) for k, v in further.items()},
             order=record.get("order"),
             head=record.get("head"),
+            fold=record.get("fold"),
+            epoch=record.get("epoch"),
+            baseline=record.get("baseline"),
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FinetuneResult:
     """The result of fine-tuning with one setting, over its seeds.
+
+    Shown in a terminal it is its table, in a notebook the table and the curves.
 
     Attributes:
         run: the run folder.
@@ -97,6 +117,9 @@ class FinetuneResult:
         notes: what was cut or empty.
         setting: learning rate, batch, epochs, bias correction.
         search: the search that chose this setting, if there was one.
+        folds: into how many parts the training file was divided, each of which was dev once; 0: it
+            was not.
+        advice: what to try where a run collapsed, or the rarest class is lost.
     """
 
     run: Path
@@ -108,6 +131,8 @@ class FinetuneResult:
     notes: tuple[str, ...] = ()
     setting: Mapping[str, Any] = field(default_factory=dict)
     search: SearchResult | None = field(default=None, compare=False)
+    folds: int = 0
+    advice: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -144,7 +169,11 @@ class FinetuneResult:
         """The seeds that did not collapse, but score no higher than a constant prediction."""
         metric = self.metrics[0]
         healthy = [s for s in self.seeds if not s.measurement.collapsed]
-        return tuple(s for s in healthy if s.measurement.scores[metric] <= self.baseline[metric])
+        return tuple(
+            s
+            for s in healthy
+            if s.measurement.scores[metric] <= (s.baseline or self.baseline)[metric]
+        )
 
     def mean(self, metric: str | None = None) -> float:
         """Mean over the seeds, of the main metric if none is named."""
@@ -161,15 +190,16 @@ class FinetuneResult:
         Returns:
             For each source with two or more values: their number, and the sample standard deviation
             of their means over everything else. ``seed`` stands for dropout, and for a source
-            without a seed of its own.
+            without a seed of its own; ``division`` for repeated divisions into folds.
         """
         spread: dict[str, dict[str, float]] = {}
-        if all(s.order is None and s.head is None for s in self.seeds):
+        if all(s.order is None and s.head is None and s.fold is None for s in self.seeds):
             return spread
-        for source in ("seed", "order", "head"):
+        for source in ("seed", "order", "head", "division"):
             groups: dict[int | None, list[float]] = defaultdict(list)
             for run, score in zip(self.seeds, self.scores[self.metrics[0]], strict=True):
-                groups[getattr(run, source)].append(score)
+                division = None if run.fold is None else (run.fold - 1) // self.folds
+                groups[division if source == "division" else getattr(run, source)].append(score)
             if len(groups) > 1:
                 means = [statistics.fmean(scores) for scores in groups.values()]
                 spread[source] = {"values": len(groups), "std": statistics.stdev(means)}
@@ -195,8 +225,9 @@ class FinetuneResult:
         if 0 < len(healthy) < len(self.seeds):
             means = [statistics.fmean(scores[m] for scores in healthy) for m in self.metrics]
             rows.append([f"mean of the {len(healthy)} not collapsed", *_shown(means)])
-        best = [self.best.measurement.scores[m] for m in self.metrics]
-        rows.append([f"best ({self.best.name})", *_shown(best)])
+        if not self.folds:  # folds are measured on different examples
+            best = [self.best.measurement.scores[m] for m in self.metrics]
+            rows.append([f"best ({self.best.name})", *_shown(best)])
         baseline = [self.baseline[m] for m in self.metrics]
         rows.append(["baseline: constant prediction", *_shown(baseline)])
         chosen = self.seeds.index(self.best)
@@ -206,20 +237,27 @@ class FinetuneResult:
             if len(self.seeds) > 1:
                 rows.append([f"{file}: standard deviation", *_shown([_std(v) for v in by_metric])])
                 best = [values[chosen] for values in by_metric]
-                rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
+                if not self.folds:
+                    rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
         return [[*row, ""] for row in rows]
 
     def lines(self) -> list[str]:
         """The lines below the table: collapsed seeds, sources of variation, notes."""
         lines = []
+        if chosen := [s for s in self.seeds if s.epoch is not None]:
+            names = ", ".join(f"{s.name} epoch {s.epoch}" for s in chosen)
+            lines.append(
+                f"kept for the best {self.metrics[0]} on dev, whose score is optimistic: {names}"
+            )
         if self.collapsed:
             names = ", ".join(s.name for s in self.collapsed)
             lines.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
         if self.at_baseline:
             names = ", ".join(s.name for s in self.at_baseline)
             lines.append(f"{self.metrics[0]} no higher than a constant prediction's: {names}")
+        lines += self.advice
         for source, spread in self.spread().items():
-            plural = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
+            plural = _SOURCES[source]
             lines.append(
                 f"standard deviation of {self.metrics[0]} between the means of "
                 f"{spread['values']:.0f} {plural}: {spread['std']:.4f}"
@@ -237,9 +275,55 @@ class FinetuneResult:
         """Scores by seed with mean, deviation, best and baseline, as text; after a search, the
         table of its settings first."""
         title = f"{self.task}: {self.dev_examples:,} dev examples"
+        if self.folds:
+            title = f"{self.task}: {self.dev_examples:,} examples in {self.folds} folds"
         table = table_text(self.cells(), title, self.summary())
         text = "\n".join([table, *self.lines(), f"saved in {self.run}"])
         return text if self.search is None else f"{self.search.table()}\n\n{text}"
+
+    @property
+    def page(self) -> Path:
+        """The report as a page, with curves, panels and errors."""
+        return self.run / "report.html"
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of training, of all seeds: ``run``, ``step``, and losses or scores."""
+        return [{"run": seed.name, **record} for seed in self.seeds for record in seed.history]
+
+    def plot(self) -> bytes:
+        """The training loss and the main score by step, as a PNG."""
+        from bothways.training.monitor import draw_panels  # slow import
+
+        def curves(name: str) -> dict[str, tuple[list[float], list[float]]]:
+            points = {
+                seed.name: [(r["step"], r[name]) for r in seed.history if r.get(name) is not None]
+                for seed in self.seeds
+            }
+            # A curve of one point would be drawn as a line across.
+            return {n: ([x for x, _ in p], [y for _, y in p]) for n, p in points.items() if p[1:]}
+
+        main = self.metrics[0]
+        constant = {"constant prediction": ([0.0], [self.baseline[main]])}
+        panels = {"training loss": curves("loss"), f"{main} on dev": curves(f"dev_{main}")}
+        drawn = {title: found for title, found in panels.items() if found}
+        if score := drawn.get(f"{main} on dev"):
+            score.update(constant)
+        return draw_panels(drawn) if drawn else b""
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        header, *rows = self.cells()
+        parts = [html.table(header, [*rows, *self.summary()]), html.listing(self.lines())]
+        if picture := self.plot():
+            parts.append(html.picture(picture, "loss and score by step"))
+        parts.append(html.paragraph(f"saved in {self.run}; the report is {self.page}"))
+        if self.search is not None:
+            settings, *ranked = self.search.cells()
+            parts.insert(0, html.table(settings, ranked))
+        return html.fragment(f"{self.task}: {self.dev_examples:,} dev examples", *parts)
 
     def report(self) -> dict[str, Any]:
         """As JSON-able data, for report.json."""
@@ -266,7 +350,17 @@ class FinetuneResult:
             "models": [s.model.relative_to(self.run).as_posix() for s in self.seeds],
             "baseline": self.baseline,
             "notes": list(self.notes),
+            **({"folds": self.folds} if self.folds else {}),
+            **({"advice": list(self.advice)} if self.advice else {}),
         }
+
+
+_SOURCES = {
+    "seed": "seeds",
+    "order": "data orders",
+    "head": "new heads",
+    "division": "divisions into folds",
+}
 
 
 @dataclass(frozen=True)

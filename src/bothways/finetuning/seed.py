@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, DivergenceError, NonFiniteError, RunError
+from bothways.finetuning.frozen import fit_head
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
 from bothways.finetuning.report import DEV_REPORT, describe
 from bothways.finetuning.results import SeedResult
@@ -22,6 +26,8 @@ from bothways.finetuning.setup import (
     WITH_LABELS,
     FinetuningData,
     OpenedRun,
+    data_of_run,
+    label_weights,
     measure_extra_files,
     measured_outputs,
     predictions_name,
@@ -38,7 +44,7 @@ from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.options import SEVERAL, SEVERAL_OPTIONS
+from bothways.tasks.options import ONLY_OF, SEVERAL, SEVERAL_OPTIONS, TaskOptions
 from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
@@ -53,6 +59,45 @@ from bothways.training.runfolder import read_result, versions
 
 # Approximate number of records in metrics.jsonl per run.
 _RECORDS = 200
+
+
+class BestEpoch:
+    """The weights of the epoch with the best score so far, in a checkpoint too.
+
+    Attributes:
+        epoch: its number, from 1; 0 before the first.
+        score: of the main metric on dev.
+        weights: of the whole model, by name, on the CPU.
+    """
+
+    def __init__(self) -> None:
+        self.epoch, self.score = 0, -math.inf
+        self.weights: dict[str, Tensor] = {}
+
+    def offer(self, epoch: int, score: float, model: EncoderModel) -> None:
+        """Keep an epoch if it is better than those before."""
+        if score > self.score:
+            self.epoch, self.score = epoch, score
+            self.weights = {n: v.detach().cpu().clone() for n, v in model.state_dict().items()}
+
+    def state(self) -> dict[str, Any]:
+        """The score and the weights."""
+        if not self.epoch:
+            return {}
+        weights = {f"{_BEST}{name}": value for name, value in self.weights.items()}
+        return {"best": [self.epoch, self.score], **weights}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with what was saved."""
+        self.epoch, self.score = state.get("best", (0, -math.inf))
+        self.weights = {
+            name.removeprefix(_BEST): value.clone()
+            for name, value in state.items()
+            if name.startswith(_BEST)
+        }
+
+
+_BEST = "best."
 
 
 class SeedTraining(EpochPlan[TaskInputs]):
@@ -113,6 +158,11 @@ class SeedTraining(EpochPlan[TaskInputs]):
             parts=() if self.pruned is None else (self.pruned,),
         )
         self.predictions: Any = None
+        self.best = BestEpoch() if config.keep == "best" else None
+        if self.best is not None:
+            self.parts = (*self.parts, self.best)
+        weights = label_weights(config.class_weights, data.task, data.train)
+        self._weights = None if weights is None else torch.from_numpy(weights).to(model.device)
 
     def train(self) -> Any:
         """Train to the end; the predictions for dev.
@@ -123,13 +173,27 @@ class SeedTraining(EpochPlan[TaskInputs]):
         """
         title = f"{self.data.task.name} {self.name}"
         place = Place(self.folder, self.checkpoint, title, alone=self.run.alone)
+        task = self.data.task
+        averaged = task.options.reads == "tokens"
+        objective = LabelledExamples(task.loss, self._weights, averaged=averaged)
         try:
-            fit(self.model, LabelledExamples(self.data.task.loss), self.batches, self, place)
+            fit(self.model, objective, self.batches, self, place)
         except (DivergenceError, NonFiniteError) as error:  # of gradients, or of outputs
             raise DivergenceError(f"{self.name}: {error}") from None
+        done = len(self.scores.measured)
         if self.pruned:
-            self.pruned.restore_table(self.steps)
+            self.pruned.restore_table(done * self.batches.per_epoch)
+        if self.best is not None and self.best.epoch < done:
+            self.model.load_state_dict(self.best.weights)
+            outputs = measured_outputs(self.model, self.data.dev.examples)
+            self.predictions = task.decode(self.data.dev, outputs)
         return self.predictions
+
+    def ends(self, now: int) -> bool:
+        """After an epoch, if for ``patience`` of them none was better."""
+        if self.best is None or not self.config.patience or now % self.batches.per_epoch:
+            return False
+        return 0 < self.best.epoch <= len(self.scores.measured) - self.config.patience
 
     def _micro_batches(self, items: NDArray[np.int64]) -> list[TaskInputs]:
         """Those of a step, on the device."""
@@ -141,6 +205,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
 
     def tried(self, watch: Monitor, done: int, size: int) -> None:  # noqa: ARG002
         """Say if a checkpoint would not fit on the disk."""
+        if self.best is not None and not self.best.epoch:  # its weights come later
+            size += sum(v.nbytes for v in self.model.state_dict().values())
         free = shutil.disk_usage(self.folder).free
         if free < size:
             watch.say(
@@ -154,7 +220,11 @@ class SeedTraining(EpochPlan[TaskInputs]):
         dev, task = self.data.dev, self.data.task
         with self.pruned.full_table(now) if self.pruned else contextlib.nullcontext():
             self.predictions = task.decode(dev, measured_outputs(self.model, dev.examples))
-        return task.tuned(dev, self.predictions).measure(dev, self.predictions)
+            measurement = task.tuned(dev, self.predictions).measure(dev, self.predictions)
+            if self.best is not None:
+                score = measurement.scores[task.metrics[0]]
+                self.best.offer(now // self.batches.per_epoch, score, self.model)
+        return measurement
 
 
 # --------------------------------------------------------------------------------
@@ -163,6 +233,10 @@ class SeedTraining(EpochPlan[TaskInputs]):
 # The seed's folder holds the model folder, scores (``metrics.json``, ``metrics.jsonl``) and
 # predictions. The seed is finished when its scores have been written.
 
+_AVERAGED = (
+    "its classes for tokens compute this head; the outputs for a text are the means of those for "
+    "all of its tokens, special ones included"
+)
 SCORES = "metrics.json"
 MEASURED_IN = "fp32"
 """The precision of scores and predictions, whatever that of training is."""
@@ -188,10 +262,7 @@ def new_model(
         shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
     model = EncoderModel(
         shape,
-        classes=task.outputs if task.head == "classes" else 0,
-        tags=task.outputs if task.head == "tags" else 0,
-        spans=task.head == "spans",
-        choices=task.head == "choices",
+        heads={task.head: task.outputs},
         lstm=config.lstm,
         seed=seed,
     )
@@ -248,14 +319,22 @@ def train_seed(
     Anything else in its folder is replaced.
     """
     folder = run.folder / run_seeds.folder
+    data = data_of_run(config, loaded, data, run_seeds)
     checkpoint = _checkpoint(config, run, run_seeds)
     _clear_folder(folder, checkpoint, run_seeds)
     scores = EpochScores()
     model = new_model(loaded, config, data.task, run_seeds.head_seed).to(run.device.torch)
     model.shared.transposes = run.precision.transposes
     _try_model(folder / "model", model, loaded, _about(config, data.task, run, run_seeds.seed, {}))
-    training = SeedTraining(config, model, data, run, run_seeds, checkpoint, scores)
-    predictions = training.train()
+    kept = None
+    if config.freeze:
+        fit_head(model, data, config.class_weights)
+        outputs = measured_outputs(model, data.dev.examples)
+        predictions = data.task.decode(data.dev, outputs)
+    else:
+        training = SeedTraining(config, model, data, run, run_seeds, checkpoint, scores)
+        predictions = training.train()
+        kept = training.best.epoch if training.best is not None else None
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
     extra = data.extra
@@ -268,8 +347,15 @@ def train_seed(
         further,
         order=run_seeds.order,
         head=run_seeds.head,
+        fold=run_seeds.fold,
+        epoch=kept,
+        baseline=(
+            None if run_seeds.fold is None else data.task.baseline(data.train, data.dev).scores
+        ),
     )
     about = _about(config, task, run, run_seeds.seed, measurement.scores)
+    if kept is not None:
+        about["epoch"] = f"{kept} of {len(scores.measured)}, chosen by {task.metrics[0]} on dev"
     save_model(folder / "model", model, loaded.tokenizer, about)
     write_predictions(folder / predictions_name("dev"), task, data.dev, predictions)
     write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
@@ -312,7 +398,7 @@ def _clear_folder(folder: Path, checkpoint: LastCheckpoint, run_seeds: RunSeeds)
     """Remove everything from a seed's folder except a usable checkpoint and its records, and
     checkpoints of other runs."""
     if problem := checkpoint.reject():
-        print(f"{run_seeds.name}: {problem}; training starts again from the beginning", flush=True)
+        line_printer()(f"{run_seeds.name}: {problem}; training starts again from the beginning")
     keep = {LAST, METRICS} if checkpoint.exist() else set()
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -416,6 +502,11 @@ def _about(
             del options[item.name]
     for name in {"multilabel", *SEVERAL_OPTIONS} if task.options.kind not in SEVERAL else ():
         del options[name]
+    for name, default in to_dict(TaskOptions()).items():
+        if name in ONLY_OF and options[name] == default:  # as in folders that had no such options
+            del options[name]
+    trained = {"optimizer": "none: the encoder is frozen"} if config.freeze else config.setting
+    averaged = {"transformers": _AVERAGED} if task.options.reads == "tokens" else {}
     return {
         "task": task.name,
         "kind": task.options.kind,
@@ -428,6 +519,7 @@ def _about(
         "dev": scores,
         "source": "random weights" if config.from_scratch else config.model,
         "seed": seed,
-        "setting": config.setting,
+        "setting": trained,
         "fingerprint": run.fingerprint,
+        **averaged,
     }

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError
-from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
+from bothways.families.heads import CLASSIFIER
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.files import sha256
+from bothways.io.lines import did_you_mean, listed
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
@@ -28,7 +33,8 @@ from bothways.runtime.pipeline import (
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.options import TaskOptions
+from bothways.tasks.options import TaskOptions, share
+from bothways.tasks.parts import divide, first_examples, overlaps, parts_of, shown_counts, taken
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.training.runfolder import RunLock
 
@@ -49,6 +55,7 @@ def part_name(file: str) -> str:
     return path.stem if path.suffix.lower() in _ENDINGS else path.name
 
 
+_LOPSIDED = 4
 WITH_LABELS = " with labels"
 """Ends the digest of a file whose labels were read."""
 
@@ -86,7 +93,7 @@ def check_files(options: TaskOptions) -> None:
     for option in ("train", "dev", "test", "measure", "predict"):
         value = getattr(options, option) or ()
         for name in (value,) if isinstance(value, str) else value:
-            if Path(name).exists():
+            if Path(name).exists() or (option in ("dev", "test") and share(name) is not None):
                 continue
             remedy = ""
             if option in empty_values:
@@ -110,8 +117,13 @@ EXTRA_INPUTS = ("input.task.test", "input.task.measure", "input.task.predict")
 
 
 def training_digests(options: TaskOptions) -> dict[str, str]:
-    """A short digest of the contents of the files that a model depends on, for run.json."""
-    return {"task.train": _digest(options.train), "task.dev": _digest(options.dev)}
+    """A short digest of the contents of the files that a model depends on, and what is held out of
+    them, for run.json."""
+    train, held_out = _digest(options.train), share(options.test)
+    return {
+        "task.train": train if held_out is None else f"{train}, {held_out:g} of it held out",
+        "task.dev": _digest(options.dev),
+    }
 
 
 def file_digests(options: TaskOptions) -> dict[str, str]:
@@ -124,11 +136,17 @@ def file_digests(options: TaskOptions) -> dict[str, str]:
 
 
 def _digest(file: str) -> str:
+    """Empty without a file; a share of the training examples as it is."""
+    if share(file) is not None:
+        return f"{share(file):g} of task.train"
     return sha256(Path(file))[:16] if file else ""
 
 
 def read_extra_files(
-    task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], EncodedFile[Any]]
+    task: Task[Any, Any],
+    options: TaskOptions,
+    encode: Callable[[Any], EncodedFile[Any]],
+    held_out: Any = None,
 ) -> ExtraFiles:
     """Read and encode ``task.test``, ``task.measure`` and ``task.predict``.
 
@@ -136,11 +154,12 @@ def read_extra_files(
         task: the task, with labels and metrics decided.
         options: name the files.
         encode: encodes the rows of a file, as for train and dev.
+        held_out: rows of the training file that are the test's, if it has a share of them.
 
     Raises:
         InputError, LengthError: as for the other files.
     """
-    paths = {"test": options.test} if options.test else {}
+    paths = {"test": options.test} if options.test and held_out is None else {}
     paths |= {part_name(path): path for path in (*options.measure, *options.predict)}
     labelled = tuple(part_name(path) for path in options.measure)
     files = {
@@ -150,6 +169,10 @@ def read_extra_files(
     digests = {
         name: _digest(path) + WITH_LABELS * (name in labelled) for name, path in paths.items()
     }
+    if held_out is not None:
+        train = training_digests(options)["task.train"]
+        files, labelled = {"test": encode(held_out), **files}, ("test", *labelled)
+        digests = {"test": train + WITH_LABELS, **digests}
     return ExtraFiles(files, labelled, digests)
 
 
@@ -213,24 +236,30 @@ class FinetuningData:
 
     Attributes:
         task: the task, with labels and metrics decided.
-        train, dev: labelled files.
+        train, dev: labelled files; with folds, dev is the whole of train.
         extra: the other files, to measure on and to predict.
+        split: what was held out of the training file, as a sentence; empty if nothing was.
+        parts: for each part of the training file the places of its examples; empty if it has none.
+        overlaps: texts that several files have, and texts of several labels, as sentences.
     """
 
     task: Task[Any, Any]
     train: EncodedFile[Any]
     dev: EncodedFile[Any]
     extra: ExtraFiles = field(default_factory=ExtraFiles)
+    split: str = ""
+    parts: Mapping[str, list[str]] = field(default_factory=dict)
+    overlaps: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was cut or empty in each file, as sentences."""
+        """What was cut or empty in each file, and what they have in common, as sentences."""
         files = (self.train, self.dev, *self.extra.files.values())
-        return tuple(note for file in files for note in file.notes)
+        return (*(note for file in files for note in file.notes), *self.overlaps)
 
 
 def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
-    """Read, check and encode the task's files.
+    """Read, divide, check and encode the task's files.
 
     Raises:
         ConfigError, InputError, LengthError, ModelError: see :func:`bothways.finetune`.
@@ -238,26 +267,189 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     options, kind = config.located().task, KINDS[config.task.kind]
     check_files(options)
     check_length(loaded, config.sequence_length)
-    train = kind.read(Path(options.train), options, labelled=True)
-    task = kind.define(options, train)
+    rows = kind.read(Path(options.train), options, labelled=True)
+    task = _defined(kind, replace(options, group=None), rows, config)
     check_segments(loaded, pair=task.pair)
-    dev = task.read(Path(options.dev), task.options, labelled=True)
+    held_out = {name: share(getattr(options, name)) or 0.0 for name in ("dev", "test")}
+    parts = _divided(task, rows, held_out, config)
+    train, dev = parts["train"], parts.get("dev", parts["train"])
+    if options.dev and "dev" not in parts:
+        dev = task.read(Path(options.dev), task.options, labelled=True)
 
     def encode(rows: Any) -> EncodedFile[Any]:
         return task.for_measuring().encode(loaded.tokenizer, rows, length=config.sequence_length)
 
-    extra = read_extra_files(task, options, encode)
-    encoded = task.encode(loaded.tokenizer, train, length=config.sequence_length)
+    extra = read_extra_files(task, options, encode, parts.get("test"))
+    encoded = _encoded_train(task, train, config, loaded)
+    others = {} if config.folds else {"dev": dev}
+    others |= {name: extra.files[name].rows for name in extra.labelled}
+    contents = {name: task.contents(part) for name, part in others.items()}
+    counts = [f"{name} {shown_counts(task.strata(part))}" for name, part in parts.items()]
+    several = len(parts) > 1
+    return FinetuningData(
+        task,
+        encoded,
+        _named_notes(encode(dev), "dev" if "dev" in parts else "", repeats=not options.dev),
+        extra,
+        split=f"held out of {Path(options.train).name}: {'; '.join(counts)}" if several else "",
+        parts={name: task.places(part) for name, part in parts.items()} if several else {},
+        overlaps=tuple(overlaps(task.contents(train), task.strata(train), contents)),
+    )
+
+
+def data_of_run(
+    config: FinetuneConfig, loaded: LoadedModel, data: FinetuningData, run_seeds: RunSeeds
+) -> FinetuningData:
+    """What one run is trained and measured on: all, or its fold, and so many of the examples."""
+    task, train, dev = data.task, data.train.rows, data.dev
+    if run_seeds.fold is None and not config.examples:
+        return data
+    if run_seeds.fold is not None:
+        number, fold = divmod(run_seeds.fold - 1, config.folds)
+        # The number keeps the divisions apart from that into train, dev and test.
+        shares = [1 / config.folds] * config.folds
+        parts = divide(
+            *(task.groups(train), task.strata(train), shares),
+            seed=config.split_seed,
+            number=number + 1,
+        )
+        own, others = np.flatnonzero(parts == fold), np.flatnonzero(parts != fold)
+        if not len(own):
+            raise InputError(
+                f"fold {run_seeds.fold} has no examples; choose fewer folds.", path=train.path
+            )
+        dev = task.for_measuring().encode(
+            loaded.tokenizer, taken(train, own), length=config.sequence_length
+        )
+        train = taken(train, others, broken=True)
+    if config.examples and config.examples < len(train):
+        chosen = first_examples(task.strata(train), config.examples, seed=run_seeds.seed)
+        train = taken(train, chosen, broken=True)
+    return replace(data, train=_encoded_train(task, train, config, loaded), dev=dev)
+
+
+def _defined(
+    kind: type[Task[Any, Any]], options: TaskOptions, rows: Any, config: FinetuneConfig
+) -> Task[Any, Any]:
+    """The task, with the main metric that is asked for."""
+    if config.freeze and kind.head == CLASSIFIER:
+        options = replace(options, reads="tokens")
+    task = kind.define(options, rows)
+    main = config.metric
+    if not main:
+        return task
+    others = tuple(name for name in task.metrics if name != main)
+    return kind.define(replace(options, metrics=(main, *others)), rows)
+
+
+def _divided(
+    task: Task[Any, Any], rows: Any, held_out: Mapping[str, float], config: FinetuneConfig
+) -> dict[str, Any]:
+    """The rows of each part of the training file, ``train`` first."""
+    names = [name for name, held in held_out.items() if held]
+    if not names:
+        return {"train": rows}
+    shares = [held_out[name] for name in names]
+    if sum(shares) >= 1:
+        raise ConfigError(
+            f"task.dev and task.test hold out {' and '.join(f'{s:g}' for s in shares)} of the "
+            "training examples, and none is left; hold out less."
+        )
+    parts = parts_of(
+        *(rows, task.groups(rows), task.strata(rows), [1 - sum(shares), *shares]),
+        seed=config.split_seed,
+    )
+    return dict(zip(["train", *names], parts, strict=True))
+
+
+def _encoded_train(
+    task: Task[Any, Any], rows: Any, config: FinetuneConfig, loaded: LoadedModel
+) -> EncodedFile[Any]:
+    encoded = task.encode(loaded.tokenizer, rows, length=config.sequence_length)
     if not len(encoded.examples.trainable):
         raise InputError(
             "no answer is where answer_start says, so there is nothing to train on; set "
             "task.spans.misaligned to search, or correct the file.",
-            path=options.train,
+            path=rows.path,
         )
-    encoded = replace(
-        encoded, notes=(*encoded.notes, *unknown_notes(loaded.tokenizer, encoded.examples, train))
+    unknown = unknown_notes(loaded.tokenizer, encoded.examples, rows)
+    return replace(encoded, notes=(*encoded.notes, *unknown))
+
+
+def _named_notes(file: EncodedFile[Any], part: str, *, repeats: bool) -> EncodedFile[Any]:
+    """The notes of a part of a file say which part; those of the file once more are left out."""
+    if repeats:
+        return replace(file, notes=())
+    if not part:
+        return file
+    name = file.rows.path.name
+    notes = (note.replace(f"{name}:", f"{name} ({part}):", 1) for note in file.notes)
+    return replace(file, notes=tuple(notes))
+
+
+# --------------------------------------------------------------------------------
+# Weights of the labels in the loss.
+
+
+def label_weights(
+    given: Sequence[str], task: Task[Any, Any], train: EncodedFile[Any]
+) -> NDArray[np.float32] | None:
+    """The weight of each label in the loss, [C]; None if none is given.
+
+    ``balanced`` weighs labels by how rare they are. Of one label per example the weights are scaled
+    so that their mean over the training examples is 1; of several, a weight is that of the examples
+    that have the label, beside 1 for those that have not.
+
+    Raises:
+        ConfigError: something that is neither ``balanced`` nor LABEL=WEIGHT of a label.
+    """
+    if not given:
+        return None
+    labels, gold = task.options.labels, train.examples.gold
+    several = task.loss == "labels"
+    counts = gold.sum(0) if several else np.bincount(gold, minlength=len(labels))
+    total = len(gold)
+    if tuple(given) == ("balanced",):
+        found = np.maximum(counts, 1)
+        weights = (total - counts) / found if several else total / (len(labels) * found)
+        weights = np.where(counts > 0, weights, 1.0)
+    else:
+        weights = np.ones(len(labels))
+        for text in given:
+            label, _, number = text.rpartition("=")
+            if label not in labels:
+                raise ConfigError(
+                    f"class_weights has {text!r}; give balanced alone, or LABEL=WEIGHT of the "
+                    f"labels {listed(labels)}.{did_you_mean(label, labels)}"
+                )
+            weights[labels.index(label)] = _positive(number, text)
+    if not several:
+        weights = weights * total / (weights * counts).sum()
+    return weights.astype(np.float32)
+
+
+def _positive(number: str, text: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < np.inf:
+        raise ConfigError(f"class_weights has {text!r}; a weight is a number above 0.")
+    return value
+
+
+def most_lopsided(task: Task[Any, Any], train: EncodedFile[Any]) -> tuple[str, int] | None:
+    """The rarest of a task's classes and how many examples have it, if another has at least four
+    times as many."""
+    if task.options.kind != "classification":
+        return None
+    counts = np.bincount(train.examples.gold, minlength=len(task.options.labels))
+    rarest = int(counts.argmin())
+    return (
+        (task.options.labels[rarest], int(counts[rarest]))
+        if counts.max() >= _LOPSIDED * max(1, counts[rarest])
+        else None
     )
-    return FinetuningData(task, encoded, encode(dev), extra)
 
 
 # --------------------------------------------------------------------------------
@@ -298,11 +490,16 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     Raises:
         ConfigError: one is missing.
     """
+    folds = isinstance(config, FinetuneConfig) and config.folds > 0
     for name, value, meaning in (
         ("model", config.model, "the model folder to start from"),
         ("run", config.run, "the folder to write to"),
         ("task.train", config.task.train, "the training file"),
-        ("task.dev", config.task.dev, "the file to measure on"),
+        (
+            "task.dev",
+            config.task.dev or folds,
+            "the file to measure on, or the share of train to hold out for it, such as 0.1",
+        ),
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")

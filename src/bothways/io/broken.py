@@ -74,6 +74,7 @@ class Broken:
         characters: how many characters were replaced by U+FFFD.
         left_out: how many lines, records or rows were left out.
         first: [source, line, what was done] of the first ``LISTED``.
+        remarks: what was recognised or read otherwise than it is written, as sentences.
     """
 
     action: Action = "stop"
@@ -82,6 +83,12 @@ class Broken:
     characters: int = 0
     left_out: int = 0
     first: list[tuple[str, int, str]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, remark: str) -> None:
+        """Keep a sentence on how the file was read, once."""
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     def leave_out(self, error: InputError) -> None:
         """Raise the error, or count the line that it is about as left out."""
@@ -120,12 +127,13 @@ class Broken:
         return cls(**{**data, "first": first})
 
     def notes(self, name: str) -> list[str]:
-        """A sentence about the lines of a file that were left out, if there are any."""
+        """Sentences on how a file was read, and on lines that were left out, if there are any."""
+        notes = [f"{name}: {remark}" for remark in self.remarks]
         if not self.lines:
-            return []
+            return notes
         numbers = ", ".join(str(line) for _, line, _ in self.first[:_NAMED])
         numbers += " ..." if self.lines > _NAMED else ""
-        return [f"{name}: {self.lines:,} broken lines were left out: {numbers}"]
+        return [*notes, f"{name}: {self.lines:,} broken lines were left out: {numbers}"]
 
     def _note(self, source: str | Path | None, line: int | None, what: str) -> None:
         self.lines += 1

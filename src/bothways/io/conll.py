@@ -4,19 +4,22 @@ Columns are separated by tabs if the first line with a word has one, otherwise b
 so in a file with tabs a word may be a space (KLUE gives each character a line of its own). A line
 of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends a document. Where
 all quotation marks are those of a CSV writer, they are read as such.
+
+CoNLL-U is recognised by its name or its numbered words. A CSV file, or a TSV file with a line of
+column names, has one word per row (:func:`read_word_rows`).
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.delimited import quoted_as_csv
-from bothways.io.lines import listed, text_lines
+from bothways.io.delimited import delimited_records, quoted_as_csv
+from bothways.io.lines import Layout, listed, text_lines
+from bothways.io.text import beginning
 
 DOCUMENT = "-DOCSTART-"
 
@@ -46,6 +49,7 @@ class ConllFile:
         tags: of each word, as written; None if the file has no such column.
         documents: the number of each sentence's document, not decreasing.
         separator: between columns.
+        remarks: what was recognised or left out, as sentences.
     """
 
     words: list[list[str]]
@@ -53,6 +57,7 @@ class ConllFile:
     tags: list[list[str]] | None
     documents: list[int]
     separator: str
+    remarks: tuple[str, ...] = ()
 
 
 _RUNNING_TEXT = (
@@ -81,6 +86,33 @@ class _SentenceCollector:
             self.documents.append(self.document)
             self.current = []
 
+    def file(
+        self,
+        path: Path,
+        columns: int,
+        layout: ConllFormat,
+        separator: str,
+        remarks: list[str],
+        *,
+        labelled: bool,
+    ) -> ConllFile:
+        """All sentences, after the last line."""
+        self.end_sentence()
+        if not self.words:
+            raise InputError("has no sentences; it needs one word per line.", path=path)
+        has_tags = _column_numbers(columns, layout)[1] is not None
+        numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
+        if not labelled and not numbered and _looks_like_text(self, columns):
+            raise InputError(f"{_RUNNING_TEXT}.", path=path)
+        return ConllFile(
+            self.words,
+            self.lines,
+            self.tags if has_tags else None,
+            self.documents,
+            separator,
+            tuple(remarks),
+        )
+
 
 def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     """Read a file.
@@ -94,8 +126,16 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         InputError: a line without the column, an empty word or tag, no sentences, NULs, broken
             UTF-8; file and line are named.
     """
-    collected, separator, columns = _SentenceCollector(), " ", 0
-    lines = list(_content_lines(path, layout))
+    lines = text_lines(path)
+    if is_conllu(path, [line for _, line in lines]):
+        return _read_conllu(path, lines, layout, labelled=labelled)
+    remarks = []
+    comment = layout.comment
+    if not comment and _comments_before_sentences(lines):
+        comment = "# "
+        remarks.append("each sentence begins with a line of '# ', which is read as a comment")
+    lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
+    collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if not line.strip(" \t"):
@@ -111,22 +151,94 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         if quoted and separator == "\t":
             values = next(csv.reader([line], delimiter="\t"))
         columns = columns or len(values)
+        if len(values) != columns and separator == "\t":
+            by_spaces = re.split("[ \t]+", line.strip(" \t"))
+            if len(by_spaces) == columns:
+                values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
-    collected.end_sentence()
-    if not collected.words:
-        raise InputError("has no sentences; it needs one word per line.", path=path)
-    has_tags = _column_numbers(columns, layout)[1] is not None
-    if not labelled and _looks_like_text(collected, columns):
-        raise InputError(f"{_RUNNING_TEXT}.", path=path)
-    return ConllFile(
-        collected.words,
-        collected.lines,
-        collected.tags if has_tags else None,
-        collected.documents,
-        separator,
+    if spaced:
+        remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
+    return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
+
+
+def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
+    """Whether every sentence begins with a line such as ``# id 17``, which would be a word."""
+    first, alone, begins, ends = [], False, True, False
+    for _, line in lines:
+        if not line.strip(" \t"):
+            alone |= begins is False and ends
+            begins = True
+        elif begins:
+            first.append(line.startswith("# "))
+            begins, ends = False, True
+        else:
+            ends = False
+    return len(first) > 0 and all(first) and not alone and not ends
+
+
+_CONLLU_ID = re.compile(r"[0-9]+(?:[-.][0-9]+)?")
+_CONLLU_COLUMNS = 10
+
+
+def is_conllu(path: Path, lines: list[str]) -> bool:
+    """Whether a file is CoNLL-U: by its name, or as all its words have ten columns and a number."""
+    if path.name.lower().endswith((".conllu", ".conllup")):
+        return True
+    words = [line.split("\t") for line in lines[:500] if line.strip() and not line.startswith("#")]
+    return (
+        len(words) > 0
+        and words[0][0] in ("1", "1-2", "0.1")
+        and all(len(w) == _CONLLU_COLUMNS and _CONLLU_ID.fullmatch(w[0]) for w in words)
     )
+
+
+def _read_conllu(
+    path: Path, lines: list[tuple[int, str]], layout: ConllFormat, *, labelled: bool
+) -> ConllFile:
+    """Universal Dependencies: word in FORM, tag in UPOS, unless other columns are named. Ranges
+    (``2-3``) and empty nodes (``4.1``) are no words; ``# newdoc`` begins a document."""
+    if (layout.word, layout.tag) == (0, -1):
+        layout = ConllFormat(1, 3)
+        names = "FORM (1), tags in UPOS (3)"
+    else:
+        names = f"column {layout.word}, tags in column {layout.tag}"
+    collected, columns, ranges, empty = _SentenceCollector(), 0, 0, 0
+    for number, line in lines:
+        if not line.strip():
+            collected.end_sentence()
+        elif line.startswith("#"):
+            if re.match(r"#\s*newdoc", line):
+                collected.end_sentence()
+                collected.document += 1
+        else:
+            values = line.split("\t")
+            columns = columns or len(values)
+            if not _CONLLU_ID.fullmatch(values[0]):
+                raise InputError(
+                    f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
+                    "name the file .conll if it has other columns.",
+                    path=path,
+                    line=number,
+                )
+            if "-" in values[0] or "." in values[0]:
+                ranges += "-" in values[0]
+                empty += "." in values[0]
+                continue
+            word = _word_and_tag(values, columns, layout, path, number, labelled=labelled)
+            if labelled and word[2] == "_":
+                raise InputError(
+                    f"the tag of {word[0]!r} is _, which is how CoNLL-U says that there is none; "
+                    "task.tagging.tag names the column of the tags, from 0 (UPOS 3, XPOS 4).",
+                    path=path,
+                    line=number,
+                )
+            collected.current.append(word)
+    remarks = [f"it is CoNLL-U: words in {names}"]
+    if ranges or empty:
+        remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
+    return collected.file(path, columns, layout, "\t", remarks, labelled=labelled)
 
 
 def _quoted_by_line(lines: list[str]) -> bool:
@@ -143,13 +255,6 @@ def _looks_like_text(collected: _SentenceCollector, columns: int) -> bool:
     single = all(len(words) == 1 for words in collected.words)
     tagged = any(tag == "O" or "-" in tag for tag in last_column)
     return single and not tagged and columns > (1 if len(collected.words) == 1 else 2)
-
-
-def _content_lines(path: Path, layout: ConllFormat) -> Iterator[tuple[int, str]]:
-    """The lines that are not comments, with their numbers."""
-    for number, line in text_lines(path):
-        if not (layout.comment and line.startswith(layout.comment)):
-            yield number, line
 
 
 def _column_numbers(columns: int, layout: ConllFormat) -> tuple[int | None, int | None]:
@@ -191,3 +296,131 @@ def _word_and_tag(
         name = "word" if not values[word] else "tag"
         raise InputError(f"the {name} is empty.", path=path, line=number)
     return values[word], number, "" if tag is None else values[tag].strip()
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+_WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
+_TAG_NAMES = (
+    *("tag", "tags", "nertag", "nertags", "ner", "label", "labels", "iob", "bio", "iobtag"),
+    *("entity", "entitytag", "netag", "pos", "postag", "upos"),
+)
+_SENTENCE_NAMES = (
+    *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
+    *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
+)
+
+
+def _column_of(header: list[str], names: tuple[str, ...]) -> int | None:
+    """The column whose name is the first of these that there is, however it is written."""
+    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
+    return next((plain.index(name) for name in names if name in plain), None)
+
+
+def has_word_columns(path: Path) -> bool:
+    """Whether the first line of a file names columns for words and tags."""
+    first = next(
+        (line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()), ""
+    )
+    header = re.split("[\t,;|]", first.strip("\r"))
+    header = [name.strip(' "') for name in header]
+    word = _column_of(header, _WORD_NAMES)
+    return word is not None and _column_of(header, _TAG_NAMES) is not None
+
+
+def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
+    """Read a CSV or TSV file with a word and its tag in each row.
+
+    A sentence ends where the value of the column of sentences changes; where it has none it goes
+    on, as it is written on the first row only in many files. Without such a column, blank lines
+    end sentences.
+
+    Args:
+        path: the file.
+        layout: columns of words and tags by number, if they are not named so that they are known.
+        labelled: the tags are needed.
+
+    Raises:
+        InputError: a row that cannot be read, or no such columns.
+    """
+    _, records = delimited_records(path, (), Layout(header=True))
+    rows = list(records)
+    header = [name.strip() for name in rows[0][1]]
+    word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
+    sentence = _column_of(header, _SENTENCE_NAMES)
+    by_number = (layout.word, layout.tag) != (0, -1)
+    named = word is not None and (tag is not None or not labelled)
+    if by_number or not named:
+        given = _column_numbers(len(header), layout)
+        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
+        if not by_number and not (looks_tagged and len(header) > 1):
+            missing = "words" if word is None else "tags"
+            raise InputError(
+                f"the first line names no column of {missing}; its columns are {listed(header)}. "
+                "Call them word, tag and sentence_id, or give their numbers, from 0, as "
+                "task.tagging.word and task.tagging.tag.",
+                path=path,
+                line=rows[0][0],
+            )
+        word, tag = given
+        rows = rows if looks_tagged else rows[1:]
+        sentence = None if looks_tagged else sentence
+    else:
+        rows = rows[1:]
+    if word is None or (labelled and tag is None):
+        raise InputError(
+            f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
+            f"{layout.tag}.",
+            path=path,
+        )
+    collected, blank, last, expected = _SentenceCollector(), 0, "", 0
+    for number, values, raw in rows:
+        if len(values) != len(header):
+            raise InputError(
+                f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
+                path=path,
+                line=number,
+            )
+        if sentence is not None:
+            value = values[sentence].strip()
+            if value and value.lower() != "nan" and value != last:
+                collected.end_sentence()
+                last = value
+        elif number > expected > 0:
+            collected.end_sentence()
+        expected = number + raw.count("\n") + 1
+        own = "" if tag is None else values[tag].strip()
+        if not values[word].strip() and own in ("", "O"):
+            blank += 1
+            continue
+        if not values[word].strip() or (labelled and not own):
+            name = "word" if not values[word].strip() else "tag"
+            raise InputError(f"the {name} is empty.", path=path, line=number)
+        collected.current.append((values[word], number, own))
+    names = f"words in {header[word]!r}" if named and not by_number else f"words in column {word}"
+    if tag is not None:
+        names += f", tags in {header[tag]!r}" if named and not by_number else f", tags in {tag}"
+    names += f", sentences by {header[sentence]!r}" if sentence is not None else ""
+    remarks = [f"it has a word per row: {names}"]
+    if blank:
+        remarks.append(f"{blank:,} rows without a word are left out")
+    collected.end_sentence()
+    if len(collected.words) == 1 and len(collected.words[0]) > _LONG_SENTENCE:
+        remarks.append(
+            "it has no column of sentences and no blank lines, so it is one sentence; a column "
+            "sentence_id tells them apart"
+        )
+    collected.document = 0
+    if not collected.words:
+        raise InputError("has no words.", path=path)
+    return ConllFile(
+        collected.words,
+        collected.lines,
+        None if tag is None else collected.tags,
+        collected.documents,
+        "\t",
+        tuple(remarks),
+    )
+
+
+_LONG_SENTENCE = 200

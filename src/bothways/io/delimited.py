@@ -65,6 +65,10 @@ class Dialect:
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
     dialect, records = delimited_records(path, names, layout)
+    if path.suffix.lower() != ".csv" and dialect.quoted:
+        broken.remark("its quotation marks are those of a CSV writer and are read as such")
+    if path.suffix.lower() == ".csv" and dialect.separator == "\t":
+        broken.remark("its columns are separated by tabs, though its name ends in .csv")
     start, first, raw = next(records)
     if layout.columns and not has_header(first, names):
         columns = _columns_declared(path, names, layout.columns, len(first))
@@ -88,6 +92,41 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
             broken.leave_out(InputError(problem, path=path, line=number))
         else:
             yield number, [values[i] for i in columns]
+
+
+def table_items(
+    path: Path, broken: Broken, *needed: Sequence[str]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a TSV or CSV file with a line of column names, as objects.
+
+    Args:
+        path: the file.
+        broken: remarks on how it was read.
+        needed: for each column that is needed, the names that it may have.
+
+    Yields:
+        The line of the row, and its values by column.
+
+    Raises:
+        InputError: the file cannot be read as requested, or a column is missing.
+    """
+    dialect, records = delimited_records(path, (), Layout(header=True))
+    start, first, _ = next(records)
+    header = [name.strip() for name in first]
+    for names in needed:
+        if not any(name in header for name in names):
+            raise MissingColumnError(
+                f"the header lacks a column {names[0]!r} (or {', '.join(names[1:])}); the columns "
+                f"are {listed(header)}.",
+                header,
+                path=path,
+                line=start,
+            )
+    for number, values, _ in records:
+        if len(values) != len(header):
+            broken.leave_out(ragged_row(values, len(header), start, dialect, path, number))
+        else:
+            yield number, dict(zip(header, values, strict=True))
 
 
 def delimited_records(

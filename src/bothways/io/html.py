@@ -18,6 +18,17 @@ _STYLE = (
     ".bar{background:#4a7ebb;height:.8em}img{max-width:100%}"
     ".text{white-space:pre-wrap;overflow-wrap:anywhere}"
 )
+_FRAGMENT_STYLE = (
+    ".bothways table{border-collapse:collapse;margin:.2em 0}"
+    ".bothways td,.bothways th{padding:1px 8px;text-align:left;vertical-align:top}"
+    ".bothways .n{text-align:right;font-variant-numeric:tabular-nums}"
+    ".bothways img{max-width:100%}.bothways .text{white-space:pre-wrap}"
+)
+# Transparent, so that text is legible on them in a light and in a dark notebook.
+_WORD_COLOURS = (
+    *("rgba(74,126,187,.30)", "rgba(230,159,0,.30)", "rgba(0,158,115,.30)"),
+    *("rgba(204,121,167,.30)", "rgba(128,128,128,.30)"),
+)
 _PAGE = (
     '<!doctype html>\n<html><head><meta charset="utf-8"><title>{title}</title>'
     "<style>{style}</style></head>\n<body>\n{body}\n</body></html>\n"
@@ -27,6 +38,33 @@ _PAGE = (
 def page(title: str, elements: Iterable[str]) -> str:
     """A complete page of elements made by the functions below."""
     return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(elements))
+
+
+def fragment(title: str, *elements: str) -> str:
+    """Elements for a cell of a notebook, under a title; it keeps the page's own fonts and colours,
+    dark or light.
+
+    Args:
+        title: a line above, or empty for none.
+        elements: made by the functions below.
+    """
+    top = f'<div style="font-weight:600;margin-bottom:.3em">{escape(title)}</div>' if title else ""
+    return f'<div class="bothways"><style>{_FRAGMENT_STYLE}</style>{top}{"".join(elements)}</div>'
+
+
+def tokens(shown: Iterable[tuple[str, str, str, int | None]]) -> str:
+    """Tokens side by side: each with a line below, a note on it, and the number of its word, which
+    decides its colour (None: no colour)."""
+    boxes = []
+    for token, below, note, word in shown:
+        colour = "" if word is None else f";background:{_WORD_COLOURS[word % len(_WORD_COLOURS)]}"
+        boxes.append(
+            f'<span title="{escape(note, quote=True)}" style="display:inline-block;text-align:'
+            f'center;margin:2px;padding:1px 4px;border-radius:3px;white-space:pre{colour}">'
+            f"{escape(token)}"
+            f'<br><span style="font-size:75%;opacity:.75">{escape(below)}</span></span>'
+        )
+    return fragment("", f'<div style="line-height:1.3">{"".join(boxes)}</div>')
 
 
 def heading(text: str, level: int = 2) -> str:
@@ -94,6 +132,17 @@ def picture(png: bytes, text: str) -> str:
 def long_text(text: str) -> str:
     """A text whose line breaks are preserved."""
     return f'<span class="text">{escape(text)}</span>'
+
+
+def styled(text: str, style: str) -> str:
+    """A text with a style, or as it is without one."""
+    shown = escape(text)
+    return f'<span style="{style}">{shown}</span>' if style else shown
+
+
+def preformatted(text: str) -> str:
+    """Text with a fixed width of its letters, such as a table."""
+    return f'<pre style="overflow-x:auto">{escape(text)}</pre>'
 
 
 def shorten(text: str, limit: int) -> str:

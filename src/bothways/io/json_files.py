@@ -1,6 +1,7 @@
 """Objects of JSONL files, one per line, and of JSON files, which are one list of objects.
 
-A key of a nested object is written with dots (``labels.label``).
+Files that are the one by name and the other by content are read as what they are, and so are those
+that wrap their list in an object, or hold columns; it is remarked. A key of a nested object is written with dots (``labels.label``).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bothways.errors import InputError
+from bothways.io.annotators import plain_row
 from bothways.io.broken import LIST, Broken
 from bothways.io.lines import (
     Layout,
@@ -22,7 +24,7 @@ from bothways.io.lines import (
     listed,
     text_lines,
 )
-from bothways.io.text import read_lines, read_whole
+from bothways.io.text import beginning, read_lines, read_whole
 
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
@@ -44,33 +46,204 @@ def read_json_file(path: Path) -> Any:
         raise InputError("is nested too deeply.", path=path) from None
 
 
-def jsonl_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
-    """:func:`bothways.io.tables.read_table` for a JSONL file."""
+def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
+    rejected = 0
+    for number, item in json_objects(path, broken):
+        try:
+            if not isinstance(item, dict):
+                raise _not_an_object(item, path, number)
+            row = plain_row(item)
+            if row is None:
+                rejected += 1
+                continue
+            values = _json_values(row, names, layout, path, number)
+        except InputError as error:
+            broken.leave_out(error)
+            continue
+        yield number, values
+    if rejected:
+        broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+
+
+def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
+    """What a JSON or JSONL file has for each example, whatever its form.
+
+    A file is one object per line, one list, or one object that holds such a list (``data``,
+    ``rows`` ...) or columns; its name says which of the first two is expected, and it is remarked
+    if the other is found.
+
+    Args:
+        path: the file.
+        broken: what to do with lines that are no JSON.
+
+    Yields:
+        The line that it begins on, and an object, or whatever a list holds.
+
+    Raises:
+        InputError: the file is none of these; the line is named.
+    """
+    form = _form(path)
+    by_name = "lines" if path.suffix.lower() != ".json" else "list"
+    if form == "lines":
+        if by_name == "list":
+            broken.remark("it is JSON lines, one object per line, though its name ends in .json")
+        yield from _line_objects(path, broken)
+    elif form == "list":
+        if by_name == "lines":
+            broken.remark("it is one JSON list, though its name is that of JSON lines")
+        yield from json_items(path)
+    else:
+        yield from _wrapped(path, broken)
+
+
+def in_json_lines(path: Path) -> bool:
+    """Whether a file has one object per line, whatever its name says."""
+    return _form(path) == "lines"
+
+
+def _form(path: Path) -> Literal["lines", "list", "object"]:
+    """Which form the beginning of a file has; that of its name if it cannot be told."""
+    lines_expected = path.suffix.lower() != ".json"
+    lines = [line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()]
+    first = lines[0].strip() if lines else ""
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict | list):
+        if first.startswith("[") and (not lines_expected or not first.endswith("]")):
+            return "list"
+        if first.startswith("{") and (first in ("{", "{ ") or not lines_expected):
+            return "object"
+        return "lines" if lines_expected else "list"
+    if len(lines) > 1:
+        # A list after a list on a line of its own is what joined files have, but for pairs.
+        pairs = isinstance(value, dict) or (len(value) == 2 and isinstance(value[0], str))
+        return "lines" if pairs or lines_expected else "list"
+    if isinstance(value, list):
+        pair = len(value) == 2 and isinstance(value[0], str)
+        return "lines" if lines_expected and (pair or not value) else "list"
+    return "lines" if lines_expected and not _holds_records(value) else "object"
+
+
+def _holds_records(value: dict[str, Any]) -> bool:
+    return any(isinstance(value.get(n), list) and value[n] for n in _RECORDS) and len(value) < 4
+
+
+_RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annotations", "results")
+"""Names under which files keep their list of objects."""
+
+
+def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     for number, line in text_lines(path):
         if not line.strip():
             continue
         try:
-            item = json_object(line, path, number)
-            values = _json_values(item, names, layout, path, number)
+            try:
+                item = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
+            if not isinstance(item, dict | list):
+                raise _not_an_object(line, path, number)
         except InputError as error:
             broken.leave_out(error)
             continue
-        yield number, values
+        yield number, item
 
 
-def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
-    """:func:`bothways.io.tables.read_table` for a JSON file."""
-    for number, item in json_items(path):
+def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
+    """The examples of a file that is one object, or several that are not on lines of their own."""
+    text = "\n".join(line for _, line in read_lines(path, limit=LIST))
+    decoder = json.JSONDecoder()
+    position, objects = _skip_space(text, 0), []
+    while position < len(text):
+        line = 1 + text.count("\n", 0, position)
         try:
-            values = _json_values(item, names, layout, path, number)
-        except InputError as error:
-            broken.leave_out(error)
-            continue
-        yield number, values
+            item, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
+        objects.append((line, item))
+        position = _skip_space(text, end)
+        position = _skip_space(text, position + 1) if text.startswith(",", position) else position
+    if len(objects) > 1:
+        broken.remark(f"it is {len(objects):,} objects one after another")
+        yield from objects
+        return
+    ((line, item),) = objects
+    for name in _RECORDS:
+        if isinstance(item.get(name), list) and item[name]:
+            values = item[name]
+            columns = item.get("columns")
+            if isinstance(columns, list) and all(isinstance(v, list) for v in values):
+                values = [dict(zip(columns, v, strict=False)) for v in values]
+            broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
+            found = text.find(f'"{name}"')
+            first = line + text.count("\n", line - 1, text.find("[", found))
+            lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
+            yield from zip(lines or [first] * len(values), values, strict=True)
+            return
+    columns = list(item.values())
+    if (
+        columns
+        and all(isinstance(v, dict | list) for v in columns)
+        and len(set(map(len, columns))) == 1
+    ):
+        places = range(len(columns[0])) if isinstance(columns[0], list) else list(columns[0])
+        if columns[0] and all(isinstance(v, type(columns[0])) for v in columns):
+            broken.remark(f"it has columns, not rows: {listed(list(item))}")
+            for place in places:
+                yield line, {name: _at(value, place) for name, value in item.items()}
+            return
+    if path.suffix.lower() != ".json":
+        yield line, item
+        return
+    raise InputError(
+        "is not a JSON list, nor an object with one "
+        f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. Write a "
+        "list [...], or one object per line in a .jsonl file.",
+        path=path,
+        line=line,
+    )
 
 
-def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file that is one JSON list, each with the line it begins on.
+def _at(column: Any, place: Any) -> Any:
+    try:
+        return column[place]
+    except (KeyError, IndexError):
+        return None
+
+
+def _lines_of_items(
+    text: str, position: int, decoder: json.JSONDecoder, count: int
+) -> list[int] | None:
+    """The line of each value of the list that begins at a place; None if they are not as many."""
+    lines: list[int] = []
+    line = 1 + text.count("\n", 0, position)
+    while len(lines) < count:
+        start = _skip_space(text, position + 1)
+        line += text.count("\n", position, start)
+        try:
+            _, end = decoder.raw_decode(text, start)
+        except ValueError:
+            return None
+        lines.append(line)
+        position = _skip_space(text, end)
+        line += text.count("\n", start, position)
+    return lines
+
+
+def _not_an_object(item: Any, path: Path, number: int) -> InputError:
+    shown = item if isinstance(item, str) else json.dumps(item)
+    return InputError(
+        f"is JSON but not an object; write one {{...}} per line, got {shown[:40]!r}.",
+        path=path,
+        line=number,
+    )
+
+
+def json_items(path: Path) -> Iterator[tuple[int, Any]]:
+    """The objects (or lists) of a file that is one JSON list, each with the line it begins on.
 
     Raises:
         InputError: the file is not such a list; the line is named.
@@ -96,7 +269,7 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
-        if not isinstance(item, dict):
+        if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
         yield line, item
@@ -244,6 +417,15 @@ def surrogate_problem(text: str) -> str:
 
 
 def _json_label(value: Any, name: str, path: Path, number: int) -> str:
+    if isinstance(value, list) and len(value) == 1:  # as annotators export the only label
+        value = value[0]
+    if isinstance(value, list) and len(value) > 1:
+        raise InputError(
+            f"key {name!r} holds {len(value)} labels, {json.dumps(value)[:40]}; a text has one. "
+            "For any number of labels set task.kind to multilabel.",
+            path=path,
+            line=number,
+        )
     if isinstance(value, str):
         return json_text(value, name, path, number)
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 _LOOK_EVERY = 1.0  # seconds
@@ -16,6 +19,53 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """End what runs in the block as Ctrl-C does when the process is asked to end, or its terminal
+    closes: work that is under way is put away, and the same command goes on from it.
+
+    Signals that are ignored (``nohup``) or handled already stay so, and those of other threads.
+    """
+    wanted = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    if threading.current_thread() is not threading.main_thread():
+        wanted = []
+    ours = [number for number in wanted if number and signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes that are started in the block never see Ctrl-C, which a terminal sends to all: what
+    they were doing, such as importing, would be a traceback of each. The one that started them sees
+    it after the block, and ends them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    # Started with the first child, where it lets the signal through again (Python before 3.12).
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def usual_threads() -> int:
+    """The threads of a computation if nobody says how many: one per core that this process may use,
+    at most OMP_NUM_THREADS, which ``torchrun`` sets itself and is ignored under it."""
+    limit, cores = os.environ.get("OMP_NUM_THREADS", ""), usable_cores()
+    if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
+        return min(cores, int(limit))
+    return cores
 
 
 def exit_with(parent: int) -> None:

@@ -1,20 +1,29 @@
-"""Questions on passages, from files in SQuAD's format.
+"""Questions on passages, from files in SQuAD's format, and in flat ones.
 
 Versions 1.1 and 2.0 share one format: articles, their paragraphs, and the questions on each, which
 may have no answer. Lines mean nothing in JSON, so messages name article, paragraph and question.
-Unused keys, such as ``plausible_answers``, are ignored.
+Unused keys, such as ``plausible_answers``, are ignored. In flat files, each object (JSON, JSON
+lines) or row (CSV, TSV) is a question with its passage, or a passage with its questions (MRQA).
 """
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.json_files import read_json_file, surrogate_problem
+from bothways.io.broken import Broken
+from bothways.io.delimited import table_items
+from bothways.io.json_files import (
+    in_json_lines,
+    json_objects,
+    read_json_file,
+    surrogate_problem,
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Questions:
         answers: of each question, empty if it has none; None if the file was read without answers.
         no_answer: whether some question has no answer, also where the file was read without
             answers; None if the file does not say.
+        notes: what was read otherwise than it is written, as sentences.
     """
 
     path: Path
@@ -51,6 +61,7 @@ class Questions:
     passage_of: list[int] = field(default_factory=list)
     answers: list[tuple[GoldAnswer, ...]] | None = None
     no_answer: bool | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,25 +79,38 @@ class Questions:
 
 
 def read_questions(path: str | Path, *, labelled: bool) -> Questions:
-    """Read a file in SQuAD's format.
+    """Read a file of questions on passages.
 
     Args:
-        path: a ``.json`` file.
+        path: a ``.json`` file in SQuAD's format; or with a question, its passage and its answers in
+            each object of a ``.json`` or ``.jsonl`` file, or each row of a ``.csv`` or ``.tsv``
+            file.
         labelled: read the answers too. If not, the file needs none.
 
     Raises:
-        InputError: it is not JSON or not of this format, two questions have one id, or a text
-            cannot be read; file, and article, paragraph or question are named.
+        InputError: it is none of these, two questions have one id, or a text cannot be read; file,
+            and article, paragraph or question are named.
     """
     path = Path(path)
+    broken = Broken()
     rows = Questions(path, answers=[] if labelled else None)
     seen: dict[str, str] = {}
     items: list[dict[str, Any]] = []
-    for where, paragraph in _paragraphs(path, read_json_file(path)):
-        rows.passages.append(_text(paragraph, "context", path, where))
-        for number, item in enumerate(_list(paragraph, "qas", path, where), start=1):
-            here = f"{where}, question {number}"
-            id = _text(item, "guid" if "guid" in item and "id" not in item else "id", path, here)
+    passages: dict[str, int] = {}  # of files that repeat them
+    found = _Found()
+    for where, paragraph, questions in _paragraphs(path, broken):
+        flat = questions is None
+        passage = _passage(paragraph, path, where, found)
+        if not flat or passage not in passages:
+            passages[passage] = len(rows.passages)
+            rows.passages.append(passage)
+        asked = [paragraph] if flat else _list(paragraph, "qas", path, where)
+        for number, item in enumerate(asked, start=1):
+            here = where if flat else f"{where}, question {number}"
+            if flat and _first(item, _IDS) is None:
+                found.numbered += 1
+                item = {**item, "id": str(found.numbered)}
+            id = _id(item, path, here)
             here = f"{here} (id {id!r})"
             if id in seen:
                 raise InputError(
@@ -97,13 +121,250 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             seen[id] = here
             items.append(item)
             rows.ids.append(id)
-            rows.texts.append(_text(item, "question", path, here))
-            rows.passage_of.append(len(rows.passages) - 1)
+            rows.texts.append(_text(item, _first(item, _QUESTIONS) or "question", path, here))
+            rows.passage_of.append(passages[passage] if flat else len(rows.passages) - 1)
             if rows.answers is not None:
-                rows.answers.append(_answers(item, path, here))
+                rows.answers.append(_answers(item, passage, path, here, found))
     if not len(rows):
         raise InputError("has no questions.", path=path)
-    return replace(rows, no_answer=rows.some_unanswerable if labelled else _no_answer(items))
+    no_answer = rows.some_unanswerable if labelled else _no_answer(items)
+    return replace(rows, no_answer=no_answer, notes=(*broken.notes(path.name), *found.notes(path)))
+
+
+_IDS = ("id", "guid", "qid", "question_id", "qas_id")
+_QUESTIONS = ("question", "question_text", "query")
+_PASSAGES = ("context", "passage", "paragraph", "contexts", "text")
+_ANSWERS = ("answers", "answer", "answer_text", "detected_answers")
+_STARTS = ("answer_start", "start", "answer_starts", "start_position")
+_IMPOSSIBLE = ("is_impossible", "impossible", "unanswerable", "no_answer")
+_POSSIBLE = ("is_answerable", "answerable", "has_answer")
+
+
+@dataclass
+class _Found:
+    """What a file has that is read otherwise than it is written."""
+
+    numbered: int = 0
+    searched: int = 0
+    unmarked: int = 0
+    joined: int = 0
+
+    def notes(self, path: Path) -> list[str]:
+        """As sentences."""
+        notes = []
+        if self.numbered:
+            notes.append(f"{self.numbered:,} questions have no id; the number of their row is it")
+        if self.searched:
+            notes.append(
+                f"{self.searched:,} answers say not where they begin; the first place in the "
+                "passage that has their text is taken"
+            )
+        if self.unmarked:
+            notes.append(
+                f"{self.unmarked:,} questions have no answer though they are not marked as "
+                "unanswerable; they are read as such"
+            )
+        if self.joined:
+            notes.append(f"{self.joined:,} passages are lists of texts, which are joined by lines")
+        return [f"{path.name}: {note}" for note in notes]
+
+
+def _first(item: Any, names: Sequence[str]) -> str | None:
+    """The first of some keys that an object has."""
+    return next((name for name in names if name in item), None) if isinstance(item, dict) else None
+
+
+def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
+    """Each passage: a description of its place, the object that has it, and its questions; None if
+    that object is its one question."""
+    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
+        for number, item in table_items(path, broken, _QUESTIONS, _PASSAGES):
+            yield f"line {number}", item, None
+        return
+    content: Any = None
+    if path.suffix.lower() == ".json" and not in_json_lines(path):
+        content = read_json_file(path)
+    articles = content["data"] if isinstance(content, dict) and "data" in content else content
+    if isinstance(content, dict) and "paragraphs" in content:
+        articles = [content]
+    flat = content is None or _are_flat(articles)
+    if flat or (isinstance(content, dict) and "data" not in content and _has_columns(content)):
+        for number, item in json_objects(path, broken):
+            if isinstance(item, dict) and item.keys() == {"header"}:  # MRQA's first line
+                continue
+            yield from _of_item(item, number, path)
+        return
+    if not isinstance(articles, list) or not articles or not isinstance(articles[0], dict):
+        articles = _list(content, "data", path, "the file")
+    for a, article in enumerate(articles, start=1):
+        title = article.get("title") if isinstance(article, dict) else None
+        where = f"article {a}" + (f" ({title!r})" if title else "")
+        for p, paragraph in enumerate(_list(article, "paragraphs", path, where), start=1):
+            yield f"{where}, paragraph {p}", paragraph, ()
+
+
+def _of_item(item: Any, number: int, path: Path) -> Iterator[tuple[str, Any, Any]]:
+    """The passages of an object on a line of its own: an article, a passage or one question."""
+    where = f"line {number}"
+    if _first(item, ("paragraphs",)):
+        for p, paragraph in enumerate(_list(item, "paragraphs", path, where), start=1):
+            yield f"{where}, paragraph {p}", paragraph, ()
+    elif _first(item, ("qas",)):
+        yield where, item, ()
+    else:
+        yield where, item, None
+
+
+def _are_flat(items: Any) -> bool:
+    """Whether a list has questions or passages, not articles."""
+    return (
+        isinstance(items, list)
+        and bool(items)
+        and isinstance(items[0], dict)
+        and "paragraphs" not in items[0]
+        and ("qas" in items[0] or _first(items[0], _QUESTIONS) is not None)
+    )
+
+
+def _has_columns(content: dict[str, Any]) -> bool:
+    name = _first(content, _QUESTIONS)
+    return name is not None and isinstance(content[name], list | dict)
+
+
+def _passage(item: Any, path: Path, where: str, found: _Found) -> str:
+    name = _first(item, _PASSAGES) or "context"
+    value = item.get(name) if isinstance(item, dict) else None
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        found.joined += len(value) > 1
+        item = {name: "\n".join(value)}
+    return _text(item, name, path, where)
+
+
+def _id(item: Any, path: Path, where: str) -> str:
+    """An id, which may be any scalar, as the text that predictions have as their key."""
+    name = _first(item, _IDS) or "id"
+    value = _value(item, name, path, where)
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    return _text(item, name, path, where)
+
+
+def _answers(
+    item: Any, passage: str, path: Path, where: str, found: _Found
+) -> tuple[GoldAnswer, ...]:
+    impossible = _impossible(item, path, where)
+    name = _first(item, _ANSWERS)
+    if name is None and impossible:
+        return ()
+    answers = []
+    for number, (text, start) in enumerate(_listed_answers(item, path, where), start=1):
+        here = f"{where}, answer {number}"
+        if isinstance(start, str) and start.strip().lstrip("-").isdigit():
+            start = int(start)
+        if isinstance(start, float) and start.is_integer():
+            start = int(start)
+        if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
+            raise InputError(
+                f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
+                "characters).",
+                path=path,
+            )
+        if not isinstance(text, str):
+            _text({"text": text}, "text", path, here)
+        if not text.strip() and (start is None or start < 0 or impossible):
+            continue  # how some tools write that there is none
+        if start is None:
+            found.searched += 1
+            start = passage.find(text.strip())
+        answers.append(GoldAnswer(_text({"text": text}, "text", path, here), start))
+    if impossible and answers:
+        raise InputError(
+            f"{where}: is_impossible is true, but it has {len(answers)} answers. Remove the "
+            "answers, or the mark.",
+            path=path,
+        )
+    found.unmarked += impossible is False and not answers
+    return tuple(answers)
+
+
+def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
+    """Text and start of each answer, None for a start that the file does not say."""
+    name = "detected_answers" if _first(item, ("detected_answers",)) else _first(item, _ANSWERS)
+    if name is None:
+        _value(item, "answers", path, where)
+    assert name is not None
+    value = item[name]
+    if isinstance(value, str) and value.strip().startswith(("[", "{")):  # in a cell of a table
+        value = _cell(value, path, where)
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NONE):
+        return []
+    if isinstance(value, dict) and isinstance(value.get("text"), list):  # columns, as on the Hub
+        starts = value.get("answer_start") or [None] * len(value["text"])
+        if len(starts) != len(value["text"]):
+            raise InputError(
+                f"{where}: {len(value['text'])} answers have {len(starts)} starts; each needs one.",
+                path=path,
+            )
+        return list(zip(value["text"], starts, strict=True))
+    if isinstance(value, str | dict):
+        value = [value]
+    if not isinstance(value, list):
+        raise InputError(
+            f"{where}: {name!r} is {_short_json(value)}; it must be a list of answers, or a text.",
+            path=path,
+        )
+    found: list[tuple[Any, Any]] = []
+    given = _first(item, _STARTS)
+    starts = item[given] if given is not None else None
+    if isinstance(starts, str):
+        starts = starts.strip() or None
+    starts = starts if isinstance(starts, list) else [starts] * (len(value) == 1)
+    for number, answer in enumerate(value):
+        if isinstance(answer, str):
+            found.append((answer, starts[number] if len(starts) == len(value) else None))
+            continue
+        text = _value(answer, "text", path, f"{where}, answer {number + 1}")
+        if "char_spans" in answer:  # MRQA
+            found.append((text, answer["char_spans"][0][0] if answer["char_spans"] else None))
+        else:
+            found.append((text, answer.get("answer_start", answer.get("start"))))
+    return found
+
+
+_NONE = ("", "nan", "none", "null", "n/a", "<na>")
+_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", *_NONE)
+
+
+def _impossible(item: Any, path: Path, where: str) -> bool | None:
+    """Whether a question is marked as one without an answer; None if there is no mark."""
+    name = _first(item, (*_IMPOSSIBLE, *_POSSIBLE))
+    if name is None:
+        return None
+    value = item[name]
+    spelt = str(value).strip().lower()
+    if isinstance(value, list | dict) or spelt not in (*_TRUE, *_FALSE):
+        raise InputError(
+            f"{where}: {name!r} is {_short_json(value)}; it must be true or false.", path=path
+        )
+    return (spelt in _TRUE) == (name in _IMPOSSIBLE)
+
+
+def _cell(text: str, path: Path, where: str) -> Any:
+    """The answers in a cell of a table: JSON, or what Python writes for a list or dictionary."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    if "array(" in text:
+        raise InputError(
+            f"{where}: the answers are written as {text[:40]!r}, arrays of NumPy; write them as "
+            "JSON, or text and start in columns answer and answer_start.",
+            path=path,
+        )
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def _no_answer(items: list[dict[str, Any]]) -> bool | None:
@@ -111,44 +372,15 @@ def _no_answer(items: list[dict[str, Any]]) -> bool | None:
 
     If all lists of answers are empty, they are taken to be withheld.
     """
-    flags = {item.get("is_impossible") is True for item in items if "is_impossible" in item}
+    flags = {
+        item.get("is_impossible") in (True, 1, "true", "True", "1")
+        for item in items
+        if "is_impossible" in item
+    }
     answered = {bool(item["answers"]) for item in items if "answers" in item}
     if True in flags or answered == {True, False}:
         return True
     return False if flags or True in answered else None
-
-
-def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
-    """Each paragraph, after a description of where it is in the file."""
-    for a, article in enumerate(_list(content, "data", path, "the file"), start=1):
-        title = article.get("title") if isinstance(article, dict) else None
-        where = f"article {a}" + (f" ({title!r})" if title else "")
-        for p, paragraph in enumerate(_list(article, "paragraphs", path, where), start=1):
-            yield f"{where}, paragraph {p}", paragraph
-
-
-def _answers(item: Any, path: Path, where: str) -> tuple[GoldAnswer, ...]:
-    impossible = item.get("is_impossible", False)
-    if impossible is True and "answers" not in item:
-        return ()
-    answers = []
-    for number, answer in enumerate(_list(item, "answers", path, where), start=1):
-        here = f"{where}, answer {number}"
-        start = _value(answer, "answer_start", path, here)
-        if not isinstance(start, int) or isinstance(start, bool):
-            raise InputError(
-                f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
-                "characters).",
-                path=path,
-            )
-        answers.append(GoldAnswer(_text(answer, "text", path, here), start))
-    if "is_impossible" in item and impossible != (not answers):
-        raise InputError(
-            f"{where}: is_impossible is {_short_json(impossible)}, but it has {len(answers)} "
-            "answers.",
-            path=path,
-        )
-    return tuple(answers)
 
 
 def _value(item: Any, key: str, path: Path, where: str) -> Any:

@@ -8,14 +8,15 @@ from pathlib import Path
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_rows
-from bothways.io.json_files import json_rows, jsonl_rows
+from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
 
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
     ".csv": table_rows,
     ".txt": table_rows,
-    ".jsonl": jsonl_rows,
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
     ".json": json_rows,
 }
 

@@ -10,9 +10,12 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 # --------------------------------------------------------------------------------
@@ -81,6 +84,16 @@ _HANDLERS = {
 }
 
 
+# All of C0 and C1 but tab and line feed, and what turns the direction of text round.
+_INVISIBLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+
+
+def visible(text: str) -> str:
+    """A text without what a terminal would obey: escapes such as ``\\x1b`` stand for control
+    characters. Names of files and weights, labels and texts come from anywhere."""
+    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def with_decoded_texts(config: T) -> T:
     """Options of the command line with their texts decoded from UTF-8.
 
@@ -140,12 +153,89 @@ def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
         settings: its arguments.
     """
     from rich.console import Console
+    from rich.segment import Segment
 
-    kind = kind or Console
+    class VisibleConsole(kind or Console):  # type: ignore[misc]
+        """Shows what a terminal would obey; its own control codes are segments of their own."""
+
+        def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*args, **options):
+                if segment.control or not _INVISIBLE.search(segment.text):
+                    yield segment
+                else:
+                    yield Segment(visible(segment.text), segment.style)
+
+    kind = VisibleConsole
     console = kind(**settings)
     if console.is_jupyter:  # whose streams say that they are terminals, but draw no bars
         console = kind(**settings, force_jupyter=False, force_terminal=False)
     return console
+
+
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextlib.contextmanager
+def shown(verbose: bool) -> Iterator[None]:
+    """Whether lines, notes and bars are shown in the block; errors and results always are."""
+    token = _QUIET.set(not verbose)
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def is_shown() -> bool:
+    """Whether lines are shown here; a worker process asks the one that starts it."""
+    return not _QUIET.get()
+
+
+def show_lines(verbose: bool) -> None:
+    """Whether lines are shown, from now on: for worker processes."""
+    _QUIET.set(not verbose)
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a cell of a notebook, which shows HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
+
+
+class NotebookBar:
+    """A progress bar in the output of a notebook's cell, which needs no widgets.
+
+    Args:
+        title: what it is the progress of.
+    """
+
+    def __init__(self, title: str):
+        from IPython.display import HTML, display
+
+        self._title, self._html, self._last = title, HTML, 0.0
+        self._handle = display(HTML(self._drawn(0, 0, "")), display_id=True)
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Show how far it is; at most four times a second."""
+        now = time.monotonic()
+        if self._handle is not None and (now - self._last > 0.25 or done >= total):
+            self._last = now
+            self._handle.update(self._html(self._drawn(done, total, note)))
+
+    def _drawn(self, done: int, total: int, note: str) -> str:
+        of_all = f'value="{done}" max="{total}"' if total else ""
+        count = f"{done:,} of {total:,}" if total else ""
+        text = escape(" ".join(filter(None, [count, note])))
+        return (
+            f"<div>{escape(self._title)} "
+            f'<progress aria-label="{escape(self._title, quote=True)}" {of_all}></progress> '
+            f"{text}</div>"
+        )
+
+
+def notebook_bar(title: str) -> NotebookBar | None:
+    """A bar where this runs in a notebook, and bars are to be shown."""
+    return NotebookBar(title) if in_notebook() and not _QUIET.get() else None
 
 
 def line_printer() -> Callable[[str], None]:
@@ -169,17 +259,25 @@ def training_console() -> Console:
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
-    return text_console(TrainingConsole, emoji=False)
+    return text_console(TrainingConsole, emoji=False, quiet=_QUIET.get())
 
 
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
-    print(f"note: {text}", file=sys.stderr)
+    if not _QUIET.get():
+        print(f"note: {visible(text)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
-    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
+    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute; in a
+    notebook a bar in the cell."""
+    if _QUIET.get():
+        yield lambda *_: None
+        return
+    if notebook := notebook_bar(what):
+        yield notebook.update
+        return
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -214,7 +312,18 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
 @contextlib.contextmanager
 def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
-    name, items done and total."""
+    name, items done and total. In a notebook the bars stand in the cell."""
+    if _QUIET.get() or in_notebook():
+        bars: dict[str, NotebookBar | None] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in bars:
+                bars[stage] = notebook_bar(stage)
+            if found := bars[stage]:
+                found.update(done, total)
+
+        yield show
+        return
     from rich.progress import (
         BarColumn,
         Progress,

@@ -43,6 +43,9 @@ REPLACEMENT = "\ufffd"
 SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs, which JSON may hold and no text may."""
 
+# What systems and programs leave in folders: copies and settings that are no one's text. (Names
+# that begin with a period, such as .git, ._a.txt and .ipynb_checkpoints, are hidden.)
+_STRAY = ("__MACOSX", "$RECYCLE.BIN", "System Volume Information", "@eaDir", "lost+found")
 # Text by its name, vocabulary by its neighbours: the files of a tokenizer in a folder of texts.
 _VOCABULARIES = ("vocab.txt", "merges.txt")
 _BESIDE_VOCABULARIES = ("tokenizer.json", "tokenizer_config.json", "config.json", "corpus.json")
@@ -55,7 +58,11 @@ _LINES_PER_REPORT = 1000
 
 
 def list_files(
-    patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES, *, besides: str | None = None
+    patterns: Sequence[str],
+    suffixes: Sequence[str] = SUFFIXES,
+    *,
+    besides: str | None = None,
+    stray: list[Path] | None = None,
 ) -> list[Path]:
     """The text files that match ``patterns``, sorted by path, without duplicates.
 
@@ -64,6 +71,8 @@ def list_files(
             (``**`` matches folders). The vocab.txt of a tokenizer or model counts only if named.
         suffixes: endings of the file names to look for in folders, in any case.
         besides: a folder whose files are left out: the output, of an earlier run.
+        stray: takes the files that are left out in folders, as systems and programs make them:
+            hidden ones (``._a.txt``, ``.git``, ``.ipynb_checkpoints``) and ``__MACOSX``.
 
     Raises:
         InputError: a pattern matches nothing, or a folder cannot be read.
@@ -72,7 +81,7 @@ def list_files(
         raise InputError("no text files were given; name files, folders or globs.")
     found: set[Path] = set()
     for pattern in patterns:
-        files = _matches(pattern, tuple(suffixes))
+        files = _matches(pattern, tuple(suffixes), [] if stray is None else stray)
         if not files:
             raise InputError(
                 f"{pattern!r} matches no text file. Give a file, a folder with files named "
@@ -289,7 +298,7 @@ def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
     return disk
 
 
-def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
+def _matches(pattern: str, suffixes: tuple[str, ...], stray: list[Path]) -> list[Path]:
     if not pattern:
         return []
     # A name that exists is meant literally, even if it has brackets in it. Path.glob is no
@@ -300,11 +309,11 @@ def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
     names = [pattern] if literal else glob.glob(pattern, recursive=True)  # noqa: PTH207
     files: list[Path] = []
     for path in map(Path, names):
-        files.extend(_files_under(path, suffixes) if path.is_dir() else [path])
+        files.extend(_files_under(path, suffixes, stray) if path.is_dir() else [path])
     return [file for file in files if not _is_vocabulary(file)]
 
 
-def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         raise _unreadable_error(Path(error.filename or folder), error) from error
 
@@ -317,8 +326,24 @@ def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
         visited.add(real)
         # Temporary folders that a killed command left behind are not input.
         folders[:] = sorted(name for name in folders if not name.startswith(_TEMPORARY))
-        files += [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
+        found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
+        inside = Path(parent).relative_to(folder).parts
+        for path in found:
+            left_out = any(_is_stray(name) for name in (*inside, path.name))
+            (stray if left_out else files).append(path)
     return files
+
+
+def _is_stray(name: str) -> bool:
+    return name.startswith(".") or name in _STRAY
+
+
+def stray_note(stray: Sequence[Path]) -> str:
+    """A sentence about files that were left out, as nobody wrote them."""
+    return (
+        f"{len(stray):,} hidden files, or files of the system's own, are left out, such as "
+        f"{stray[0]} (name a file to read it)"
+    )
 
 
 def _is_vocabulary(file: Path) -> bool:

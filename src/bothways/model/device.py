@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
-from bothways.io.processes import usable_cores
+from bothways.io.processes import usual_threads
 from bothways.model.kernels.compiled import (
     compiled_threads,
     compiles,
@@ -373,9 +373,8 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     Every step allocates the same memory again, so returning it to the system in between is wasted.
 
     Args:
-        threads: how many; 0 is one per core that this process may use, at most OMP_NUM_THREADS,
-            divided by the number of processes. Under ``torchrun`` OMP_NUM_THREADS is ignored,
-            because torchrun sets it itself.
+        threads: how many; 0 is the usual number (:func:`usual_threads`), divided by that of the
+            processes.
         processes: how many work here at once; multiplied by those that ``torchrun`` started on
             this machine.
 
@@ -388,11 +387,7 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     if threads < 0:
         raise ConfigError(f"threads is {threads}; it must be at least 0, which is one per core.")
     processes *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    available = usable_cores()
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
-        available = min(available, int(limit))
-    number = threads or max(1, available // processes)
+    number = threads or max(1, usual_threads() // processes)
     torch.set_num_threads(number)
     _ALLOCATOR.keep_freed_memory()
     return number

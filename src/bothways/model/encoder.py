@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,21 @@ from bothways.model.rotary import Rotation
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import Tiles, make_tiles
 from bothways.randomness import Purpose, derived_seed
+
+
+class HiddenStates(Protocol):
+    """What gives the last layer's states: an encoder, or :mod:`bothways.model.inference`."""
+
+    def __call__(self, inputs: Inputs, *, dtype: torch.dtype = ...) -> Tensor:
+        """As :meth:`Encoder.forward`."""
+
+    def hidden_at(
+        self, inputs: Inputs, selected: SelectedPositions, *, dtype: torch.dtype = ...
+    ) -> list[Tensor]:
+        """As :meth:`Encoder.hidden_at`."""
+
+    def hidden_states(self, inputs: Inputs, *, dtype: torch.dtype = ...) -> Sequence[Tensor]:
+        """As :meth:`Encoder.hidden_states`."""
 
 
 class Encoder(nn.Module):
@@ -170,8 +186,7 @@ class Encoder(nn.Module):
         device, causal = inputs.tokens.device, config.left_to_right
         rotation = None
         if config.place == "rotary":
-            base = config.rotary_local if local else config.rotary_global
-            rotation = Rotation.of(inputs.positions, config.head_size, base, dtype)
+            rotation = Rotation.of(inputs.positions, config, dtype, local=local)
         kernels = self.shared.fast and not weights and not local
         if kernels and why_not_varlen(config, dtype, device) is None:
             return VarlenLayout(inputs.spans, inputs.spans, causal, rotation, rotation)

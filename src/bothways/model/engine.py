@@ -6,7 +6,7 @@ It alone sets torch's modes for inference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,14 +25,18 @@ from bothways.model.device import (
     DTYPES,
     borrowed_process,
     choose_device,
-    choose_precision,
     set_threads,
+    synchronize,
 )
+from bothways.model.encoder import HiddenStates
 from bothways.model.folder import describe, make_network
+from bothways.model.inference import PreparedEncoder, Product, prepare
 from bothways.model.model import EncoderModel
-from bothways.runtime.engine import NONE, UnsuitedError, layer_name
+from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.speed import PRODUCT, least_seconds
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.options import DeviceName
 
 
 class TorchEngine:
@@ -41,27 +45,64 @@ class TorchEngine:
     Args:
         network: any mode; it is the same afterwards.
         dtype: arithmetic of the layers.
+        own: nobody else computes with the network: its weights may be laid out for inference.
+        fast: with the form of the encoder for inference; otherwise with the one that trains, for
+            states that a training is to find as they were.
     """
 
     name = "torch"
+    precisions = ("fp32", "bf16")
 
-    def __init__(self, network: EncoderModel, dtype: torch.dtype = torch.float32):
-        self.network, self.dtype = network, dtype
+    def __init__(
+        self,
+        network: EncoderModel,
+        dtype: torch.dtype = torch.float32,
+        *,
+        own: bool = False,
+        fast: bool = True,
+    ):
+        self.network, self.dtype, self._own, self._fast = network, dtype, own, fast
+        self._modules = list(network.modules())
+        self._prepared: HiddenStates | None = None
+        self._lock = Lock()
 
     @classmethod
     def open(cls, loaded: LoadedModel) -> TorchEngine:
         """The engine of a model folder, on the device and in the precision of its options.
 
         Raises:
-            ConfigError: a GPU is requested but torch finds none.
+            ConfigError: a GPU is requested but torch finds none; or a precision that this engine
+                does not have.
         """
-        if loaded.weights is None or loaded.options.precision == "int8":
-            what = "graphs in files" if loaded.weights is None else "int8"
-            raise UnsuitedError(f"the engine {cls.name} does not compute {what}")
+        if loaded.weights is None:
+            raise UnsuitedError(
+                f"the engine {cls.name} does not compute a graph, and the folder has no weights"
+            )
+        check_precision(cls.name, cls.precisions, loaded.options.precision)
         with borrowed_process():
             device = choose_device(loaded.options.device).torch  # fails before weights are read
             network = make_network(loaded).to(device)
-            return cls(network, choose_precision(loaded.options.precision, device).dtype)
+            return cls(network, DTYPES[loaded.options.precision], own=True)
+
+    @classmethod
+    def product_seconds(cls, device: DeviceName) -> dict[str, float]:
+        """Seconds of a product, by precision, on the device that a model would be computed on."""
+        rows, inner, columns = PRODUCT
+        seconds = {}
+        with borrowed_process(), torch.inference_mode():
+            place = choose_device(device).torch
+            set_threads(0)
+            for name in cls.precisions:
+                dtype = DTYPES[name]
+                x = torch.ones(rows, inner, dtype=dtype, device=place)
+                product = Product(torch.ones(columns, inner, device=place), dtype)
+
+                def compute(x: Tensor = x, product: Product = product) -> None:
+                    product(x)
+                    synchronize(x.device)
+
+                seconds[name] = least_seconds(compute)
+        return seconds
 
     @property
     def precision(self) -> str:
@@ -84,7 +125,7 @@ class TorchEngine:
         """As :meth:`bothways.runtime.engine.Engine.compute`; each head and the layers together take
         a forward pass of their own."""
         found: dict[str, Tensor] = {}
-        with evaluating(self.network), exact_fp32(), torch.inference_mode():
+        with self._modes(), exact_fp32(), torch.inference_mode():
             inputs = Inputs.of(batch).to(self.network.device)
             for head, at in heads.items():
                 found[head] = self._head(head, inputs, at)
@@ -93,22 +134,40 @@ class TorchEngine:
                 found |= {layer_name(layer): states[layer] for layer in layers}
             return {name: value.float().cpu().numpy() for name, value in found.items()}
 
+    def _modes(self) -> AbstractContextManager[None]:
+        """:func:`evaluating`, which would take longer than a short text where nothing trains."""
+        trains = any(module.training for module in self._modules)
+        return evaluating(self.network) if trains else nullcontext()
+
+    def _encoder(self) -> HiddenStates:
+        """The encoder in its form for inference; anew if weights have changed since."""
+        if not self._fast:
+            return self.network.encoder
+        with self._lock:
+            form = self._prepared
+            if form is None or (isinstance(form, PreparedEncoder) and not form.is_current):
+                form = prepare(self.network.encoder, self.dtype, share=self._own)
+                self._prepared = form
+            return form
+
     def _head(self, head: str, inputs: Inputs, at: NDArray[np.int64]) -> Tensor:
         network = self.network
         positions = move(torch.from_numpy(at), network.device)
         every = len(at) == int(inputs.bounds[-1])
         if HEADS[head].task:
             selected = None if every else SelectedPositions.of(inputs, torch.from_numpy(at))
-            x_RH = network.task_vectors(inputs, positions, dtype=self.dtype, selected=selected)
+            x_RH = network.task_vectors(
+                inputs, positions, dtype=self.dtype, selected=selected, encoder=self._encoder()
+            )
         else:
             selected = SelectedPositions.of(inputs, torch.from_numpy(at))
-            (x_RH,) = network.encoder.hidden_at(inputs, selected, dtype=self.dtype)
+            (x_RH,) = self._encoder().hidden_at(inputs, selected, dtype=self.dtype)
         if HEADS[head].reads == "masked":
             return network.masked_lm_logits(x_RH)[:, : network.config.vocab_size]
         return network.logits(head, x_RH)
 
     def _layers(self, inputs: Inputs, layers: Sequence[int]) -> Mapping[int, Tensor]:
-        encoder, last = self.network.encoder, self.network.config.layers
+        encoder, last = self._encoder(), self.network.config.layers
         if set(layers) == {last}:
             return {last: encoder(inputs, dtype=self.dtype)}
         return dict(enumerate(encoder.hidden_states(inputs, dtype=self.dtype)))

@@ -1,4 +1,4 @@
-"""The cost of training an encoder in floating-point operations, from its shape.
+"""The cost of training or using an encoder in floating-point operations, from its shape.
 
 H hidden size, I feed-forward size, E width of the embeddings, V vocabulary, L sequence length.
 """
@@ -70,3 +70,17 @@ def mean_operations(config: ModelConfig, lengths: NDArray[np.int64], targets: fl
         for length, count in zip(distinct.tolist(), counts.tolist(), strict=True)
     )
     return float(total / lengths.sum())
+
+
+def forward_operations(config: ModelConfig, lengths: NDArray[np.int64]) -> float:
+    """Operations of the layers' matrix products for the states of all tokens of some sequences.
+
+    Args:
+        config: the shape.
+        lengths: int64 [B]; tokens of each sequence.
+    """
+    H, I = config.hidden, config.intermediate  # noqa: E741
+    per_token = 8 * H * H + (6 if config.gated else 4) * H * I
+    pairs = float((lengths.astype(np.float64) ** 2).sum())
+    attention = 4 * H * pairs * (0.5 if config.left_to_right else 1)
+    return config.layers * (per_token * float(lengths.sum()) + attention)

@@ -17,10 +17,12 @@ from bothways.model.encoder import init_weights
 from bothways.model.model import EncoderModel
 from bothways.model.weight_files import write_tensors
 from bothways.randomness import Purpose
+from bothways.runtime.checksums import write_checksums
 from bothways.runtime.folder import CONFIG, LoadedModel, check_sizes, write_description
 from bothways.runtime.weights import (
     TABLE,
     WEIGHTS,
+    constants,
     has_lstm,
     heads_in,
     name_table,
@@ -96,6 +98,7 @@ def save_model(
     """
     with new_folder(Path(folder)) as partial:
         write_model_files(partial, model, tokenizer, about or {}, dtype=dtype)
+        write_checksums(partial, tokenizer.fingerprint)
 
 
 def write_model_files(
@@ -109,6 +112,8 @@ def write_model_files(
     """Write the files of :func:`save_model` into an existing folder, the weights by ``write``."""
     check_sizes(model.config, tokenizer, str(folder))
     weights = to_theirs(model.own_state(), model.config, dtype=dtype)
+    for name, value in constants(model.config).items():
+        weights[name] = torch.from_numpy(value).to(getattr(torch, dtype))
     with explain_disk_errors(folder / WEIGHTS):
         write(weights, folder / WEIGHTS, {"format": "pt"})
     write_description(folder, describe(model, tokenizer, about), dtype=dtype)

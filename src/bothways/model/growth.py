@@ -13,6 +13,7 @@ from torch import Tensor
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder
+from bothways.io.hub import model_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
@@ -20,7 +21,6 @@ from bothways.model.engine import network_of
 from bothways.model.folder import empty_model, save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
-from bothways.shipped import model_folder
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
     MIN_PIECES,
@@ -138,6 +138,7 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
 
 def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
     loaded = load_model(source)
+    loaded.refuse_part_of_head()
     for note in loaded.differences():
         print_note(note)
     model = grow_vocabulary(network_of(loaded), extended.parts)

@@ -84,14 +84,18 @@ class OutputHead(nn.Module):
 
     def forward(self, x_RH: Tensor) -> Tensor:
         """[R, width] -> [R, C], in fp32 whatever the dtype of the layers (fp64 stays)."""
+        logits: Tensor = self.output(self._dropout(self.transformed(x_RH), self._probability))
+        return logits
+
+    def transformed(self, x_RH: Tensor) -> Tensor:
+        """The output layer's input, before dropout: [R, width], in fp32 (fp64 stays)."""
         x_RH = x_RH if x_RH.dtype == torch.float64 else x_RH.float()
         if self.dense is not None:
             x_RH = self._dropout(x_RH, self._first_probability)
             x_RH = activate(self._activation, self.dense(x_RH))
         if self.norm is not None:
             x_RH = self.norm(x_RH)
-        logits: Tensor = self.output(self._dropout(x_RH, self._probability))
-        return logits
+        return x_RH
 
 
 def _activation(form: HeadForm, config: ModelConfig) -> str:

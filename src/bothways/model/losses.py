@@ -113,16 +113,23 @@ def _argmax(rows: Tensor) -> Tensor:
     return torch.from_numpy(rows.numpy().argmax(1))
 
 
-def class_loss(logits_RC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy over the rows, and the number of correct predictions."""
-    loss = F.cross_entropy(logits_RC.float(), labels, reduction="sum")
+def class_loss(
+    logits_RC: Tensor, labels: Tensor, weights_C: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy over the rows, times the weights of their classes, and the number of
+    correct predictions."""
+    loss = F.cross_entropy(logits_RC.float(), labels, weights_C, reduction="sum")
     return loss, (logits_RC.detach().argmax(-1) == labels).sum()
 
 
-def labels_loss(logits_RC: Tensor, labels_RC: Tensor) -> tuple[Tensor, Tensor]:
-    """Binary cross-entropy of each label: mean over the labels, summed over the rows; and the same
-    of the labels that are right at probability 0.5."""
-    loss = F.binary_cross_entropy_with_logits(logits_RC.float(), labels_RC, reduction="sum")
+def labels_loss(
+    logits_RC: Tensor, labels_RC: Tensor, weights_C: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy of each label, times its weight where a row has it: mean over the
+    labels, summed over the rows; and the same of the labels that are right at probability 0.5."""
+    loss = F.binary_cross_entropy_with_logits(
+        logits_RC.float(), labels_RC, reduction="sum", pos_weight=weights_C
+    )
     right = (logits_RC.detach() > 0) == (labels_RC > 0.5)
     return loss / logits_RC.shape[1], right.sum() / logits_RC.shape[1]
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from bothways.errors import InputError
 from bothways.families import HeadForm
 from bothways.families.config import ModelConfig
 from bothways.families.heads import (
@@ -30,7 +31,7 @@ from bothways.families.heads import (
     task_head,
 )
 from bothways.model.batch import Inputs, SelectedPositions
-from bothways.model.encoder import Encoder, init_weights
+from bothways.model.encoder import Encoder, HiddenStates, init_weights
 from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
@@ -196,7 +197,14 @@ class EncoderModel(Trainable):
 
         Raises:
             LengthError, ModelError: as :meth:`Encoder.hidden_states`.
+            InputError: something else than a flat batch, such as a tensor of ids.
         """
+        if not isinstance(inputs, Inputs):
+            raise InputError(
+                f"the network computes flat batches, not a {type(inputs).__name__}: make one with "
+                "bothways.model.batch.collate([ids], [segments], max_positions=...), or give texts "
+                "to bw.load(...).embed_tokens."
+            )
         x_TH: Tensor = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
         outputs = {HIDDEN: x_TH}
         for name, head in self.heads.items():
@@ -272,6 +280,7 @@ class EncoderModel(Trainable):
         *,
         dtype: torch.dtype = torch.float32,
         selected: SelectedPositions | None = None,
+        encoder: HiddenStates | None = None,
     ) -> Tensor:
         """The vectors that the task head takes.
 
@@ -280,6 +289,7 @@ class EncoderModel(Trainable):
             at: int64 [R]; flat positions. For a head on whole sequences, the first token of each.
             dtype: arithmetic of the encoder.
             selected: ``at`` alone, if already computed: on a GPU that avoids waiting for ``at``.
+            encoder: another form of the model's encoder, for inference.
 
         Returns:
             :meth:`sequence_vectors` for heads on whole sequences, :meth:`token_vectors` for others.
@@ -289,8 +299,10 @@ class EncoderModel(Trainable):
         """
         if self.reads_sequences:
             assert len(at) == inputs.sequences, "such a head takes one vector per sequence"
-            return self.sequence_vectors(inputs, dtype=dtype, first_tokens=selected)
-        return self.token_vectors(inputs, at, dtype=dtype, selected=selected)
+            return self.sequence_vectors(
+                inputs, dtype=dtype, first_tokens=selected, encoder=encoder
+            )
+        return self.token_vectors(inputs, at, dtype=dtype, selected=selected, encoder=encoder)
 
     def sequence_vectors(
         self,
@@ -298,6 +310,7 @@ class EncoderModel(Trainable):
         *,
         dtype: torch.dtype = torch.float32,
         first_tokens: SelectedPositions | None = None,
+        encoder: HiddenStates | None = None,
     ) -> Tensor:
         """One vector per sequence: [B, H], or with a BiLSTM [B, 2 * units] in fp32.
 
@@ -305,12 +318,13 @@ class EncoderModel(Trainable):
         hidden state, or the mean of all where the shape says so; or, left to right, the last
         token's, because the first token sees no other (as in Radford et al. 2018, 3.2).
         """
+        encoder = encoder or self.encoder
         if self.lstm is not None:
-            return final_states(self._lstm_outputs(inputs, dtype), inputs)
+            return final_states(self._lstm_outputs(inputs, dtype, encoder), inputs)
         if self.config.left_to_right or self.config.pooling == "mean":
-            return self._sequences(self.encoder(inputs, dtype=dtype), inputs)
+            return self._sequences(encoder(inputs, dtype=dtype), inputs)
         first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
-        (x_BH,) = self.encoder.hidden_at(inputs, first_tokens, dtype=dtype)
+        (x_BH,) = encoder.hidden_at(inputs, first_tokens, dtype=dtype)
         return x_BH
 
     def _sequences(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
@@ -328,24 +342,26 @@ class EncoderModel(Trainable):
         *,
         dtype: torch.dtype = torch.float32,
         selected: SelectedPositions | None = None,
+        encoder: HiddenStates | None = None,
     ) -> Tensor:
         """One vector per flat position in ``at``, [R]: [R, H], or with a BiLSTM [R, 2 * units] in
         fp32."""
+        encoder = encoder or self.encoder
         if self.lstm is not None:
-            return self._lstm_outputs(inputs, dtype)[at]
+            return self._lstm_outputs(inputs, dtype, encoder)[at]
         if len(at) == int(inputs.bounds[-1]):  # most likely every token, in order
-            every: Tensor = self.encoder(inputs, dtype=dtype)[: len(at)]
+            every: Tensor = encoder(inputs, dtype=dtype)[: len(at)]
             # A GPU would have to be waited for to know.
             in_order = at.device.type == "cpu" and torch.equal(at, torch.arange(len(at)))
             return every if in_order else every.index_select(0, at)
         selected = selected or SelectedPositions.of(inputs, at)
-        (x_RH,) = self.encoder.hidden_at(inputs, selected, dtype=dtype)
+        (x_RH,) = encoder.hidden_at(inputs, selected, dtype=dtype)
         return x_RH
 
-    def _lstm_outputs(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
+    def _lstm_outputs(self, inputs: Inputs, dtype: torch.dtype, encoder: HiddenStates) -> Tensor:
         """The BiLSTM's outputs for all tokens except the tail, [T, 2 * units]."""
         assert self.lstm is not None
-        x_TH = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
+        x_TH = encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
         outputs: Tensor = self.lstm(x_TH.float(), inputs.lengths.tolist())
         return outputs
 

@@ -111,8 +111,7 @@ class PaddedForm(nn.Module):
         q, k, v = qkv.unbind(2)  # [B, L, A, D]
         places_L = torch.arange(x_BLH.shape[1], device=x_BLH.device)
         if config.place == "rotary":
-            base = config.rotary_local if local else config.rotary_global
-            rotation = Rotation.of(places_L, config.head_size, base, x_BLH.dtype)
+            rotation = Rotation.of(places_L, config, x_BLH.dtype, local=local)
             q, k = rotation(q), rotation(k)
         distance_LL = places_L[None] - places_L[:, None]
         hidden = ~real_BL[:, None, None]

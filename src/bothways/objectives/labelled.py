@@ -1,6 +1,6 @@
 """Labelled examples: the outputs of a task's head against what is known of them.
 
-R rows of outputs, C outputs of the head, L layers of a frozen encoder, H its hidden size.
+R rows of outputs, N items, C outputs of the head, L layers of a frozen encoder, H its hidden size.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.model.batch import TaskInputs
@@ -31,24 +33,25 @@ _SCORE = Term("", "score", "mean score", measure="abs_error")
 _PLACE = Term("", "place", "most frequent place")
 
 
-def _classes(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
-    return Sums(*class_loss(outputs_RC, batch.targets))
+def _classes(outputs_RC: Tensor, batch: TaskInputs, weights_C: Tensor | None) -> Sums:
+    return Sums(*class_loss(outputs_RC, batch.targets, weights_C))
 
 
-def _labels(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
-    return Sums(*labels_loss(outputs_RC, batch.targets))
+def _labels(outputs_RC: Tensor, batch: TaskInputs, weights_C: Tensor | None) -> Sums:
+    return Sums(*labels_loss(outputs_RC, batch.targets, weights_C))
 
 
-def _scores(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+def _scores(outputs_RC: Tensor, batch: TaskInputs, _: Tensor | None) -> Sums:
     several = batch.targets.ndim == 2
     return Sums(*(scores_loss if several else regression_loss)(outputs_RC, batch.targets))
 
 
-def _places(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+def _places(outputs_RC: Tensor, batch: TaskInputs, _: Tensor | None) -> Sums:
     return Sums(*place_loss(outputs_RC, batch.targets, batch.bounds))
 
 
-LOSSES: Mapping[LossKind, tuple[Term, Callable[[Tensor, TaskInputs], Sums]]] = MappingProxyType(
+_Loss = Callable[[Tensor, TaskInputs, Tensor | None], Sums]
+LOSSES: Mapping[LossKind, tuple[Term, _Loss]] = MappingProxyType(
     {
         "class": (_CLASS, _classes),
         "labels": (_LABELS, _labels),
@@ -65,10 +68,20 @@ class LabelledExamples(Objective[TaskInputs]):
 
     Args:
         kind: what a row of outputs is trained to predict.
+        weights_C: of classes or labels, float32. The weighted losses are divided by the number of
+            targets, as others are: weights of which the mean is 1 leave the scale as it is.
+        averaged: the head reads several tokens of an item, whose outputs are averaged.
     """
 
-    def __init__(self, kind: LossKind):
+    def __init__(
+        self,
+        kind: LossKind,
+        weights_C: Tensor | None = None,
+        *,
+        averaged: bool = False,
+    ):
         self._term, self._loss = LOSSES[kind]
+        self._weights, self._averaged = weights_C, averaged
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -84,7 +97,19 @@ class LabelledExamples(Objective[TaskInputs]):
         x_RH = model.task_vectors(
             batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
         )
-        return {self._term.key: self._loss(model.task_logits(x_RH), batch)}
+        outputs_RC = model.task_logits(x_RH)
+        if self._averaged:
+            outputs_RC = item_means(outputs_RC, batch.bounds)
+        return {self._term.key: self._loss(outputs_RC, batch, self._weights)}
+
+
+def item_means(x_RC: Tensor, bounds: NDArray[np.int64]) -> Tensor:
+    """The mean of each item's rows, [R, C] -> [N, C]; item n has the rows ``bounds[n]`` to
+    ``bounds[n + 1]``, at least one."""
+    counts = torch.from_numpy(np.diff(bounds))
+    owner = torch.repeat_interleave(torch.arange(len(counts)), counts).to(x_RC.device)
+    sums = x_RC.new_zeros(len(counts), x_RC.shape[1]).index_add(0, owner, x_RC)
+    return sums / counts.to(x_RC.device)[:, None]
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,8 @@ def evaluate_pretraining(
         ModelError: the model lacks a pre-training head.
         StoreError: the corpus is damaged, too small, or has another vocabulary.
     """
+    if MASKED_LM in loaded.refused:
+        raise ModelError(loaded.refused[MASKED_LM])
     if MASKED_LM not in loaded.heads:
         raise ModelError(
             "this model lacks the pre-training heads that evaluating on a corpus needs; use a "

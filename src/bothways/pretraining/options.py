@@ -77,7 +77,7 @@ class MaskOptions(Options):
 
 
 @dataclass(frozen=True)
-class ObjectiveOptions:
+class ObjectiveOptions(Options):
     """The losses that weights are trained for, and the weight of each in their sum."""
 
     mlm: float = 1.0
@@ -90,6 +90,7 @@ class ObjectiveOptions:
     (--model.family electra) learns from all tokens. Needs pairs.kind full or single."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("mlm", "pairs", "replaced"):
             require(f"objectives.{name}", getattr(self, name), 0)
         if not self.mlm:
@@ -114,7 +115,7 @@ class GeneratorOptions(Options):
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(Options):
     """Evaluation on held-out text during pre-training."""
 
     every: int = 0
@@ -125,6 +126,7 @@ class EvaluateOptions:
     """Corpus folder to evaluate on. Default: the held-out split of the training corpus."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("evaluate.every", self.every, 0)
         require("evaluate.sequences", self.sequences, 1)
 

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from bothways.config.fields import digest, to_dict
-from bothways.corpus.store import TokenStore
+from bothways.corpus.store import TokenStore, refuse_damaged
 from bothways.errors import ConfigError, RunError
+from bothways.io import html
+from bothways.io.terminal import line_printer
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import (
     DTYPES,
@@ -51,7 +53,7 @@ from bothways.training.checkpoint import (
 )
 from bothways.training.fit import Place, Plan, fit
 from bothways.training.fsdp import whole_model
-from bothways.training.monitor import Monitor
+from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, locks_released, note_changes, open_run
 
@@ -59,9 +61,9 @@ CHECKPOINTS, MODEL = "checkpoints", "model"
 _RECORDS = 200  # in a run, if the config does not set the interval
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PretrainResult:
-    """A finished run.
+    """A finished run; in a notebook it shows its curves.
 
     Attributes:
         run: the run folder.
@@ -76,6 +78,26 @@ class PretrainResult:
     steps: int
     heldout: HeldOut | None
     snapshots: dict[int, Path] = field(default_factory=dict)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of training: ``step``, and losses, accuracies or held-out scores."""
+        return read_metrics(self.run / METRICS)
+
+    def plot(self) -> bytes:
+        """The curves of training, as a PNG; empty if there are none."""
+        path = self.run / CURVES
+        return path.read_bytes() if path.exists() else b""
+
+    def __repr__(self) -> str:
+        measured = "" if self.heldout is None else f"; {self.heldout.sentence()}"
+        return f"pre-trained for {self.steps:,} steps: {self.model}{measured}"
+
+    def _repr_html_(self) -> str:
+        parts = [html.paragraph(repr(self))]
+        if picture := self.plot():
+            parts.append(html.picture(picture, "losses and accuracies by step"))
+        return html.fragment("", *parts)
 
 
 @borrowed_process()
@@ -128,12 +150,17 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         inputs["start"] = weights_digest(config.start)
     ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
     ranks.copy_from_rank0(model.parameters())  # another processor may draw other initial weights
+
+    def resolve() -> dict[str, Any]:  # when a run starts, and never again
+        ranks.run_on_rank0(lambda: refuse_damaged(config.corpus))
+        return {**resolve_clock(config, store, model, sources, ranks), **numerics}
+
     run = open_run(
         config.run,
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=lambda: {**resolve_clock(config, store, model, sources, ranks), **numerics},
+        resolve=resolve,
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )
@@ -160,9 +187,10 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
             about["made_by"] = f"bothways pretrain, as {name}"
             save_model(folder / name, part, store.tokenizer, about)
         draw_curves(folder)
-        print(f"model: {path}\ncurves: {folder / CURVES}")
+        say = line_printer()
+        say(f"model: {path}\ncurves: {folder / CURVES}")
         if memory := peak_memory_note(plan.model.device):
-            print(memory)
+            say(memory)
     plan.ranks.barrier()
     snapshots = {n: snapshot_folder(folder, n) for n in sorted(config.snapshots)}
     return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots)

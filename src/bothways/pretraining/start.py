@@ -9,11 +9,12 @@ import torch
 
 from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, StoreError
+from bothways.errors import ConfigError, ModelError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
+from bothways.io.hub import model_folder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
 from bothways.model.folder import empty_model
@@ -25,7 +26,6 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import weight_files
-from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 
@@ -117,6 +117,8 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     """
     assert config.start
     loaded = load_model(config.start)
+    if MASKED_LM in loaded.refused and MASKED_LM in _heads(config):
+        raise ModelError(loaded.refused[MASKED_LM])
     if store is not None and loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{config.corpus} was built with another vocabulary than {config.start} has; build it "

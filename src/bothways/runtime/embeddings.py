@@ -6,7 +6,7 @@ N texts, P pieces of a text, T tokens of a batch, D size of an embedding.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,12 +23,10 @@ from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.runtime.engine import Engine, layer_name
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.pipeline import check_length
+from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
 from bothways.tasks.examples import (
-    CHUNK,
     PREDICT_TOKENS,
     Examples,
-    SequenceBuilder,
     check_room,
     length_batches,
 )
@@ -125,9 +123,19 @@ class _Windows:
         first = self.template.opening()
         return states[first : first + int(np.diff(self.piece_bounds[w : w + 2])[0])]
 
-    def without_opening(self, states: Vector) -> Vector:
-        """The rows of a window after the special tokens that open it."""
-        return states[self.template.opening() :]
+    def sums(
+        self, chosen: NDArray[np.int64], rows: Vector, bounds: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """For each of the chosen windows the sum of its rows, without the special tokens that open
+        a later window of a text: [rows, D] -> [windows, D]."""
+        skipped = np.where(self.is_first[chosen], 0, self.template.opening())
+        if skipped.any():
+            rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
+            bounds = arrays.bounds(np.diff(bounds) - skipped)
+        summed: NDArray[np.float64] = np.add.reduceat(
+            rows[: bounds[-1]], bounds[:-1], axis=0, dtype=np.float64
+        )
+        return summed
 
 
 def embed_texts(
@@ -140,6 +148,7 @@ def embed_texts(
     normalize: bool | None = None,
     length: int | None = None,
     long: Long = "windows",
+    prompt: str | None = None,
     progress: ShowProgress | None = None,
 ) -> TextVectors:
     """Embed texts or their tokens.
@@ -157,7 +166,10 @@ def embed_texts(
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
             mean of all windows' [CLS]; ``mean`` includes only the first window's.
-        progress: called with the windows done and in all.
+        prompt: a text to put before each text, or the name of a prompt that the folder has; by
+            default as a folder of sentence-transformers says. Not with a vector per token, whose
+            positions are those of the text alone.
+        progress: called with the texts done and in all.
 
     Raises:
         ConfigError: a value that is not among the choices, a layer that the encoder does not have,
@@ -175,25 +187,41 @@ def embed_texts(
     ):
         require_choice(name, value, get_args(choices))
     config = loaded.config
+    if prompt and pooling == "tokens":
+        raise ConfigError(
+            "prompt changes texts, and the tokens of a text are its own; leave it out."
+        )
     pooling = pooling or _own_pooling(loaded)
+    if pooling != "tokens":
+        texts = _with_prompt(loaded, texts, prompt)
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
     length = config.positions if length is None else length
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
-    windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
-    vectors = _embed_windows(loaded, windows, chosen, combine, pooling, progress)
-    _check_finite(vectors, windows, pooling)
+
+    def encode(part: Sequence[str]) -> _Windows:
+        return _encode_windows(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
+
+    found: list[Vector] = []
+    encodings: list[Encoding] = []
+    cut = several = start = 0
+    for windows in ahead(text_parts(texts), encode):
+        own = share_of(progress, start, len(windows.counts), len(texts))
+        found.append(_embed_windows(loaded, windows, chosen, combine, pooling, own))
+        _check_finite(found[-1], windows, pooling, start)
+        encodings += windows.encodings
+        cut, several = cut + windows.cut, several + int((windows.counts > 1).sum())
+        start += len(windows.counts)
+    vectors = np.concatenate(found)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
     if normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    several = int((windows.counts > 1).sum())
     if pooling != "tokens":
-        return TextVectors(vectors, (), windows.cut, several)
-    by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
-    return TextVectors(None, by_text, windows.cut, several)
+        return TextVectors(vectors, (), cut, several)
+    return TextVectors(None, _split_by_text(loaded.tokenizer, encodings, vectors), cut, several)
 
 
 def _check_first_token(loaded: LoadedModel) -> None:
@@ -209,6 +237,15 @@ def _check_first_token(loaded: LoadedModel) -> None:
             "pooling is cls, but this tokenizer puts no special token before a text; set pooling "
             "to mean."
         )
+
+
+def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) -> Sequence[str]:
+    known = loaded.about.get("prompts")
+    if prompt is None:
+        prompt = str(loaded.about.get("prompt", ""))
+    elif isinstance(known, dict):
+        prompt = str(known.get(prompt, prompt))
+    return [prompt + text for text in texts] if prompt else texts
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
@@ -248,33 +285,50 @@ def _encode_windows(
     tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long, *, keep: bool
 ) -> _Windows:
     """Texts as token sequences; ``keep`` their encodings."""
-    limit = length if long == "cut" else None
-    chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
-    encodings = (e for chunk in chunks for e in tokenizer.encode_batch(chunk, max_length=limit))
-    sequences = SequenceBuilder(tokenizer)
-    read_positions = [np.zeros(0, np.int64)]
-    sizes, counts = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     template = tokenizer.template
-    kept, cut, room = [], 0, template.room(length)
-    for n, encoding in enumerate(encodings):
-        if keep:
-            kept.append(encoding)
-        sizes[n] = len(encoding.tokens)
-        cut += encoding.cut > 0
-        pieces = encoding.tokens[encoding.parts[0]]
-        windows = cut_windows(len(pieces), room, max(1, room // 2))
-        best = best_window(windows, len(pieces))
-        counts[n] = len(windows)
-        for number, (first, end) in enumerate(windows):
-            (text,) = sequences.add(pieces[first:end])
-            read = [*range(-template.opening(), 0), *np.flatnonzero(best[first:end] == number)]
-            if number == len(windows) - 1:
-                read += range(end - first, end - first + template.closing())
-            read_positions.append(text + np.array(read, dtype=np.int64))
-    examples = sequences.examples(
-        read_positions=np.concatenate(read_positions),
-        owners=np.repeat(np.arange(len(texts)), counts),
+    room, opening, closing = template.room(length), template.opening(), template.closing()
+    kept: list[Encoding] = []
+    if keep:
+        kept = tokenizer.encode_batch(texts, max_length=length if long == "cut" else None)
+        pieces = [encoding.ids[encoding.parts[0]] for encoding in kept]
+        cut = sum(encoding.cut > 0 for encoding in kept)
+    else:
+        pieces = tokenizer.encode_plain(texts)
+        cut = 0
+        if long == "cut":
+            cut = sum(len(own) > room for own in pieces)
+            pieces = [own[:room] for own in pieces]
+    tokens: list[int] = []
+    segments: list[int] = []
+    bounds, owners, read = [0], [], []
+    for n, own in enumerate(pieces):
+        windows = cut_windows(len(own), room, max(1, room // 2)) if len(own) > room else [None]
+        best = best_window(windows, len(own)) if len(windows) > 1 else None  # type: ignore[arg-type]
+        for number, window in enumerate(windows):
+            first, end = window or (0, len(own))
+            ids, kinds = template.wrap_lists([own if window is None else own[first:end]])
+            start = len(tokens)
+            tokens += ids
+            segments += kinds
+            bounds.append(len(tokens))
+            owners.append(n)
+            if best is None:
+                read.append(np.arange(start, len(tokens)))
+                continue
+            text = start + opening
+            last = closing if number == len(windows) - 1 else 0
+            chosen = np.flatnonzero(best[first:end] == number)
+            after = np.arange(end - first, end - first + last)
+            read.append(text + np.concatenate([np.arange(-opening, 0), chosen, after]))
+    examples = Examples.of_sequences(
+        np.array(tokens, dtype=np.int32),
+        np.array(segments, dtype=np.int8),
+        np.array(bounds, dtype=np.int64),
+        read_positions=np.concatenate([np.zeros(0, np.int64), *read]),
+        owners=np.array(owners, dtype=np.int64),
     )
+    sizes = np.array([len(own) + template.cost() for own in pieces], dtype=np.int64)
+    counts = np.bincount(examples.owners, minlength=len(texts))
     return _Windows(template, examples, kept, sizes, cut, counts)
 
 
@@ -295,26 +349,27 @@ def _embed_windows(
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=loaded.config.positions)
         states_TD = _layer_states(loaded.engine, batch.inputs, layers, combine)
-        by_window = arrays.split(states_TD[batch.read_positions], batch.bounds)
-        for w, window_states in zip(indices.tolist(), by_window, strict=True):
-            text = examples.owners[w]
-            if pooling == "tokens":
+        rows_RD = states_TD  # all of them, most often
+        if len(batch.read_positions) < batch.inputs.bounds[-1]:
+            rows_RD = states_TD[batch.read_positions]
+        texts = examples.owners[indices]
+        if pooling == "tokens":
+            by_window = arrays.split(rows_RD, batch.bounds)
+            for w, window_states in zip(indices.tolist(), by_window, strict=True):
                 first, end = windows.piece_bounds[w : w + 2]
                 vectors[first:end] = windows.pieces_of(w, window_states)
-            elif pooling == "cls":
-                vectors[text] += window_states[0] / windows.counts[text]
-            else:
-                later = not windows.is_first[w]
-                averaged = windows.without_opening(window_states) if later else window_states
-                share = np.float32(len(averaged) / windows.sizes[text])
-                vectors[text] += averaged.mean(0, dtype=np.float64) * share
+        elif pooling == "cls":
+            np.add.at(vectors, texts, rows_RD[batch.bounds[:-1]] / windows.counts[texts, None])
+        else:
+            sums_WD = windows.sums(indices, rows_RD, batch.bounds)
+            np.add.at(vectors, texts, (sums_WD / windows.sizes[texts, None]).astype(np.float32))
         done += len(indices)
         if progress is not None:
             progress(done, len(examples))
     return vectors
 
 
-def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
+def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling, start: int) -> None:
     rows = np.flatnonzero(~np.isfinite(vectors).all(-1))
     if len(rows):
         text = int(rows[0])
@@ -322,7 +377,7 @@ def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
             window = np.searchsorted(windows.piece_bounds, text, side="right") - 1
             text = int(windows.examples.owners[window])
         raise NonFiniteError(
-            f"the vector of text {text + 1} is not finite; the model's weights are damaged."
+            f"the vector of text {start + text + 1} is not finite; the model's weights are damaged."
         )
 
 
@@ -330,6 +385,8 @@ def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Comb
     """Hidden states of the chosen layers, combined: [T, D]."""
     states = engine.compute(batch, layers=layers)
     chosen = [states[layer_name(layer)] for layer in layers]
+    if len(chosen) == 1:
+        return chosen[0]
     if combine == "concat":
         return np.concatenate(chosen, -1)
     summed: Vector = np.add.reduce(chosen)
@@ -343,7 +400,7 @@ def _split_by_text(
     by_text, start = [], 0
     for encoding in encodings:
         (text,) = encoding.parts
-        pieces = encoding.tokens[text]
+        pieces = encoding.ids[text]
         offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
         own = vectors[start : start + len(pieces)]
         by_text.append(TokenVectors(tuple(map(tokenizer.piece, pieces)), offsets, own))
@@ -354,8 +411,19 @@ def _split_by_text(
 # ----------------------------------------------------------------------------------------- files
 
 
-def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> None:
+def write_vectors(
+    path: Path,
+    texts: Sequence[str],
+    vectors: TextVectors,
+    kept: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Write vectors in the format that the file's suffix names.
+
+    Args:
+        path: to write or replace.
+        texts: their texts.
+        vectors: as many.
+        kept: further columns by name, such as ids: a value for each text.
 
     ``.npz``: ``embeddings`` [N, D]; or for tokens [all tokens, D] with ``bounds`` [N + 1],
     ``tokens`` and ``offsets`` [all tokens, 2]. ``.arrow`` (an IPC file) and ``.jsonl`` have one row
@@ -366,18 +434,27 @@ def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> Non
         DiskError: it could not be written.
     """
     check_format(path)
+    kept = kept or {}
+    if taken := sorted(kept.keys() & _COLUMNS):
+        raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
     with new_file(path) as file:
         if path.suffix == ".npz":
-            _write_npz(file, vectors)
+            _write_npz(file, vectors, {name: np.array(v, np.str_) for name, v in kept.items()})
         elif path.suffix == ".arrow":
             import pyarrow as pa  # of the extra data
 
             table = _arrow_table(texts, vectors)
+            for place, (name, values) in enumerate(kept.items()):
+                table = table.add_column(place, name, pa.array(values, pa.string()))
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
         else:
-            for record in _records(texts, vectors):
-                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            for number, record in enumerate(_records(texts, vectors)):
+                own = {name: values[number] for name, values in kept.items()}
+                file.write(json.dumps({**own, **record}, ensure_ascii=False).encode() + b"\n")
+
+
+_COLUMNS = {"text", "embedding", "embeddings", "tokens", "offsets", "bounds"}
 
 
 def check_format(path: Path) -> None:
@@ -390,9 +467,9 @@ def check_format(path: Path) -> None:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
 
 
-def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
+def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, NDArray[np.str_]]) -> None:
     if vectors.pooled is not None:
-        np.savez(file, embeddings=vectors.pooled)
+        np.savez(file, embeddings=vectors.pooled, **kept)
     else:
         pieces = [piece for text in vectors.tokens for piece in text.tokens]
         np.savez(
@@ -401,6 +478,7 @@ def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
             bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
             tokens=np.array(pieces, dtype=np.str_),
             offsets=np.concatenate([text.offsets for text in vectors.tokens]),
+            **kept,
         )
 
 

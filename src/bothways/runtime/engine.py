@@ -9,7 +9,7 @@ T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError, not_installed
-from bothways.runtime.options import EnginePrecision
-from bothways.training.options import DeviceName
+from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
 AUTO = "auto"
@@ -36,18 +35,26 @@ class EngineOptions:
     """How a model is computed.
 
     Attributes:
-        name: of an engine; ``auto`` takes the first that is installed.
+        name: of an engine; ``auto`` takes the first that is installed and has the precision.
         device: where; ``auto`` uses a GPU if the engine finds one.
-        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
+        precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16
+            (:func:`bothways.runtime.speed.settled`).
+        reason: why it is this precision, as a sentence; empty if it was asked for.
     """
 
     name: str = AUTO
     device: DeviceName = "cpu"
-    precision: EnginePrecision = "fp32"
+    precision: PredictPrecision = "fp32"
+    reason: str = ""
 
 
 class Engine(Protocol):
-    """Computes the outputs of one model, dropout off. Threads may use it at the same time."""
+    """Computes the outputs of one model, dropout off. Threads may use it at the same time.
+
+    Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
+    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); and ``graphs``, true if it computes
+    folders with a graph alone.
+    """
 
     @property
     def name(self) -> str:
@@ -124,18 +131,52 @@ def open_engine(loaded: Any) -> Engine:
             called.
 
     Raises:
-        ConfigError: no such engine, what it needs is not installed, or no such device.
+        ConfigError: no such engine, what it needs is not installed, it does not compute the folder
+            or not in the precision, or no such device.
         ModelError: a network that it does not compute.
     """
-    name, missing = loaded.options.name, []
+    name = loaded.options.name
+    missing: list[str] = []
+    for _, opener in openers(name, missing):
+        try:
+            return opener(loaded)
+        except UnsuitedError as error:
+            missing.append(str(error))
+    raise ConfigError("; ".join(missing) + ".")
+
+
+def openers(name: str, missing: list[str]) -> Iterator[tuple[str, Callable[[Any], Engine]]]:
+    """What opens the engine of this name, or with :data:`AUTO` each that can be opened, with its
+    name; why others cannot is added to ``missing``. Each is imported when it is its turn.
+
+    Raises:
+        ConfigError: there is no such engine.
+    """
     check_engine(name)
     for entry in engines().values():
         if name in (AUTO, entry.name):
             try:
-                return _opener(entry)(loaded)
-            except (_MissingError, UnsuitedError) as error:
+                yield entry.name, _opener(entry)
+            except _MissingError as error:
                 missing.append(str(error))
-    raise ConfigError("; ".join(dict.fromkeys(missing)) + ".")
+
+
+def check_precision(engine: str, has: Sequence[str], wanted: str) -> None:
+    """Refuse a precision that an engine does not have.
+
+    Args:
+        engine: its name.
+        has: its precisions.
+        wanted: one of all.
+
+    Raises:
+        UnsuitedError: naming those that it has.
+    """
+    if wanted not in has:
+        raise UnsuitedError(
+            f"the engine {engine} computes in {' or '.join(has)}, not in {wanted}; choose another "
+            "precision, or another engine"
+        )
 
 
 class _MissingError(Exception):

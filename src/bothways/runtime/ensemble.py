@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
+from bothways.io.hub import model_folder
 from bothways.io.probabilities import log_expit, logsumexp
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import CONFIG, RUN_FILE, LoadedModel, load_model, read_json
-from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions

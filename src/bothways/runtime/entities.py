@@ -5,9 +5,6 @@ W words of a text.
 
 from __future__ import annotations
 
-import re
-import string
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -16,14 +13,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError
 from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
+from bothways.tasks.words import split_words
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -54,7 +52,7 @@ class Tagged:
 
     Attributes:
         text: as given, or the given words joined by spaces.
-        words: as given, or as :func:`split_words` cuts the text: at white space, and punctuation
+        words: as given, or as :func:`bothways.tasks.words.split_words` cuts the text: at white space, and punctuation
             off both ends of a word.
         spans: first character of each word in the text, and the one after its last.
         tags: of each word, in the scheme of the file that the model was trained on.
@@ -117,10 +115,7 @@ def tag_texts(
     """
     task = task_of(loaded)
     if not isinstance(task, TaggingTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
-            "fine-tuned with --task.kind tagging."
-        )
+        raise other_kind(task, "a model fine-tuned on tags of words (--kind ner)")
     if isinstance(texts, str):
         raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
     length = choose_length(loaded, length)
@@ -188,62 +183,3 @@ def _split(
     if not spaces:
         return text, [(i, i + 1) for i in range(len(text))]
     return text, split_words(tokenizer, text)
-
-
-def split_words(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:
-    """Words of running text, cut as in the CoNLL files that taggers are trained on.
-
-    Words end at white space. Punctuation before and after a word is cut off, each mark a word of
-    its own; inside a word it stays (O'Neil, well-known), and so does a period after letters with
-    another period among them (U.S.). Ideographs are words of their own, as in the tokenizer.
-
-    Args:
-        tokenizer: its normalisation decides what is an ideograph, and what is nothing at all.
-        text: any text.
-
-    Returns:
-        The first character of each word and the one after its last. They are in order, and leave
-        out only white space and characters of which normalisation leaves nothing.
-
-    Raises:
-        InputError: it is not a text.
-    """
-    if not tokenizer.normalize(text).strip():
-        return []
-    kind_of = {character: _kind(tokenizer, character) for character in set(text)}
-    kinds = "".join(map(kind_of.__getitem__, text))
-    spans, end = [], 0
-    while match := _WORD.search(kinds, end):
-        start, end = match.span()
-        if kinds[start:end].rstrip("mn").endswith("a") and "." in kinds[start:end]:
-            abbreviated = _PERIOD.match(kinds, end)
-            end = abbreviated.end() if abbreviated else end
-        spans.append((start, end))
-    ids = tokenizer.encode_plain([text[start:end] for start, end in spans])
-    return [span for span, pieces in zip(spans, ids, strict=True) if pieces]
-
-
-# Kinds of characters: a letter, w other in a word, p punctuation, . period, m combining mark,
-# i ideograph, s white space, n nothing. A mark belongs to the character before it.
-_MARKS = "(?:[mn]*m)?"
-_WORD = re.compile(f"(?:i|[awm](?:[^si]*[aw])?|[p.]){_MARKS}")
-_PERIOD = re.compile(rf"\.{_MARKS}")
-
-
-def _kind(tokenizer: Tokenizer, character: str) -> str:
-    """The kind of a character, as a letter of the pattern of a word."""
-    if character.isspace():
-        return "s"
-    if character == ".":
-        return "."
-    category = unicodedata.category(character)
-    if category[0] == "M":
-        return "m"
-    normalized = tokenizer.normalize(character)
-    if not normalized.strip():
-        return "n"
-    if normalized[0] == " ":  # the normaliser sets off ideographs with spaces
-        return "i"
-    if category[0] == "P" or character in string.punctuation:
-        return "p"
-    return "a" if character.isalpha() else "w"

@@ -8,6 +8,7 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +20,8 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
-    CHOICE,
+    CLASSIFIER,
     HEADS,
-    SPAN,
     TAGGER,
     form_of,
     has_pooler,
@@ -29,9 +29,19 @@ from bothways.families.heads import (
     weight_shapes,
 )
 from bothways.io.files import explain_disk_errors, new_folder, write_json
+from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
+from bothways.runtime.checksums import changed_files, recorded_vocabulary, write_checksums
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
-from bothways.runtime.sentence_modules import read_sentence_modules
+from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.sentence_modules import (
+    encoder_folder,
+    read_reranker,
+    read_sentence_modules,
+)
+from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
     WEIGHTS,
     Weights,
@@ -39,10 +49,13 @@ from bothways.runtime.weights import (
     has_weights,
     name_table,
     stored_weights,
+    words_head_names,
     write_weights,
 )
-from bothways.shipped import SHIPPED, model_folder
+from bothways.shipped import SHIPPED
+from bothways.tasks.options import TEXT_KINDS
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
 CONFIG, ABOUT = "config.json", "bothways.json"
 GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
@@ -52,7 +65,7 @@ FORMAT = 2
 under ``tasks``, by the head, as there may be several."""
 _OF_TASK = (
     *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
-    *("source", "seed", "setting", "fingerprint"),
+    *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
@@ -63,7 +76,10 @@ PROBLEM_TYPES = {
     "multiregression": "regression",
 }
 """transformers' names for the kinds of tasks that give a text several labels or scores."""
-_MOST_PADDING = 128  # rows
+OTHER_VOCABULARY = (
+    "{}: the vocabulary is not the one that the model was written with, so ids may mean other "
+    "pieces"
+)
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
@@ -87,7 +103,9 @@ class LoadedModel:
         options: which engine computes it, where and how exactly.
         unused: names of weights in the file that bothways does not use.
         dtype: of the file's weights, such as ``float32``.
-        folder: that was opened.
+        refused: heads that are in the file and not computed -> why.
+        folder: whose weights or graphs these are; None for those of no folder, such as with an
+            adapter merged.
     """
 
     config: ModelConfig
@@ -102,6 +120,7 @@ class LoadedModel:
     options: EngineOptions = field(default_factory=EngineOptions)
     unused: list[str] = field(default_factory=list)
     dtype: str = "float32"
+    refused: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -124,6 +143,7 @@ class LoadedModel:
 
     @cached_property
     def _engine(self) -> Engine:
+        self.options = settled(self.options, graph=self.weights is None)
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine
@@ -137,6 +157,15 @@ class LoadedModel:
     def task_outputs(self) -> int:
         """Outputs of the task head; 0 without one."""
         return self.heads.get(self.task_head, 0)
+
+    def refuse_part_of_head(self) -> None:
+        """Refuse to copy a model whose task head is in the file only in part.
+
+        Raises:
+            ModelError: naming what is left out.
+        """
+        if reason := self.refused.get(self.task_head):
+            raise ModelError(reason)
 
     def differences(self) -> list[str]:
         """What the model lacks of the file, and has beyond it, as sentences."""
@@ -152,6 +181,7 @@ def load_model(
     *,
     vocabulary: str | Path | None = None,
     options: EngineOptions | None = None,
+    adapted: Adapted | None = None,
 ) -> LoadedModel:
     """Open a model folder of bothways or transformers.
 
@@ -160,37 +190,58 @@ def load_model(
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
-        folder: with config.json and weights; or the name of a shipped model.
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
+        adapted: weights in place of the folder's; the folder of an adapter is opened as its base
+            with these.
 
     Raises:
         ModelError: a file is missing or damaged, the network is none that bothways can compute, a
             weight of the encoder or of a head is missing, or the vocabulary's size is not the
             model's.
     """
-    folder = model_folder(folder)
-    if not (folder / CONFIG).exists():
+    named = model_folder(folder)
+    if is_adapter(named):
+        return _load_adapter(named, vocabulary, options)
+    folder = encoder_folder(named)
+    if not is_there(folder / CONFIG):
         raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
     values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    if adapted is not None:
+        values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
+    classes = _classes(values, config, notes)
     weights: Weights | None = None
-    unused: list[str] = []
-    if (folder / GRAPH).exists() and not has_weights(folder):
-        heads, lstm, dtype = _heads_of_graph(folder, config, values), 0, "float32"
+    if adapted is None and is_there(folder / GRAPH) and not has_weights(folder):
+        path, unused = folder / GRAPH, []
+        heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
-        path, theirs = stored_weights(folder)
-        classes = _architectures(values)
-        weights = account_for(theirs, config, where=str(path), architectures=classes)
+        path, theirs = (
+            stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
+        )
+        weights = account_for(
+            theirs,
+            config,
+            where=str(path),
+            architectures=classes,
+            tied=values.get("tie_word_embeddings") is not False,
+        )
         unused, heads = weights.unused, dict(weights.heads)
         lstm, dtype = weights.lstm, weights.dtype
+    refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
         # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
         tokenizer = tokenizer.in_one_segment()
-    if _is_padded(config, tokenizer, folder):
+    if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
+        # No text becomes an id without a piece, so these rows are of no effect.
+        refuse_cut_off(model_folder(vocabulary or folder))
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
-        notes.append(f"rows {rows} of the embedding are of no piece, and left out")
+        notes.append(
+            f"{vocabulary or folder}: rows {rows} of the embedding are of no piece of the "
+            "vocabulary, and left out"
+        )
         words = family_of(config).tokens
         unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
@@ -204,18 +255,26 @@ def load_model(
         options=options or EngineOptions(),
         unused=unused,
         dtype=dtype,
-        folder=folder,
+        refused={} if weights is None else dict(weights.refused),
+        folder=folder if adapted is None else None,
     )
-    if (folder / ABOUT).exists():
+    if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
-        loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
-    if loaded.task_head:
+        loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
+        notes += loaded.about.pop("notes", [])
+        if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+            loaded.about["reranker"] = read_reranker(folder, values)
+    if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
             _refuse_other_task(folder, loaded.about, theirs_about)
         else:  # made elsewhere, perhaps from a pre-trained model of ours
             loaded.about = {**theirs_about, **loaded.about}
+            _note_left_out(loaded, str(path))
+    elif unused:
+        _note_left_out(loaded, str(path))
+    notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
 
@@ -238,6 +297,52 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
         write_description(partial, loaded, dtype=loaded.dtype)
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
+        write_checksums(partial, loaded.tokenizer.fingerprint)
+
+
+def _load_adapter(
+    folder: Path, vocabulary: str | Path | None, options: EngineOptions | None
+) -> LoadedModel:
+    """A base with the adapter in this folder merged into it."""
+    adapted = read_adapter(folder)
+    own = any(is_there(folder / name) for name in ("tokenizer.json", "vocab.txt"))
+    loaded = load_model(
+        adapted.base,
+        vocabulary=vocabulary or (folder if own else None),
+        options=options,
+        adapted=adapted,
+    )
+    if adapted.classes:  # the base's own heads were not trained on
+        for head in [name for name in loaded.heads if not HEADS[name].task]:
+            loaded.refused[head] = (
+                f"{folder}: the adapter has a head of its own, and the base's {HEADS[head].title} "
+                "was not trained with it; name the base for that."
+            )
+    loaded.notes.insert(0, f"{folder}: an adapter (LoRA), merged into its base {adapted.base}")
+    return loaded
+
+
+def _of_adapter(values: dict[str, Any], adapted: Adapted) -> dict[str, Any]:
+    """What config.json of a base says of its head, for the head that an adapter has."""
+    if not adapted.classes:
+        return {}
+    config, _ = config_of(values, where=str(adapted.base / CONFIG))
+    classes = [n for n in family_of(config).classes if n.endswith(adapted.classes)]
+    return {"architectures": classes} if classes else {}
+
+
+def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """What of a folder of ours is not as it was written, as sentences."""
+    changed = changed_files(folder, whole=False)
+    if not changed:
+        return []
+    notes = [
+        f"{folder}: {', '.join(changed)} changed since bothways wrote the folder, by another "
+        "program or by damage (`bothways doctor` compares every file)"
+    ]
+    if (known := recorded_vocabulary(folder)) and known != tokenizer.fingerprint:
+        notes.append(OTHER_VOCABULARY.format(folder))
+    return notes
 
 
 def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
@@ -256,7 +361,7 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
     architecture = family.class_of(loaded.heads, causal=config.left_to_right)
     values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
     head = loaded.task_head
-    if head and not HEADS[head].outputs:
+    if head and HEADS[head].kind and not HEADS[head].outputs:
         tagging = HEADS[head].reads == "tokens"
         values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
     if loaded.lstm:
@@ -289,7 +394,9 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
 
 
-def _heads_of_graph(folder: Path, config: ModelConfig, values: dict[str, Any]) -> dict[str, int]:
+def _heads_of_graph(
+    folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
+) -> dict[str, int]:
     """The heads of a folder's graph, with their numbers of outputs.
 
     Raises:
@@ -312,7 +419,7 @@ def _heads_of_graph(folder: Path, config: ModelConfig, values: dict[str, Any]) -
     family = family_of(config)
     about = read_json_file(folder / ABOUT) if (folder / ABOUT).exists() else {}
     heads = about.get("export", {}).get("heads") or [
-        head for name in _architectures(values) for head in family.classes.get(name, ())
+        head for name in classes for head in family.classes.get(name, ())
     ]
     wanted = output_names(heads)
     names = [name for own in wanted.values() for name in own]
@@ -320,7 +427,7 @@ def _heads_of_graph(folder: Path, config: ModelConfig, values: dict[str, Any]) -
     if missing := [name for name in names if name not in found]:
         raise ModelError(
             f"{path} has the outputs {', '.join(found)}, and no {missing[0]}, which a model of the "
-            f"class {', '.join(_architectures(values)) or 'in config.json'} has; export the model "
+            f"class {', '.join(classes) or 'in config.json'} has; export the model "
             "for its task."
         )
     if not heads and sizes[next(iter(wanted))] not in (0, config.hidden):
@@ -332,11 +439,50 @@ def _heads_of_graph(folder: Path, config: ModelConfig, values: dict[str, Any]) -
     return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
 
 
-def _architectures(values: dict[str, Any]) -> list[str]:
-    """The classes that config.json names, those of ours without what marks them."""
-    named = values.get("architectures") or []
-    named = named if isinstance(named, list) else []
-    return [name.removeprefix(_BILSTM) for name in named if isinstance(name, str)]
+def _classes(values: dict[str, Any], config: ModelConfig, notes: list[str]) -> list[str]:
+    """The classes that config.json names, those of ours without what marks them.
+
+    Where it names none that is known, its labels may tell a head for tags from one for texts; the
+    weights of the two have the same names.
+    """
+    given = values.get("architectures") or []
+    given = given if isinstance(given, list) else []
+    named = [name.removeprefix(_BILSTM) for name in given if isinstance(name, str)]
+    family = family_of(config)
+    if not any(name in family.classes or name == family.causal for name in named) and are_tags(
+        values
+    ):
+        notes.append(
+            f"{CONFIG} does not say what the head is for; its labels are tags, so it is taken for "
+            "one of words"
+        )
+        return [*named, family.class_of([TAGGER])]
+    return named
+
+
+_OF_TRAINING = re.compile(r"(^|\.)(\w*loss\w*|\w*criterion\w*|\w*metrics?\w*|\w*_fct)(\.|$)")
+_LISTED = 6
+
+
+def _note_left_out(loaded: LoadedModel, where: str) -> None:
+    """Say which weights of a folder made elsewhere are left out, and refuse its task head if they
+    may be of it: without a part of the head, its outputs would be others."""
+    others = words_head_names(loaded.config)
+    of_head = [
+        name
+        for name in loaded.unused
+        if not (name in others or name.endswith("of no piece") or _OF_TRAINING.search(name))
+    ]
+    if not of_head:
+        return
+    listed = ", ".join(of_head[:_LISTED]) + (" ..." if len(of_head) > _LISTED else "")
+    loaded.notes.append(f"{where}: weights that are left out, not used here: {listed}")
+    if loaded.task_head:
+        loaded.refused[loaded.task_head] = (
+            f"{where} holds {listed}, which bothways does not compute: without these the head's "
+            "outputs would be others. Use the library that made the model; vectors of its encoder "
+            "(`bothways embed`) and fine-tuning it again do not need them."
+        )
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -350,9 +496,9 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         ModelError: it is missing or damaged.
     """
     try:
-        value = read_json_file(path)
+        value = read_json_file(checked(path))
     except InputError as error:
-        if not path.exists():
+        if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
         raise ModelError(
             f"{path} cannot be read ({error.problem.rstrip('.')}); {remedy}."
@@ -378,7 +524,8 @@ def _what_it_is(folder: Path) -> str:
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}"
+        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
+        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
     )
 
 
@@ -434,15 +581,6 @@ def _missing(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
                 "together."
             )
     return missing
-
-
-def _is_padded(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> bool:
-    """Whether the embedding was made larger than the vocabulary, up to a round number of rows; we
-    never do that."""
-    extra = config.vocab_size - tokenizer.vocab_size
-    if (folder / ABOUT).exists():
-        return False
-    return 0 < extra < _MOST_PADDING and config.vocab_size % 8 == 0
 
 
 def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
@@ -526,6 +664,9 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
     labels, expected = about.get("labels") or [], theirs["labels"]
     if about["kind"] == "multiregression" and theirs["kind"] == "regression" and len(labels) == 1:
         return  # config.json has one name for a score and for several of which there is one
+    reads = (about.get("options") or {}).get("reads")
+    if reads == "tokens" and theirs["kind"] == "tagging" and about["kind"] in TEXT_KINDS:
+        return  # a head of tokens, whose outputs are averaged
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(
             f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "
@@ -536,14 +677,14 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
 
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
-    names, outputs = values.get("id2label") or {}, loaded.task_outputs
-    labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
-    if loaded.task_head == SPAN:
-        return {"kind": "spans", "labels": []}
-    if loaded.task_head == TAGGER:
-        return {"kind": "tagging", "labels": labels}
-    if loaded.task_head == CHOICE:
-        return {"kind": "choice", "labels": []}
+    outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
+    if loaded.task_head != CLASSIFIER and head.outputs:
+        return {"kind": head.kind, "labels": []}
+    labels, notes = label_names(values, outputs)
+    if outputs > 1 or head.reads == "tokens":  # a single score needs no name
+        loaded.notes += notes
+    if loaded.task_head != CLASSIFIER:
+        return {"kind": head.kind, "labels": labels}
     problem = values.get("problem_type")
     if problem == PROBLEM_TYPES["multilabel"]:
         return {"kind": "multilabel", "labels": labels}
@@ -551,4 +692,4 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, 
         return {"kind": "multiregression", "labels": labels}
     if outputs == 1:
         return {"kind": "regression", "labels": []}
-    return {"kind": "classification", "labels": labels}
+    return {"kind": head.kind, "labels": labels}

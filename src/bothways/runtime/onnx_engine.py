@@ -10,25 +10,27 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
 from bothways.errors import DiskError, ModelError
 from bothways.families.heads import CHOICE, HEADS
 from bothways.io.files import new_folder, sha256
-from bothways.io.processes import usable_cores
+from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
-from bothways.runtime.engine import NONE, UnsuitedError, layer_name
+from bothways.runtime.checksums import changed_files
+from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel
 from bothways.runtime.onnx_graph import (
     HIDDEN,
@@ -41,11 +43,12 @@ from bothways.runtime.onnx_graph import (
     output_names,
     write_graph,
 )
+from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
 from bothways.runtime.weights import weight_files
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-Given = dict[str, Integers]
+Given = Mapping[str, NDArray[Any]]
 
 CACHED = 2**25
 """Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
@@ -72,12 +75,15 @@ class GraphEngine(ABC):
 
     Args:
         loaded: a model folder.
-        precision: one of :attr:`precisions`.
-        threads: of a computation; 0 is one per core that this process may use.
+        precision: one of its precisions.
+        threads: of a computation; 0 is the usual number.
     """
 
     name: ClassVar[str]
     precisions: ClassVar[tuple[str, ...]]
+    """Of every folder."""
+    graphs: ClassVar[bool] = True
+    """It computes folders that have a graph alone."""
     fused: ClassVar[bool] = False
     """Whether it has the operators of onnxruntime."""
 
@@ -85,12 +91,12 @@ class GraphEngine(ABC):
         self.precision = precision
         # The folder lets go of its weights when it has an engine; graphs are built later.
         self._config, self._weights, self._heads = loaded.config, loaded.weights, loaded.heads
-        self._folder, self._threads = loaded.folder, threads or usable_cores()
+        self._folder, self._threads = loaded.folder, threads or usual_threads()
         self._file: Path | None = None
         if precision == "int8" or self._weights is None:
             assert loaded.folder is not None, "a folder that was opened is somewhere"
             self._file = loaded.folder / (GRAPH_OF_8_BITS if precision == "int8" else GRAPH)
-            _check_file(self._file, loaded)
+            _check_file(self._file, loaded.folder)
         self._sessions: dict[Outputs | Path, Session] = {}
         self._lock = Lock()
 
@@ -99,7 +105,7 @@ class GraphEngine(ABC):
         """The engine of a model folder.
 
         Raises:
-            ConfigError: a GPU or a precision is requested that this engine does not have.
+            UnsuitedError: a GPU or a precision is requested that this engine does not have.
             ModelError: the file of a graph is damaged, or not of its folder.
         """
         options = loaded.options
@@ -107,24 +113,49 @@ class GraphEngine(ABC):
             raise UnsuitedError(
                 f"the engine {cls.name} computes on the processor alone; choose another for a GPU"
             )
-        precision = "fp32" if options.precision == "auto" else options.precision
-        if precision not in cls.precisions:
-            raise UnsuitedError(
-                f"the engine {cls.name} computes in {' or '.join(cls.precisions)} alone; choose "
-                f"another for {precision}"
-            )
-        if precision == "int8" and not (
-            loaded.folder and (loaded.folder / GRAPH_OF_8_BITS).exists()
-        ):
-            raise UnsuitedError(
-                "int8 needs a folder that was exported and measured so (`bothways export FOLDER "
-                "OUT --int8 --gate DEV`): one that nothing has calibrated is wrong in silence"
-            )
-        return cls(loaded, precision=precision)
+        cls.check(loaded)
+        return cls(loaded, precision=options.precision)
 
+    @classmethod
+    def check(cls, loaded: LoadedModel) -> None:
+        """Refuse a precision that this engine does not have for a folder.
+
+        Raises:
+            UnsuitedError: naming those that it has.
+        """
+        check_precision(cls.name, cls.precisions, loaded.options.precision)
+
+    @classmethod
     @abstractmethod
-    def load(self, graph: Path | bytes) -> Session:
+    def session(cls, graph: Path | bytes, precision: str, threads: int) -> Session:
         """A session of a graph, in a file or serialized."""
+
+    def load(self, graph: Path | bytes) -> Session:
+        """A session of a graph, as this engine computes."""
+        return self.session(graph, self.precision, self._threads)
+
+    @classmethod
+    def product_seconds(cls, device: str) -> dict[str, float]:
+        """Seconds of a product, by precision, on the processor; nothing for a GPU."""
+        if device == "cuda":
+            return {}
+        rows, inner, columns = PRODUCT
+        weight = np.ones((inner, columns), np.float32)
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "product",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", inner])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
+            [numpy_helper.from_array(weight, "w")],
+        )
+        model = helper.make_model(
+            graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+        ).SerializeToString()
+        x = np.ones((rows, inner), np.float32)
+        sessions = {name: cls.session(model, name, usual_threads()) for name in cls.precisions}
+        return {
+            name: least_seconds(partial(own.run, {"x": x}, ["y"])) for name, own in sessions.items()
+        }
 
     def working(self) -> AbstractContextManager[None]:
         """As :meth:`bothways.runtime.engine.Engine.working`: nothing of the process is changed."""
@@ -243,13 +274,13 @@ class GraphEngine(ABC):
         for part in (Path(onnx_graph.__file__), *weight_files(self._folder)):
             key.update(sha256(part).encode())
         key.update(repr((sorted(self._config.recorded().items()), asked, self.fused)).encode())
-        folder = cache_folder() / key.hexdigest()[:32]
+        folder = cache_folder() / "graphs" / key.hexdigest()[:32]
         path = folder / "model.onnx"
         try:
             if not path.exists():
-                with new_folder(folder) as partial:
+                with new_folder(folder) as unfinished:
                     write_graph(
-                        *(partial / path.name, self._config, self._weights, asked),
+                        *(unfinished / path.name, self._config, self._weights, asked),
                         fused=self.fused,
                         external=0,
                     )
@@ -258,13 +289,7 @@ class GraphEngine(ABC):
         return path
 
 
-def cache_folder() -> Path:
-    """Where built graphs are kept: below XDG_CACHE_HOME, or .cache in the user's home."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "bothways" / "graphs"
-
-
-def _check_file(file: Path, loaded: LoadedModel) -> None:
+def _check_file(file: Path, folder: Path) -> None:
     """Refuse the file of a graph that is not the one that was exported.
 
     Raises:
@@ -272,26 +297,37 @@ def _check_file(file: Path, loaded: LoadedModel) -> None:
     """
     if not file.exists():
         raise ModelError(f"{file} does not exist; export the model again (`bothways export`).")
-    recorded = loaded.about.get("export", {}).get("sha256", {})
-    for name, digest in recorded.items():
-        path = file.parent / name
-        if path.name.startswith(file.name) and not (path.exists() and sha256(path) == digest):
-            raise ModelError(
-                f"{path} is missing, truncated, or not the file that belongs to this folder (its "
-                "sha256 is not the one in bothways.json); copy it again, or export the model again."
-            )
+    own = file.relative_to(folder).as_posix()
+    for name, what in changed_files(folder, whole=True, of=own).items():
+        raise ModelError(
+            f"{folder / name} {what}: it is truncated, or not the file that belongs to this "
+            "folder. Copy it again, or export the model again."
+        )
 
 
 class OnnxEngine(GraphEngine):
     """Computes a model's outputs with onnxruntime."""
 
     name = "onnxruntime"
-    precisions = ("fp32", "int8")
+    precisions = ("fp32",)
     fused = True
 
-    def load(self, graph: Path | bytes) -> Session:
-        """As :meth:`GraphEngine.load`."""
-        return _OnnxSession(graph, self._threads)
+    @classmethod
+    def check(cls, loaded: LoadedModel) -> None:
+        """As :meth:`GraphEngine.check`: there is int8 where a folder has a graph in 8 bits."""
+        if loaded.options.precision != "int8":
+            super().check(loaded)
+        elif not (loaded.folder and (loaded.folder / GRAPH_OF_8_BITS).exists()):
+            raise UnsuitedError(
+                f"the engine {cls.name} computes in int8 a folder that was exported and measured "
+                "so (`bothways export FOLDER OUT --int8 --gate DEV`): one that nothing has "
+                "calibrated would be wrong in silence"
+            )
+
+    @classmethod
+    def session(cls, graph: Path | bytes, precision: str, threads: int) -> Session:  # noqa: ARG003
+        """As :meth:`GraphEngine.session`."""
+        return _OnnxSession(graph, threads)
 
 
 class _OnnxSession(Session):

@@ -585,7 +585,8 @@ class _Builder:
         pairs = np.arange(0, size, 2, dtype=np.float32)
         steps = np.float32(1) / np.float32(base) ** (pairs / np.float32(size))
         angles = np.arange(self.config.positions, dtype=np.float32)[:, None] * steps
-        angles = np.concatenate([angles, angles], -1)
+        adjacent = self.config.rotary_pairs == "adjacent"
+        angles = np.repeat(angles, 2, -1) if adjacent else np.concatenate([angles, angles], -1)
         found = []
         for name, values in (("cos", np.cos(angles)), ("sin", np.sin(angles))):
             table = self._constant(f"{name}_{base:g}", values.astype(np.float32))
@@ -595,9 +596,14 @@ class _Builder:
 
     def _rotate(self, x: str, rotation: tuple[str, str]) -> str:
         """[B, L, A, D] -> [B, L, A, D]."""
-        half = self.config.head_size // 2
-        first, second = self._ops("Split", [x, self._ints(half, half)], 2, axis=-1)
+        half, heads = self.config.head_size // 2, self.config.heads
+        adjacent = self.config.rotary_pairs == "adjacent"
+        parts = self._op("Reshape", [x, self._ints(0, 0, heads, half, 2)]) if adjacent else x
+        width = 1 if adjacent else half
+        first, second = self._ops("Split", [parts, self._ints(width, width)], 2, axis=-1)
         turned = self._op("Concat", [self._op("Neg", [second]), first], axis=-1)
+        if adjacent:
+            turned = self._op("Reshape", [turned, self._ints(0, 0, heads, 2 * half)])
         cos, sin = rotation
         return self._op("Add", [self._op("Mul", [x, cos]), self._op("Mul", [turned, sin])])
 

@@ -16,9 +16,10 @@ class OpenVinoEngine(GraphEngine):
     name = "openvino"
     precisions = ("fp32", "bf16")
 
-    def load(self, graph: Path | bytes) -> Session:
-        """As :meth:`GraphEngine.load`."""
-        return _OpenVinoSession(graph, self.precision, self._threads)
+    @classmethod
+    def session(cls, graph: Path | bytes, precision: str, threads: int) -> Session:
+        """As :meth:`GraphEngine.session`."""
+        return _OpenVinoSession(graph, precision, threads)
 
 
 class _OpenVinoSession(Session):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
-from bothways.training.options import DeviceOptions
-
-EnginePrecision = Literal["auto", "bf16", "fp32", "int8"]
+from bothways.training.options import DeviceOptions, PredictPrecision
 
 # --------------------------------------------------------------------------------
 # Options of `bothways convert` and `bothways doctor`.
 
 
 @dataclass(frozen=True)
-class ConvertConfig:
+class ConvertConfig(Options):
     """Convert a model, for example one saved by transformers, to a bothways model folder."""
 
     source: str
@@ -29,7 +27,7 @@ class ConvertConfig:
 
 
 @dataclass(frozen=True)
-class DoctorConfig:
+class DoctorConfig(Options):
     """Check a model, run or corpus folder for damage."""
 
     folder: str
@@ -45,16 +43,18 @@ class EngineChoice(DeviceOptions):
     """What computes a model, and where."""
 
     engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
+    """Engine that computes the model, by name; auto takes the first that is installed and has the
+    precision."""
+    precision: PredictPrecision = "fp32"
+    """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
+    engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
+    per machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabellerOptions(EngineChoice):
     """How the verbs compute that read labelled files or files to label."""
 
-    precision: EnginePrecision = "fp32"
-    """Compute precision for files; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster; int8 needs a folder of `bothways export --int8`."""
     ensemble: tuple[str, ...] = ()
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""
@@ -108,6 +108,26 @@ class ChooseConfig(EngineChoice):
 
 
 @dataclass(frozen=True)
+class RankConfig(EngineChoice):
+    """Order texts by how well they answer a query."""
+
+    model: str
+    """Model folder that gives a pair of texts one score, such as a CrossEncoder of
+    sentence-transformers."""
+    query: str
+    """The query, such as a question."""
+    texts: tuple[str, ...] = ()
+    """Texts to order; '-' or none: lines of standard input."""
+    top: int | None = None
+    """Texts shown, best first. Default: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.top is not None:
+            require("top", self.top, 1)
+
+
+@dataclass(frozen=True)
 class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 
@@ -119,12 +139,19 @@ class PredictConfig(LabellerOptions):
     text_b: str | None = None
     """Second text of each pair, the same for all texts."""
     file: str | None = None
-    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL
-    columns for tagging), or questions to answer (SQuAD's .json)."""
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json); for
+    tagging, CoNLL columns, CSV, or what an annotator exports; questions to answer (SQuAD's .json or
+    a table of them)."""
     out: str | None = None
-    """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
-    with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
-    X_predictions.json). Default: print them."""
+    """File to write the predictions to: .tsv, .csv, .jsonl or .json; for tagging, CoNLL columns,
+    .csv, or .jsonl, .json and .ann for annotators; SQuAD's .json for answers, with the n-best
+    answers in X_nbest.json next to X.json (next to X.tsv, the answers are in X_predictions.json).
+    Default: print them."""
+    keep: tuple[str, ...] = ()
+    """Columns of --file to carry over to the predictions, such as an id or the text."""
+    format: str | None = None
+    """For tagging, the format of --out: conll, csv, doccano, prodigy, label-studio, spacy, words
+    or brat. Default: that of --file if the name of --out allows it."""
     submission: bool = False
     """Write only index and prediction, the format of GLUE's evaluation server."""
 
@@ -133,6 +160,10 @@ class PredictConfig(LabellerOptions):
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
+        if (self.keep or self.format) and (self.file is None or self.out is None):
+            raise ConfigError("keep and format need --file and --out.")
+        if self.keep and self.submission:
+            raise ConfigError("a submission has index and prediction alone; leave out keep.")
         if self.file is not None and self.text_b is not None:
             raise ConfigError("text_b goes with texts; with --file the second text is a column.")
 
@@ -189,8 +220,11 @@ class EmbedConfig(EngineChoice):
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
-    """Text file with one text per line; or a file with columns, of which one is embedded (.tsv,
-    .csv, .jsonl, .json, or .txt with tabs)."""
+    """Text file with one text per line; a file with columns, of which one is embedded (.tsv, .csv,
+    .jsonl, .json, or .txt with tabs); or a file of tagged words or of questions, as `predict`
+    takes."""
+    keep: tuple[str, ...] = ()
+    """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
     fine-tuned on, or else sentence."""
@@ -208,9 +242,15 @@ class EmbedConfig(EngineChoice):
     normalize: bool | None = None
     """Scale each vector to unit length. Default: as a folder of sentence-transformers says,
     otherwise false."""
+    prompt: str | None = None
+    """Text to put before each text, or the name of a prompt that the folder has. Default: as a
+    folder of sentence-transformers says, otherwise none; '' for none."""
     length: int | None = None
     """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
     max_seq_length of its sentence_bert_config.json.)"""
+    precision: PredictPrecision = field(default="auto", kw_only=True)
+    """Compute precision: fp32; bf16 or int8, where the engine has it; or auto, which takes the
+    fastest of fp32 and bf16 by a short benchmark, made once per machine."""
     long: Literal["windows", "cut"] = "windows"
     """Longer texts: read them in overlapping windows, taking each token from the window with the
     most context around it, or truncate them."""
@@ -218,8 +258,8 @@ class EmbedConfig(EngineChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
-        if self.file is None and not (self.text_a is None and self.task is None):
-            raise ConfigError("text_a and task need --file.")
+        if self.file is None and (self.text_a is not None or self.task is not None or self.keep):
+            raise ConfigError("text_a, task and keep need --file.")
 
 
 @dataclass(frozen=True)

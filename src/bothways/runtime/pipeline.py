@@ -5,26 +5,30 @@ N texts, R rows of outputs (one per token that the head reads), C outputs of the
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
-from bothways.io import arrays
+from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
+from bothways.io import arrays, html
 from bothways.io.squad import Questions
-from bothways.io.terminal import ShowProgress
+from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning
 from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
+from bothways.runtime.sentence_modules import ACTIVATIONS
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
@@ -34,13 +38,17 @@ from bothways.tasks.texts import TextTask
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_TOGETHER = 1024  # texts; batches are sorted by length among so many
 # A larger share of [UNK] means that the vocabulary is for another language or script.
 _MANY_UNKNOWN = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
-    """Predictions for texts or pairs of texts.
+    """Predictions for texts or pairs of texts. ``len`` is the number of texts, ``prediction[i]``
+    what is predicted for one.
 
     Attributes:
         labels: the most probable label of each text, or a list of its labels where it may have
@@ -50,6 +58,8 @@ class Prediction:
         cut: how many texts lost tokens to the length limit.
         several: how many texts were read in more than one window.
         length: the length limit, in tokens.
+        logits: float64 [N, C]; the head's outputs, of which the values are made.
+        texts: the (first) texts.
     """
 
     labels: list[Any]
@@ -58,6 +68,68 @@ class Prediction:
     cut: int
     several: int
     length: int
+    logits: NDArray[np.float64]
+    texts: Sequence[str] = field(default=(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """What is predicted for a text: ``label`` if there are labels, and the values by name."""
+        label = {"label": self.labels[number]} if self.labels else {}
+        return {**label, **dict(zip(self.names, self.values[number].tolist(), strict=True))}
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The predictions as columns: the texts, the labels if there are any, and the values by
+        name."""
+        columns: dict[str, list[Any]] = {"text": [*self.texts]} if self.texts else {}
+        if self.labels:
+            columns["label"] = list(self.labels)
+            names = [f"p({name})" for name in self.names]
+        else:
+            names = list(self.names)
+        return {**columns, **dict(zip(names, self.values.T.tolist(), strict=True))}
+
+    def to_frame(self) -> Any:
+        """The columns as a data frame of pandas, or of polars if only that is installed.
+
+        Raises:
+            ConfigError: neither is installed.
+        """
+        for library in ("pandas", "polars"):
+            with contextlib.suppress(ModuleNotFoundError):
+                return import_module(library).DataFrame(self.columns)
+        raise ConfigError(
+            "to_frame needs pandas or polars: pip install pandas. Without, `columns` has the same."
+        )
+
+    def _cells(self, most: int) -> list[list[str]]:
+        columns = self.columns
+        rows = zip(*(values[:most] for values in columns.values()), strict=True)
+        return [[*columns], *([_shown(value) for value in row] for row in rows)]
+
+    def __repr__(self) -> str:
+        header, *rows = self._cells(_ROWS_SHOWN)
+        title = f"{len(self):,} predictions"
+        more = len(self) - len(rows)
+        text = table_text([header, *rows], title, left_columns=1 + bool(self.texts))
+        return f"{text}\n... and {more:,} more" if more else text
+
+    def _repr_html_(self) -> str:
+        header, *rows = self._cells(_ROWS_SHOWN)
+        more = len(self) - len(rows)
+        below = [html.paragraph(f"... and {more:,} more")] if more else []
+        return html.fragment(f"{len(self):,} predictions", html.table(header, rows), *below)
+
+
+_ROWS_SHOWN = 10
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return html.shorten(", ".join(value) if isinstance(value, list) else str(value), 80)
 
 
 def predict_texts(
@@ -84,17 +156,57 @@ def predict_texts(
     """
     task = task_of(loaded)
     if not isinstance(task, TextTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}, which does not predict "
-            "single texts or pairs; give a file of its format (`bothways predict --file`)."
-        )
+        raise other_kind(task, "labels or scores of texts")
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
-    examples = task.examples(loaded.tokenizer, a, b, length=length)
-    outputs = outputs_of(loaded, task, examples)
-    logits_NC = task.pooled(examples, outputs).astype(np.float64)
+    check_texts(a, b)
+
+    def encode(part: tuple[Sequence[str], Sequence[str] | None]) -> Examples:
+        return task.examples(loaded.tokenizer, *part, length=length)
+
+    seconds = [None for _ in text_parts(a)] if b is None else text_parts(b)
+    parts = list(zip(text_parts(a), seconds, strict=True))
+    cut = several = 0
+    logits = []
+    for examples in ahead(parts, encode):
+        logits.append(task.pooled(examples, outputs_of(loaded, task, examples)))
+        cut, several = cut + examples.cut, several + examples.windowed
+    logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    return Prediction(labels, values, names, examples.cut, examples.windowed, length)
+    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=[*a])
+
+
+def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Texts in parts that are tokenized together; at least one part."""
+    return [texts[at : at + _TOGETHER] for at in range(0, max(1, len(texts)), _TOGETHER)]
+
+
+def ahead(parts: Sequence[_T], make: Callable[[_T], _R]) -> Iterator[_R]:
+    """What ``make`` makes of each part: the next in a thread, while the caller works on the last.
+
+    Tokenizing leaves the interpreter to others, and an engine computes; so with one part made
+    ahead, neither waits for the other.
+    """
+    first, *rest = parts
+    if not rest:
+        yield make(first)
+        return
+    with ThreadPoolExecutor(1, "tokenizing") as pool:
+        coming = pool.submit(make, first)
+        for part in rest:
+            made, coming = coming.result(), pool.submit(make, part)
+            yield made
+        yield coming.result()
+
+
+def share_of(
+    progress: ShowProgress | None, start: int, count: int, total: int
+) -> ShowProgress | None:
+    """The progress of a part, ``count`` of the whole's ``total`` items from ``start`` on, as that
+    of the whole."""
+    if progress is None:
+        return None
+    return lambda done, of: progress(start + count * done // max(1, of), total)
 
 
 def predict_choices(
@@ -123,10 +235,7 @@ def predict_choices(
     """
     task = task_of(loaded)
     if not isinstance(task, ChoiceTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
-            "predict`, or a model fine-tuned with --task.kind choice."
-        )
+        raise other_kind(task, "a model fine-tuned on choices (--kind choice)")
     check_texts(contexts)
     for number, options in enumerate(choices, start=1):
         check_texts(options)
@@ -139,41 +248,129 @@ def predict_choices(
     return choice_probabilities(examples, outputs), examples.cut
 
 
-def answer_question(
+@dataclass(frozen=True)
+class Ranked:
+    """A text that was ranked.
+
+    Attributes:
+        index: of the text among those given, from 0.
+        score: higher is better.
+        text: as given.
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+def rank_texts(
     loaded: LoadedModel,
-    question: str,
-    passage: str,
+    query: str,
+    texts: Sequence[str],
+    *,
+    raw: bool = False,
+    length: int | None = None,
+) -> list[Ranked]:
+    """Order texts by how well they answer a query, best first, equal ones as they were given.
+
+    Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
+    after the function that the folder names, or else its sigmoid. One that was fine-tuned here on
+    pairs with scores gives the scores that it learned.
+
+    Args:
+        loaded: a model folder with a head for texts that has one output.
+        query: the first text of each pair.
+        texts: the second ones.
+        raw: give the head's outputs as they are.
+        length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
+
+    Raises:
+        ModelError: the model has another head or none, its output is not finite, or its folder
+            does more with texts or outputs than bothways.
+        InputError: something that is not a text, or a single text instead of a list.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, TextTask) or task.outputs != 1:
+        outputs = f"{task.options.kind!r} with {loaded.task_outputs} outputs"
+        raise ModelError(
+            f"ranking needs a model with one score for a pair of texts, such as a CrossEncoder of "
+            f"sentence-transformers; this one's task is {outputs}."
+        )
+    about = loaded.about
+    reranker = about.get("reranker", {"activation": "identity"})
+    left_out = [*about.get("modules_left_out", []), *about.get("settings_left_out", [])]
+    if reranker["activation"] not in ACTIVATIONS:
+        left_out.append(f"the activation {reranker['activation']}")
+    if left_out:
+        raise ModelError(
+            f"with sentence-transformers this folder also has {' and '.join(left_out)}, which "
+            "bothways does not compute: its scores would be others."
+        )
+    if length is None and "length" in reranker:
+        length = min(reranker["length"], loaded.config.positions)
+    found = predict_texts(loaded, [query] * len(texts), texts, length=length)
+    scores = found.logits[:, 0]
+    if not raw:
+        scores = ACTIVATIONS[reranker["activation"]](scores)
+    ranked = [Ranked(n, float(score), texts[n]) for n, score in enumerate(scores)]
+    return sorted(ranked, key=lambda one: -one.score)
+
+
+def answer_question(
+    loaded: LoadedModel, question: str, passage: str, *, length: int | None = None
+) -> list[Answer]:
+    """The answers to one question, as :func:`answer_questions`."""
+    (answers,) = answer_questions(loaded, [question], [passage], length=length)
+    return answers
+
+
+def answer_questions(
+    loaded: LoadedModel,
+    questions: Sequence[str],
+    passages: Sequence[str],
     *,
     length: int | None = None,
-) -> list[Answer]:
-    """Find answers to a question in a passage of any length, best first, with probabilities.
+) -> list[list[Answer]]:
+    """Find answers to questions in passages of any length, best first, with probabilities.
 
     If the model was fine-tuned on questions that may have no answer, "no answer" (an empty text) is
     among them; it comes first if and only if it passes the folder's threshold.
 
     Args:
         loaded: a model folder with a span head.
-        question: the question.
-        passage: the text to search; read in windows if it is long.
+        questions: the questions.
+        passages: the text to search for each; read in windows if it is long.
         length: as for :func:`predict_texts`.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text.
-        LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
+        InputError: something that is not a text, or another number of passages.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves a passage no room.
     """
     task = task_of(loaded)
     if not isinstance(task, SpanTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}; answers need a model that "
-            "was fine-tuned on questions (task.kind spans)."
-        )
+        raise other_kind(task, "a model fine-tuned on questions (--kind qa)")
     check_segments(loaded, pair=True)
-    rows = Questions(Path("question"), [passage], ["1"], [question], [0])
+    check_texts(questions)
+    check_texts(passages)
+    if len(passages) != len(questions):
+        raise InputError(
+            f"{len(questions)} questions and {len(passages)} texts; give one text for each "
+            "question, or a single one for all."
+        )
+    if not questions:
+        return []
+    places = {text: n for n, text in enumerate(dict.fromkeys(passages))}
+    ids = [str(n + 1) for n in range(len(questions))]
+    passage_of = [places[text] for text in passages]
+    rows = Questions(Path("question"), [*places], ids, [*questions], passage_of)
     file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     predictions = task.decode(file, outputs_of(loaded, task, file.examples))
-    (final,) = task.final_answers(predictions)
-    return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
+    return [
+        sorted(found.answers, key=lambda answer, final=final: answer.text != final)  # type: ignore[misc]
+        for found, final in zip(predictions, task.final_answers(predictions), strict=True)
+    ]
 
 
 def outputs_of(
@@ -211,6 +408,8 @@ def outputs_of(
         )
         for n, model in enumerate(members)
     ]
+    if size > 1:
+        of_models = [task.averaged(examples, outputs) for outputs in of_models]
     outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
     if task.loss == "place" or not task.options.labels:
         return outputs

@@ -1,90 +1,236 @@
-"""How a folder of sentence-transformers makes vectors from the encoder's outputs."""
+"""How a folder of sentence-transformers makes vectors or scores from the encoder's outputs.
+
+Its ``modules.json`` names the steps. The encoder is in the folder itself, or before version 2.0 in
+a folder of its own (``0_BERT``, ``0_Transformer``). What a step would do and is not computed here
+is said, and vectors are refused: others would not be those that the folder is for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError, ModelError
-from bothways.io.json_files import read_json_file
+import numpy as np
+from numpy.typing import NDArray
 
-_MODULES = "modules.json"
+from bothways.errors import InputError, ModelError
+from bothways.io.folder_files import checked, is_there
+from bothways.io.json_files import read_json_file
+from bothways.io.probabilities import expit
+
+_MODULES, _CONFIG = "modules.json", "config.json"
+_SETTINGS = "sentence_bert_config.json"
+_LIBRARY, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
+ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "sigmoid": expit,
+    "identity": lambda scores: scores,
+    "tanh": np.tanh,
+}
+"""Functions of a reranker's output, by name."""
+_DEFAULT_ACTIVATION = "torch.nn.modules.activation.Sigmoid"
+_TORCHS = {
+    _DEFAULT_ACTIVATION: "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+_ENCODERS = ("Transformer", "BERT", "RoBERTa", "XLMRoBERTa", "ALBERT", "DistilBERT")
+_VECTOR = "sentence_embedding"
+# Settings of the encoder's step -> the values with which it gives the last layer's states.
+_USUAL: Mapping[str, tuple[Any, ...]] = {
+    "transformer_task": ("feature-extraction", None),
+    "module_output_name": ("token_embeddings", None),
+    "processing_kwargs": ({}, None),
+}
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Where the encoder of a folder is: in itself, or where its ``modules.json`` says.
+
+    Raises:
+        ModelError: the file is damaged, or leads out of the folder.
+    """
+    if is_there(folder / _CONFIG) or not is_there(folder / _MODULES):
+        return folder
+    for kind, path, _ in _steps(folder):
+        if kind in _ENCODERS:
+            return path
+    return folder
 
 
 def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
     """Entries for ``about``; empty for a folder of another library.
 
     Args:
-        folder: of the model.
+        folder: with modules.json, if it has one.
         lowercase: whether its tokenizer lower-cases text.
 
     Returns:
         ``pooling``: ``mean``, ``cls``, or what the folder says that bothways does not have.
         ``normalize``: true if vectors are scaled to unit length.
+        ``prompts``: texts by name; ``prompt``: the one that is put before each text.
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
         computed here.
         ``settings_left_out``: what else would be done with texts and is not done here.
+        ``notes``: sentences for the user.
+
+    Raises:
+        ModelError: a file is damaged.
     """
-    modules = _read(folder / _MODULES)
-    if not isinstance(modules, list):
-        return {}
-    about: dict[str, Any] = {}
-    left_out, settings_left_out = [], _default_prompt(folder)
-    for module in (module for module in modules if isinstance(module, dict)):
-        kind = str(module.get("type", "")).rpartition(".")[2]
-        if kind == "Pooling":
-            path = folder / str(module.get("path", "")) / "config.json"
-            settings = _read(path)
-            if isinstance(settings, dict):
-                about |= _pooling(settings)
-            else:  # not the mean by default: what it says is not known
-                about["pooling"] = f"in {path}, which cannot be read"
-        elif kind == "Normalize":
-            about["normalize"] = True
-        elif kind == "Transformer":
-            settings = _read(folder / str(module.get("path", "")) / "sentence_bert_config.json")
-            if isinstance(settings, dict) and settings.get("do_lower_case") and not lowercase:
+    if not is_there(folder / _MODULES):
+        return _part_of_another(folder)
+    prompts, prompt = _prompts(folder)
+    about: dict[str, Any] = {"pooling": f"not named in {folder / _MODULES}"}
+    about |= {name: value for name, value in (("prompts", prompts), ("prompt", prompt)) if value}
+    left_out: list[str] = []
+    settings_left_out = []
+    for kind, path, settings in _steps(folder):
+        if kind in _ENCODERS:
+            if settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
-        else:
+            left_out += _unusual(settings)
+        elif kind == "Pooling":
+            about["pooling"] = _pooling(settings, path / _CONFIG)
+            if settings.get("include_prompt") is False and prompt:
+                settings_left_out.append("the prompt's tokens are left out of pooling")
+        elif kind == "Normalize" and settings.get("module_input_name", _VECTOR) == _VECTOR:
+            about["normalize"] = True
+        elif kind != "Dropout":  # which does nothing but in training
             left_out.append(kind)
-    for name, values in (("modules", left_out), ("settings", settings_left_out)):
-        if values:
-            about[f"{name}_left_out"] = values
-    return about
+    told = {"modules_left_out": left_out, "settings_left_out": settings_left_out}
+    return about | {name: value for name, value in told.items() if value}
 
 
-def _default_prompt(folder: Path) -> list[str]:
-    settings = _read(folder / "config_sentence_transformers.json")
-    if not isinstance(settings, dict) or not (name := settings.get("default_prompt_name")):
-        return []
-    prompts = settings.get("prompts")
-    prompt = prompts.get(name) if isinstance(prompts, dict) else None
-    return [f"each text has the prompt {prompt!r} before it"] if prompt else []
+def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    """The modules in order: their class, folder, and settings there; a class that is not of
+    sentence-transformers has its whole name."""
+    modules = _read(folder / _MODULES)
+    if not (isinstance(modules, list) and all(isinstance(module, dict) for module in modules)):
+        raise _damaged(folder / _MODULES, "it does not hold a list of modules.")
+    for module in modules:
+        name, place = str(module.get("type", "")), str(module.get("path", ""))
+        path = folder / place
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise _damaged(folder / _MODULES, f"the path {place!r} leads out of the folder.")
+        kind = name.rpartition(".")[2]
+        if not name.startswith(("sentence_transformers.", "models.")):
+            kind = name or "without a type"
+        yield kind, path, _object(path / (_SETTINGS if kind in _ENCODERS else _CONFIG))
 
 
-def _pooling(settings: dict[str, Any]) -> dict[str, str]:
+def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """How a folder with one output scores a query and a text, as a CrossEncoder of
+    sentence-transformers would, by its files of any version.
+
+    Args:
+        folder: of the model.
+        config: the content of its config.json.
+
+    Returns:
+        ``activation``: of the output; a name of :data:`ACTIVATIONS`, or what the folder says that
+        bothways does not have.
+        ``length``: the longest pair in tokens, if the tokenizer's files limit it.
+    """
+    newest, newer = _read(folder / _LIBRARY), config.get("sentence_transformers")
+    named = [own.get("activation_fn") for own in (newest, newer) if isinstance(own, dict)]
+    named.append(config.get("sbert_ce_default_activation_function"))
+    activation = next((str(name) for name in named if name), _DEFAULT_ACTIVATION)
+    found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
+    tokenizer, module = (_read(folder / name) for name in (_TOKENIZER, _SETTINGS))
+    limits = [
+        values.get(key)
+        for values, key in ((tokenizer, "model_max_length"), (module, "max_seq_length"))
+        if isinstance(values, dict)
+    ]
+    # Without a limit, transformers writes 10^30.
+    lengths = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return found | ({"length": min(lengths)} if lengths else {})
+
+
+def _part_of_another(folder: Path) -> dict[str, Any]:
+    """A note where a folder is only the encoder of one of sentence-transformers."""
+    above = folder.resolve().parent
+    if folder.resolve().name[:2] not in ("0_",) or not is_there(above / _MODULES):
+        return {}
+    return {
+        "notes": [
+            f"{folder} is the encoder of {above}, whose {_MODULES} says how vectors are made; name "
+            "that folder for its vectors"
+        ]
+    }
+
+
+def _prompts(folder: Path) -> tuple[dict[str, str], str]:
+    """Texts by name, and that which is put before each text; empty without one."""
+    path = folder / _LIBRARY
+    settings = _object(path)
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(
+        isinstance(text, str | None) for text in prompts.values()
+    ):
+        raise _damaged(path, "prompts is not a map of texts.")
+    found = {str(name): text for name, text in prompts.items() if text}
+    name = settings.get("default_prompt_name")
+    if name is not None and name not in prompts:
+        raise _damaged(path, f"default_prompt_name is {name!r}, which prompts does not have.")
+    return found, found.get(str(name), "") if name is not None else ""
+
+
+def _unusual(settings: dict[str, Any]) -> list[str]:
+    """What an encoder's step takes of the encoder but the last layer's states."""
+    found = [
+        f"Transformer with {key} {settings[key]!r}"
+        for key, usual in _USUAL.items()
+        if key in settings and settings[key] not in usual
+    ]
+    modes = settings.get("modality_config") or {}
+    text = modes.get("text") if isinstance(modes, dict) else None
+    output = text.get("method_output_name") if isinstance(text, dict) else None
+    if output not in (None, "last_hidden_state"):
+        found.append(f"Transformer with method_output_name {output!r}")
+    return found
+
+
+def _pooling(settings: dict[str, Any], path: Path) -> str:
     """From ``pooling_mode: cls``, or as before version 6 ``pooling_mode_cls_token: true``."""
+    if not is_there(path):  # not the mean by default: what it says is not known
+        return f"in {path}, which cannot be read"
+    named = settings.get("pooling_mode")
+    if named is not None:
+        return ", ".join(map(str, named)) if isinstance(named, list) else str(named)
     modes = [
         _POOLING.get(name, name)
         for name, on in settings.items()
         if name.startswith("pooling_mode_") and on is True
     ]
-    named = settings.get("pooling_mode") or []
-    modes += [named] if isinstance(named, str) else map(str, named)
-    return {"pooling": ", ".join(modes)} if modes else {}
+    if not modes and not any(name.startswith("pooling_mode_") for name in settings):
+        return "mean"  # the default of sentence-transformers
+    return ", ".join(modes) or "none of the modes"
+
+
+def _object(path: Path) -> dict[str, Any]:
+    settings = _read(path)
+    if not isinstance(settings, dict):
+        raise _damaged(path, "it does not hold an object of settings.")
+    return settings
 
 
 def _read(path: Path) -> Any:
-    """A JSON file; None if it is missing: the encoder loads without it.
+    """A JSON file; an empty object if it is missing.
 
     Raises:
         ModelError: it is damaged.
     """
     try:
-        return read_json_file(path) if path.exists() else None
+        return read_json_file(checked(path)) if is_there(path) else {}
     except InputError as error:
-        raise ModelError(
-            f"{error} Without it, vectors would not be those of sentence-transformers. Complete "
-            "the download, or remove the file to get plain vectors of the encoder."
-        ) from None
+        raise _damaged(None, str(error)) from None
+
+
+def _damaged(path: Path | None, problem: str) -> ModelError:
+    where = "" if path is None else f"{path}: "
+    return ModelError(
+        f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
+        f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."
+    )

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import Broken
+from bothways.io.conll import ConllFormat, has_word_columns
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
-from bothways.io.text import COMPRESSED, read_texts, refuse_records
+from bothways.io.squad import read_questions
+from bothways.io.tables import read_table
+from bothways.io.tagged import read_tagged
+from bothways.io.text import COMPRESSED, beginning, read_texts, refuse_records
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
-from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import read_rows
+from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.tasks.readers import layout_of, read_rows
+from bothways.tasks.sentences import read_sentences
+from bothways.tasks.task import EncodedFile, Task
 
 _TABLES = (".tsv", ".csv", ".jsonl", ".json")
-_TAGGED = (".conll", ".iob", ".bio")
+_TAGGED = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann")
+_QUESTION_COLUMNS = ("question", "context")
 _WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
 
 
@@ -27,17 +37,29 @@ class FileTexts:
         texts: one per line, row or object.
         column: the column they were taken from; None for lines.
         other: the column of the second texts of such a task, which are not among them.
+        kept: the values of other columns, by name.
+        notes: how the file was read, as sentences.
     """
 
     texts: tuple[str, ...]
     column: str | None = None
     other: str | None = None
+    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def file_texts(
-    path: Path, loaded: LoadedModel, *, text_a: str | None = None, task: str | None = None
+    path: Path,
+    loaded: LoadedModel,
+    *,
+    text_a: str | None = None,
+    task: str | None = None,
+    keep: Sequence[str] = (),
 ) -> FileTexts:
     """Read the texts of a file as `predict --file` reads them, or the lines of a text file.
+
+    Of tagged words, a text is a sentence; of questions on passages, a question (``text_a``
+    ``context``: its passage).
 
     Args:
         path: ``.tsv``, ``.csv``, ``.jsonl`` and ``.json`` have columns, and so has a ``.txt`` whose
@@ -46,19 +68,19 @@ def file_texts(
         loaded: a model that was fine-tuned here knows the column of its texts.
         text_a: the column of the texts.
         task: a declared task, or the file of one, that says which column it is.
+        keep: further columns whose values are wanted.
 
     Raises:
         InputError: the file cannot be read as requested, or which column holds the texts cannot be
             told.
         ConfigError: ``task`` is not a task, or one whose files have no columns.
     """
-    if path.name.lower().endswith(_TAGGED):
-        raise InputError(
-            "this holds words with tags, one per line; write the texts to a .txt file, one per "
-            "line.",
-            path=path,
-        )
-    if not (text_a or task or _is_table(path)):
+    kind = task_recipe(task).task.kind if task is not None else loaded.about.get("kind")
+    if _is_tagged(path, kind, text_a):
+        return _sentences(path, keep)
+    if _has_questions(path, kind, text_a):
+        return _questions(path, text_a or _QUESTION_COLUMNS[0], keep)
+    if not (text_a or task or keep or _is_table(path)):
         refuse_records(path, "write their texts to a .txt file, one per line")
         return FileTexts(tuple(text for _, text in read_texts(path)))
     options = _layout(loaded, task)
@@ -71,7 +93,90 @@ def file_texts(
             raise
         raise _unknown_column(error, column, path) from None
     other = options.text_b if column == options.text_a else None
-    return FileTexts(tuple(rows.a), column, other)
+    kept = tuple(zip(*_values(path, keep, layout, rows.lines), strict=True))
+    by_name = dict(zip(keep, kept, strict=True))
+    return FileTexts(tuple(rows.a), column, other, by_name, tuple(rows.broken.notes(path.name)))
+
+
+def kept_columns(
+    path: Path, names: Sequence[str], task: Task[Any, Any], file: EncodedFile[Any]
+) -> list[list[str]]:
+    """The values of further columns of a file that was predicted, for each example.
+
+    Raises:
+        ConfigError: the kind of task has no files with columns.
+        InputError: there is no such column.
+    """
+    if not names:
+        return [[] for _ in range(len(file.rows))]
+    if task.options.kind in _WITHOUT_COLUMNS:
+        raise ConfigError(
+            f"keep is for files with a text in each row; the predictions of kind "
+            f"{task.options.kind} name their texts by themselves. Leave out --keep."
+        )
+    return _values(path, names, task.options, file.rows.lines)
+
+
+def _values(
+    path: Path, names: Sequence[str], options: TaskOptions, lines: Sequence[int]
+) -> list[list[str]]:
+    """The values of some columns in the rows that begin on some lines."""
+    if not names:
+        return []
+    layout = layout_of(options)
+    anything = layout.labels | frozenset(names)
+    layout = replace(layout, labels=anything, lists=layout.lists | anything)
+    rows = dict(read_table(path, list(names), layout, Broken()))
+    return [[" ".join(value.split()) for value in rows[line]] for line in lines]
+
+
+def _is_tagged(path: Path, kind: str | None, text_a: str | None) -> bool:
+    """Whether a file has tagged words."""
+    name = path.name.lower()
+    if name.endswith(_TAGGED):
+        return True
+    if kind != "tagging" or text_a is not None:
+        return False
+    if path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
+        try:
+            return bool(read_tagged(path, ConllFormat(), labelled=True))
+        except InputError:
+            return False
+    return path.suffix.lower() in (".csv", ".tsv") and has_word_columns(path)
+
+
+def _sentences(path: Path, keep: Sequence[str]) -> FileTexts:
+    if keep:
+        raise ConfigError(
+            f"keep: {path.name} has tagged words, not columns with an id of each text."
+        )
+    options = TaggingOptions()
+    found = read_sentences(path, options, labelled=False)
+    if found.texts is not None:
+        texts = tuple(text.text for text in found.texts)
+    else:
+        texts = tuple(" ".join(words) for words in found.words)
+    note = f"{path.name}: a text is a sentence of tagged words"
+    return FileTexts(texts, notes=(*found.notes, note))
+
+
+def _has_questions(path: Path, kind: str | None, text_a: str | None) -> bool:
+    """Whether a file has questions on passages, of which a column is embedded."""
+    if text_a is not None and text_a not in _QUESTION_COLUMNS:
+        return False
+    if kind == "spans" and path.suffix.lower() in _TABLES:
+        return True
+    return path.suffix.lower() == ".json" and '"paragraphs"' in beginning(path)
+
+
+def _questions(path: Path, column: str, keep: Sequence[str]) -> FileTexts:
+    if set(keep) - {"id"}:
+        raise ConfigError(f"keep: of the questions of {path.name} only the id can be kept.")
+    rows = read_questions(path, labelled=False)
+    passages = tuple(rows.passages[n] for n in rows.passage_of)
+    texts = tuple(rows.texts) if column == _QUESTION_COLUMNS[0] else passages
+    kept = {"id": tuple(rows.ids)} if keep else {}
+    return FileTexts(texts, column, kept=kept, notes=rows.notes)
 
 
 def _is_table(path: Path) -> bool:

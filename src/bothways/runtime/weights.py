@@ -12,15 +12,16 @@ import json
 import math
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, serialize_file
+from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from bothways.errors import InputError, ModelError, not_installed
 from bothways.families import Family, HeadForm, ModelConfig, family_of
@@ -35,6 +36,7 @@ from bothways.families.heads import (
     ON_LSTM,
     forms_of,
 )
+from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
 
 Floats = NDArray[np.float32]
@@ -42,6 +44,11 @@ Floats = NDArray[np.float32]
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
+_OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+# The keys under which trainers keep a model's weights, and those of other tensors beside them.
+_NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
+_NO_WEIGHTS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim", "scheduler")
+_MOST_HEADER = 100_000_000  # bytes; as in safetensors
 # Constants in files made elsewhere.
 _REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
 TABLE = "encoder.embeddings.tokens.weight"
@@ -82,6 +89,20 @@ def _forms(config: ModelConfig, *, lstm: bool) -> dict[str, HeadForm]:
         own = CLASSIFIER if name == CHOICE else name  # in 0.1 a head on choices was one on texts
         forms[name] = HeadForm({part: f"{LSTM}.{own}.{part}" for part in ON_LSTM.names})
     return forms
+
+
+def constants(config: ModelConfig) -> dict[str, Floats]:
+    """What files of a family hold beside weights, by the names there: the table of rotary
+    positions, sines before cosines, which transformers misses if it is not there."""
+    family = family_of(config)
+    if not family.sinusoids or config.place != "rotary":
+        return {}
+    pairs = np.arange(0, config.head_size, 2) / config.head_size
+    angles = (
+        np.arange(config.positions)[:, None] / config.rotary_global**pairs
+    )  # in fp64, as theirs
+    table = np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
+    return {f"{family.prefix}.{family.sinusoids}": table}
 
 
 def heads_in(state: Iterable[str]) -> list[str]:
@@ -139,7 +160,11 @@ def stored_weights(folder: Path) -> tuple[Path, dict[str, Stored]]:
     """
     weights: dict[str, Stored] = {}
     for file in weight_files(folder):
-        weights |= _map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+        try:
+            checked(file)
+        except InputError as error:
+            raise ModelError(str(error)) from None
+        weights |= map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
     return _whole_or_index(folder), weights
 
 
@@ -153,7 +178,7 @@ def weight_files(folder: Path) -> list[Path]:
     if path.suffix != ".json":
         return [path]
     names = _listed(path)
-    missing = [name for name in names if not (folder / name).exists()]
+    missing = [name for name in names if not is_there(folder / name)]
     if missing:
         raise ModelError(
             f"{path} lists {missing[0]}, which is not in the folder; copy all {len(names)} parts "
@@ -164,16 +189,18 @@ def weight_files(folder: Path) -> list[Path]:
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder has weights, whole or in parts."""
-    return any((folder / name).exists() for name in _NAMES)
+    return any(is_there(folder / name) for name in _NAMES)
 
 
 def _whole_or_index(folder: Path) -> Path:
     for name in _NAMES:
-        if (folder / name).exists():
+        if is_there(folder / name):
             return folder / name
+    others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
+    instead = f" If {others[0]} holds them, give it that name." if len(others) == 1 else ""
     raise ModelError(
         f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
-        f"in one of these, or in parts with {WEIGHTS}{_INDEX}."
+        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
     )
 
 
@@ -181,7 +208,7 @@ def _listed(index: Path) -> list[str]:
     """The names of the parts, in order."""
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
-        names = sorted(set(read_json_file(index)["weight_map"].values()))
+        names = sorted(set(read_json_file(checked(index))["weight_map"].values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
             raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
@@ -198,7 +225,7 @@ _DTYPES = {
 }
 
 
-def _map_safetensors(path: Path) -> dict[str, Stored]:
+def map_safetensors(path: Path) -> dict[str, Stored]:
     """The tensors of a file, mapped; its header is read, no value.
 
     The library opens only paths in UTF-8, and has no bfloat16 without torch.
@@ -209,6 +236,8 @@ def _map_safetensors(path: Path) -> dict[str, Stored]:
         data = content[8 + size :]
         if size > len(content) - 8:
             raise ValueError("the header ends after the file")
+        if size > _MOST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes")
         header = json.loads(content[8 : 8 + size].tobytes())
         header.pop("__metadata__", None)
         found, end = {}, 0
@@ -226,6 +255,8 @@ def _map_safetensors(path: Path) -> dict[str, Stored]:
             found[name], end = Stored(values, kind), max(end, stop)
         if end != len(data):
             raise ValueError("the file ends before or after its weights")
+    except RecursionError:
+        raise _damaged(path, ValueError("its header is nested too deeply")) from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise _damaged(path, error) from None
     return found
@@ -235,14 +266,16 @@ def _read_bin(path: Path) -> dict[str, Stored]:
     """The tensors of a file that torch has pickled, which it alone can read."""
     try:
         import torch
-    except ImportError:
+    except ImportError as error:
         raise ModelError(
-            f"{path} can be read only with {not_installed('torch')}; or save the model as "
+            f"{path} can be read only with {not_installed(error.name or '')}; or save the model as "
             f"{WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
+    _check_records(path)
     try:
-        # weights_only: nothing is unpickled but tensors.
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        # weights_only: nothing is unpickled but tensors, and numbers as NumPy's.
+        with torch.serialization.safe_globals(_numbers()):
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         # torch's own message recommends unpickling it anyway.
         raise ModelError(
@@ -251,25 +284,80 @@ def _read_bin(path: Path) -> dict[str, Stored]:
         ) from None
     except Exception as error:  # of many types: a damaged file is a wrong program for the unpickler
         raise _damaged(path, error) from None
-    if not (
-        isinstance(content, dict) and all(isinstance(v, torch.Tensor) for v in content.values())
-    ):
-        raise ModelError(
-            f"{path} does not hold a dictionary of weights by name; save only the model's "
-            "state_dict()."
-        )
     found = {}
-    for name, value in content.items():
+    for name, value in _tensors_in(content, path, torch.Tensor).items():
         kind, value = str(value.dtype).removeprefix("torch."), value.detach()
         try:
             bits = value.view(torch.uint16) if kind == "bfloat16" else value
             found[name] = Stored(bits.numpy(), kind)
-        except TypeError:
+        except (TypeError, RuntimeError):
             raise ModelError(
                 f"{path}: {name} has the type {kind}, which is not read here; save the model in "
                 "float32."
             ) from None
     return found
+
+
+def _check_records(path: Path) -> None:
+    """Compare the checksums of a file that is an archive, which torch does not."""
+    if not zipfile.is_zipfile(path):
+        return  # of torch before 1.6, without checksums
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from None
+    if bad is not None:
+        raise _damaged(path, ValueError(f"{bad} does not match its checksum"))
+
+
+def _numbers() -> list[Any]:
+    """The constructors of NumPy's numbers, which trainers leave beside weights (a best loss)."""
+    scalar = np.float64(0).__reduce__()[0]
+    kinds = [type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")]
+    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *kinds]
+
+
+def _tensors_in(content: Any, path: Path, tensor: type) -> dict[str, Any]:
+    """The weights of a file that torch wrote: its tensors by name, or those under a key of it.
+
+    Raises:
+        ModelError: it holds none, or several sets of them.
+    """
+    if not isinstance(content, Mapping):
+        raise ModelError(
+            f"{path} does not hold a dictionary of weights by name; save only the model's "
+            "state_dict()."
+        )
+    own = {n: v for n, v in content.items() if isinstance(n, str) and isinstance(v, tensor)}
+    below = {
+        key: value
+        for key, value in content.items()
+        if isinstance(value, Mapping) and key not in _NO_WEIGHTS and _holds(value, tensor)
+    }
+    named = [key for key in _NESTED if key in below]
+    if len(own) > 1 or (own and not below):
+        return own
+    if len(below) == 1 or named:
+        return _tensors_in(below[named[0] if named else next(iter(below))], path, tensor)
+    keys = ", ".join(map(str, list(content)[:8]))
+    if below:
+        raise ModelError(
+            f"{path} holds several sets of weights ({', '.join(map(str, below))}); save only the "
+            "model's state_dict()."
+        )
+    raise ModelError(
+        f"{path} does not hold a dictionary of weights by name, but {keys or 'nothing'}; save only "
+        "the model's state_dict()."
+    )
+
+
+def _holds(content: Mapping[Any, Any], tensor: type, depth: int = 3) -> bool:
+    """Whether there are tensors by name in a mapping, or in one inside it."""
+    if any(isinstance(n, str) and isinstance(v, tensor) for n, v in content.items()):
+        return True
+    inside = (v for v in content.values() if isinstance(v, Mapping))
+    return depth > 0 and any(_holds(value, tensor, depth - 1) for value in inside)
 
 
 def _damaged(path: Path, error: Exception) -> ModelError:
@@ -294,6 +382,7 @@ class Weights(Mapping[str, Floats]):
         lstm: units of each direction of a BiLSTM under the task head; 0 without one.
         unused: names in the file that are not used here.
         dtype: of the file's weights, such as ``float32``, which it is if they differ.
+        refused: heads that the file has and that are not computed -> why.
     """
 
     config: ModelConfig
@@ -303,6 +392,7 @@ class Weights(Mapping[str, Floats]):
     lstm: int
     unused: list[str]
     dtype: str
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -332,19 +422,35 @@ def write_weights(path: Path, weights: Weights) -> None:
         OSError: it could not be written.
     """
     config = weights.config
-    found: dict[str, Any] = {}
+    found: dict[str, NDArray[Any]] = {}
     table = name_table(config, weights.heads, lstm=bool(weights.lstm))
     for ours, parts in weights.parts.items():
         for name, part in zip(table[ours], parts, strict=True):
             if name in found:
                 raise ModelError(same_names(weights.heads, config, name))
             rows = config.vocab_size if ours in (TABLE, _BIAS) else None
-            data = part.data[:rows] if part.dtype == weights.dtype else part.values()[:rows]
-            found[name] = {"dtype": weights.dtype, "shape": data.shape, "data": data.tobytes()}
+            data = part.data if part.dtype == weights.dtype else part.values()
+            found[name] = np.ascontiguousarray(data[:rows])
+    for name, value in constants(config).items():
+        found[name] = _rounded(value, weights.dtype)
+    specs = {  # found keeps what they point to
+        name: TensorSpec(
+            dtype=weights.dtype, shape=data.shape, data_ptr=data.ctypes.data, data_len=data.nbytes
+        )
+        for name, data in found.items()
+    }
     try:
-        serialize_file(found, path, {"format": "pt"})
+        serialize_file(specs, path, {"format": "pt"})
     except SafetensorError as error:  # raised for a failed write
         raise OSError(str(error)) from error
+
+
+def _rounded(values: Floats, dtype: str) -> NDArray[Any]:
+    """Finite values in another type; bfloat16, which NumPy lacks, as uint16."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)  # half to even, as torch
 
 
 def same_names(heads: Iterable[str], config: ModelConfig, name: str) -> str:
@@ -361,33 +467,54 @@ def account_for(
     *,
     where: str,
     architectures: Sequence[str] = (),
+    tied: bool = True,
 ) -> Weights:
     """Which of a file's weights are used, and as what.
 
     Args:
-        theirs: weights, with or without the family's prefix, possibly with old LayerNorm names.
+        theirs: weights, with or without the family's prefix, possibly with old LayerNorm names,
+            and with what wrappers put before all names.
         config: the shape they should have.
         where: the file, for error messages.
         architectures: the classes that config.json names, which decide between heads of one name.
+        tied: whether the output embedding is the token table where the file has it once.
 
     Returns:
         What is used, and the names of what is not. Of two output biases of the masked LM the
         decoder's is used, as in transformers, and the other is among those names if it differs.
+        A masked-LM head whose output embedding is not the token table is refused, not used.
 
     Raises:
-        ModelError: an output embedding that is not tied, a vocabulary of another size, projections
-            that cannot be stacked, weights of more layers than the shape has, a task head without
-            outputs, or a BiLSTM without a head.
+        ModelError: another table of positions than is computed here, a vocabulary of another size,
+            projections that cannot be stacked, weights of whole numbers, weights of more layers
+            than the shape has, a task head without outputs, or a BiLSTM without a head.
     """
     family = family_of(config)
     bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
-    remaining = {modern_name(family, name, bare): value for name, value in theirs.items()}
+    bare |= {family.sinusoids} - {""}
+    remaining = {
+        modern_name(family, name, bare): value
+        for name, value in _unwrapped(theirs, family, where).items()
+    }
     floating = {value.dtype for value in remaining.values() if "float" in value.dtype}
-    _refuse_untied(remaining, family, where)
+    table = f"{family.prefix}.{family.tokens}"
+    if tied and table not in remaining and family.tied in remaining:
+        remaining[table] = remaining[family.tied]  # stored once, under its other name
+    untied = _is_untied(remaining, family, tied=tied)
     remaining = {
         n: v for n, v in remaining.items() if n != family.tied and not _REDUNDANT.search(n)
     }
+    _refuse_other_constants(remaining, config, where)
     left_out = _choose_bias(remaining, family)
+    refused = {}
+    if untied:
+        others = words_head_names(config) - {family.tied}
+        left_out += [family.tied, *(n for n in others if remaining.pop(n, None) is not None)]
+        refused[MASKED_LM] = (
+            f"{where}: the masked-LM output embedding ({family.tied}) differs from the input "
+            "embedding; bothways computes them tied, so the logits would change. Everything but "
+            "this head can be used."
+        )
     lstm = has_lstm(remaining)
     classes = [family.classes.get(name, ()) for name in architectures]
     names_of = name_table(
@@ -397,6 +524,7 @@ def account_for(
     for ours, names in names_of.items():
         if all(name in remaining for name in names):
             own = {name: remaining.pop(name) for name in names}
+            _refuse_whole_numbers(own, where)
             _check_parts(ours, own, config, where)
             parts[ours] = tuple(own.values())
     unused = sorted([*remaining, *left_out])
@@ -410,7 +538,7 @@ def account_for(
             "folder again from where it was made."
         )
     dtype = floating.pop() if len(floating) == 1 else "float32"
-    return Weights(config, config.vocab_size, parts, heads, units, unused, dtype)
+    return Weights(config, config.vocab_size, parts, heads, units, unused, dtype, refused)
 
 
 def _flat(table: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
@@ -441,18 +569,89 @@ def _choose_bias(weights: dict[str, Stored], family: Family) -> list[str]:
     return [] if other is None or _equal(other, used) else [name]
 
 
-def _refuse_untied(weights: Mapping[str, Stored], family: Family, where: str) -> None:
+def _is_untied(weights: Mapping[str, Stored], family: Family, *, tied: bool) -> bool:
+    """Whether the file has a masked-LM head with another output embedding than the token table."""
     output, table = weights.get(family.tied), weights.get(f"{family.prefix}.{family.tokens}")
-    if output is not None and table is not None and not _equal(output, table):
+    if table is None or MASKED_LM not in family.heads:
+        return False
+    if output is None:
+        head = _flat(head_names(family.heads[MASKED_LM], MASKED_LM))
+        return not tied and any(name in weights for name in head)
+    return not _equal(output, table)
+
+
+def words_head_names(config: ModelConfig) -> set[str]:
+    """The names in files of the masked-LM head's weights, under any of which it may be stored."""
+    family = family_of(config)
+    if MASKED_LM not in family.heads:
+        return set()
+    names = set(_flat(head_names(family.heads[MASKED_LM], MASKED_LM)))
+    return names | {family.tied, family.twin_bias} - {""}
+
+
+def _unwrapped(theirs: Mapping[str, Stored], family: Family, where: str) -> dict[str, Stored]:
+    """The weights without what a wrapper put before their names: ``module.`` of data parallelism,
+    ``_orig_mod.`` of compiling, ``model.``, ``0.auto_model.`` and the like, however stacked.
+
+    What stands before the name of the token table (or of the output embedding, where the file has
+    only that) was put there; weights beside the encoder keep their names.
+
+    Raises:
+        ModelError: two encoders.
+    """
+    for anchor in (family.tokens, family.tied):
+        ends = {n[: -len(anchor)] for n in theirs if n == anchor or n.endswith("." + anchor)}
+        if ends:
+            break
+    else:
+        return dict(theirs)
+    if len(ends) > 1:
         raise ModelError(
-            f"{where}: the masked-LM output embedding ({family.tied}) differs from the input "
-            "embedding; bothways computes them tied, so the logits would change. Tie them before "
-            "converting."
+            f"{where} holds several encoders ({', '.join(sorted(e + anchor for e in ends))}); save "
+            "the one that is meant by itself."
         )
+    (prefix,) = ends
+    wrapper = re.sub(rf"(^|(?<=\.)){re.escape(family.prefix)}\.$", "", prefix)
+    if not wrapper:
+        return dict(theirs)
+    found: dict[str, Stored] = {}
+    for name, value in theirs.items():
+        short = name.removeprefix(wrapper)
+        if found.setdefault(short, value) is not value:
+            raise ModelError(
+                f"{where} holds {short} with and without {wrapper} before it; save only the "
+                "model's state_dict()."
+            )
+    return found
+
+
+def _refuse_whole_numbers(weights: Mapping[str, Stored], where: str) -> None:
+    for name, value in weights.items():
+        if "float" not in value.dtype:
+            raise ModelError(
+                f"{where}: {name} holds whole numbers ({value.dtype}), which are no weights; a "
+                "quantised model is not read here. Take the folder that it was made from, or save "
+                "the weights in float32."
+            )
+
+
+def _refuse_other_constants(weights: dict[str, Stored], config: ModelConfig, where: str) -> None:
+    """Take out what is computed here, and refuse other values than those, but for rounding."""
+    for name, value in constants(config).items():
+        found = weights.pop(name, None)
+        if found is not None and not (
+            found.shape == value.shape and np.allclose(found.values(), value, rtol=0, atol=0.01)
+        ):
+            raise ModelError(
+                f"{where}: {name} is not the table of positions that config.json calls for; "
+                "bothways computes them, so the results would change. The file is damaged, or of a "
+                "model that was changed."
+            )
 
 
 def _equal(one: Stored, other: Stored) -> bool:
-    """Whether two weights have the same values: the only case in which values are read here."""
+    """Whether two weights have the same values. But for tables of positions, the only case in which
+    values are read here."""
     return one.shape == other.shape and np.array_equal(one.values(), other.values())
 
 

@@ -161,7 +161,7 @@ def score_file(
     """
     rows = read_questions(data, labelled=True)
     answer_of = _read_predictions(Path(predictions))
-    notes = []
+    notes = [*rows.notes]
     missing = [id for id in rows.ids if id not in answer_of]
     if missing:
         notes.append(f"{len(missing):,} questions have no prediction and score 0 ({missing[0]!r})")

@@ -14,7 +14,7 @@ N examples, K choices of one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import CHOICE
 from bothways.io.arrays import bounds, split
 from bothways.io.broken import Broken
 from bothways.io.json_files import json_texts
@@ -69,7 +70,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     """One of several texts for each context."""
 
     loss = "place"
-    head = "choices"
+    head = CHOICE
 
     @property
     def outputs(self) -> int:
@@ -115,6 +116,18 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
                 f"task.metrics is {listed(options.metrics)}; the metric of choices is accuracy."
             )
         return cls(replace(options, metrics=("accuracy",)))
+
+    def strata(self, rows: ChoiceRows) -> list[tuple[str, ...]]:
+        """The right choice."""
+        return [(label,) for label in rows.labels or []]
+
+    def contents(self, rows: ChoiceRows) -> list[Hashable]:
+        """The context with the choices."""
+        return [(a, *b) for a, b in zip(rows.contexts, rows.choices, strict=True)]
+
+    def places(self, rows: ChoiceRows) -> list[str]:
+        """The lines."""
+        return [str(line) for line in rows.lines]
 
     def _match_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
         """Labels name choices in a file; the head has a single output."""

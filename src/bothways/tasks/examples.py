@@ -51,8 +51,8 @@ class Examples:
         owners: int64 [N], not decreasing; the example that each item belongs to. An example has
             several items if it is read in several windows.
         cut: how many examples lost tokens to the length limit.
-        targets: int64 or float32 [R], float32 [R, C], or int64 [N, C], as in :class:`TaskBatch`;
-            None for unlabelled examples. Those of [R, C] have one row for each item.
+        targets: int64 or float32 [R] or [N], float32 [N, C], or int64 [N, C], as in
+            :class:`TaskBatch`; None for unlabelled examples.
         whole: tokens of each example as one sequence without a limit, int64 [examples], if some
             have several items, which overlap.
     """
@@ -144,13 +144,18 @@ class Examples:
         at = self.read_positions[rows] + np.repeat(shift, counts)
         targets = np.zeros(0)
         if self.targets is not None:
-            targets = self.targets[indices if self.targets.ndim == 2 else rows]
+            targets = self.targets[indices if self._targets_of_items else rows]
         return TaskBatch(
             self.inputs(indices, max_positions=max_positions),
             at,
             arrays.bounds(counts),
             targets,
         )
+
+    @property
+    def _targets_of_items(self) -> bool:
+        """Whether items have targets, and not each of the tokens that are read of them."""
+        return self.gold.ndim == 2 or len(self.gold) != len(self.read_positions)
 
     @cached_property
     def trainable(self) -> NDArray[np.int64]:
@@ -161,7 +166,7 @@ class Examples:
 
     def count_targets(self, indices: NDArray[np.int64]) -> int:
         """How many targets these items have; a step's loss is divided by this number."""
-        if self.gold.ndim == 2:
+        if self._targets_of_items:
             return len(indices)
         return int((self.output_bounds[indices + 1] - self.output_bounds[indices]).sum())
 
@@ -200,9 +205,9 @@ def encode_examples(
         encodings = tokenizer.encode_batch(
             a[chunk], None if b is None else b[chunk], max_length=length
         )
-        tokens.append(_flatten([e.tokens for e in encodings], np.int32))
+        tokens.append(_flatten([e.ids for e in encodings], np.int32))
         segments.append(_flatten([e.segments for e in encodings], np.int8))
-        lengths.extend(len(e.tokens) for e in encodings)
+        lengths.extend(len(e.ids) for e in encodings)
         cut.extend(e.cut > 0 for e in encodings)
     items = np.arange(len(a) + 1) if items is None else items
     bounds = arrays.bounds(lengths)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
+from bothways.families.heads import HEADS, no_task_of
 from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask
 from bothways.tasks.options import OPTIONS_OF_KINDS, SEVERAL, TaskOptions
@@ -26,6 +27,27 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
 }
 
 
+VERBS = {"choice": "choose", "tagging": "tag", "spans": "answer"}
+"""Which verb, and which method of a model, predicts single examples of a kind; of others predict
+does."""
+
+
+def other_kind(task: Task[Any, Any], wanted: str) -> ModelError:
+    """That a model's task is not what a verb is for, and which verb it is for.
+
+    Args:
+        task: the model's.
+        wanted: what the verb needs, such as ``a model of questions``.
+    """
+    kind = task.options.kind
+    verb = VERBS.get(kind, "predict")
+    return ModelError(
+        f"this model's task is of the kind {kind!r}, and this needs {wanted}. For {kind}, use "
+        f"`bothways {verb}`, or in Python model.{verb}; a file of its format takes `bothways "
+        "predict --file`."
+    )
+
+
 class HasTask(Protocol):
     """What is known of a model folder's task."""
 
@@ -34,8 +56,16 @@ class HasTask(Protocol):
         """The content of bothways.json."""
 
     @property
+    def task_head(self) -> str:
+        """Which head is the task's; empty without one."""
+
+    @property
     def task_outputs(self) -> int:
         """Outputs of the task head; 0 without one."""
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Heads that are not computed -> why."""
 
 
 def task_of(loaded: HasTask) -> Task[Any, Any]:
@@ -45,14 +75,19 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
     on, so their task has no columns, and only the metrics of its kind.
 
     Raises:
-        ModelError: the folder has no task head, or its files contradict each other.
+        ModelError: the folder has no task head, or one that no task has, or its files contradict
+            each other.
     """
     about = loaded.about
+    if reason := loaded.refused.get(loaded.task_head):
+        raise ModelError(reason)
     if not loaded.task_outputs:
         raise ModelError(
             "this model folder has no task head (classification, regression ...); fine-tune it "
             "first (`bothways finetune`), then predict with the model folder that it writes."
         )
+    if not HEADS[loaded.task_head].kind:
+        raise ModelError(no_task_of(loaded.task_head))
     kind = about.get("kind", "classification")
     if kind not in KINDS:
         raise ModelError(
@@ -105,8 +140,10 @@ def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
 
     Labels of choices only name them in a file, so they may differ.
     """
-    if not loaded.task_outputs or loaded.about.get("kind") != task.options.kind:
+    if loaded.task_head in loaded.refused or not loaded.task_outputs:
+        return False  # a new one is trained
+    if loaded.about.get("kind") != task.options.kind:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels
-    return same_labels and stored.outputs == task.outputs
+    return same_labels and (stored.outputs, stored.head) == (task.outputs, task.head)

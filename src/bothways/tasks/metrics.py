@@ -60,14 +60,26 @@ def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str
     """The requested metrics, or the usual ones if none is requested.
 
     Classification: accuracy, with F1 and Matthews for two classes. Regression: Pearson, Spearman.
+    An error, of which the lowest is best, cannot be the main one.
 
     Raises:
         ConfigError: an unknown metric, one of the other kind, or one named twice.
     """
-    known = _CLASSIFICATION if kind == "classification" else _REGRESSION
+    if not wanted and kind == "regression":
+        return tuple(_REGRESSION)
     if not wanted:
-        return tuple(known) if kind == "regression" or classes == 2 else ("accuracy",)
-    return check_metrics(wanted, tuple(known), kind)
+        return ("accuracy", "f1", "matthews") if classes == 2 else ("accuracy",)
+    known = _CLASSIFICATION if kind == "classification" else _SEVERAL_SCORES
+    return _main_is_no_error(check_metrics(wanted, tuple(known), kind), tuple(known))
+
+
+def _main_is_no_error(chosen: tuple[str, ...], known: Sequence[str]) -> tuple[str, ...]:
+    if chosen[0] in _ERRORS:
+        raise ConfigError(
+            f"task.metrics: {chosen[0]} is an error, of which the lowest is best; the main metric, "
+            f"the first, is one of {', '.join(name for name in known if name not in _ERRORS)}."
+        )
+    return chosen
 
 
 def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tuple[str, ...]:
@@ -92,8 +104,13 @@ def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tup
     return tuple(wanted)
 
 
+@explain_missing("measuring")
 def measure_classes(
-    metrics: Sequence[str], predicted: Values, gold: Values, labels: Sequence[str]
+    metrics: Sequence[str],
+    predicted: Values,
+    gold: Values,
+    labels: Sequence[str],
+    probabilities: Values | None = None,
 ) -> Measurement:
     """Scores of predicted classes.
 
@@ -101,10 +118,17 @@ def measure_classes(
         metrics: from :func:`choose_metrics`.
         predicted: int [N], indices into ``labels``.
         gold: int [N].
-        labels: the classes; F1 of two classes is that of the second, of more it is the mean over
-            all (macro).
+        labels: the classes; F1, precision and recall of two classes are those of the second, of
+            more the means over all (macro).
+        probabilities: float [N, C], for the metrics of ranks.
+
+    Returns:
+        The scores; by class precision, recall, F1, how often it is predicted, and how many examples
+        have it.
     """
-    scores = {name: _CLASSIFICATION[name](predicted, gold, len(labels)) for name in metrics}
+    scores = {
+        name: _CLASSIFICATION[name](predicted, gold, len(labels), probabilities) for name in metrics
+    }
     notes = []
     collapsed = len(gold) > 1 and bool((predicted == predicted[0]).all())
     if collapsed:
@@ -116,9 +140,60 @@ def measure_classes(
         if absent := [name for i, name in enumerate(labels) if i not in found]:
             names = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
             notes.append(f"f1 counts labels neither in data nor predictions as 0: {names}")
-    return Measurement(scores, tuple(notes), collapsed)
+    if ranked := [name for name in _RANKS if name in metrics]:
+        absent = [name for i, name in enumerate(labels) if i not in set(gold.tolist())]
+        if absent:
+            names = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
+            notes.append(f"{' and '.join(ranked)} undefined for labels not in the data: {names}")
+    return Measurement(scores, tuple(notes), collapsed, _by_class(predicted, gold, labels))
 
 
+def _by_class(
+    predicted: Values, gold: Values, labels: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    given_NC, gold_NC = (values[:, None] == np.arange(len(labels)) for values in (predicted, gold))
+    columns = {
+        "precision": _ratio((given_NC & gold_NC).sum(0), given_NC.sum(0)),
+        "recall": _ratio((given_NC & gold_NC).sum(0), gold_NC.sum(0)),
+        "f1": _f1_by_label(given_NC, gold_NC),
+        "predicted": given_NC.sum(0),
+        "support": gold_NC.sum(0),
+    }
+    return {
+        name: {measure: float(values[i]) for measure, values in columns.items()}
+        for i, name in enumerate(labels)
+    }
+
+
+@explain_missing("measuring")
+def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
+    """The threshold of the second of two classes with the highest score, between two neighbouring
+    probabilities; of equally good ones the one nearest to 0.5, which stays if all examples are of
+    one class.
+
+    Args:
+        metric: by which; metrics of ranks know no threshold, and F1 stands for them.
+        probabilities: of the second class, [N].
+        gold: whether each is of it, bool [N].
+    """
+    if gold.all() or not gold.any():
+        return 0.5
+    order = np.argsort(-probabilities, kind="stable")
+    ranked = probabilities[order]
+    given = np.arange(1, len(ranked) + 1)  # predicted positive, down to each
+    hits = np.cumsum(gold[order])
+    counts = np.stack([hits, given - hits, gold.sum() - hits, (~gold).sum() - given + hits])
+    scores = _OF_COUNTS.get(metric, _OF_COUNTS["f1"])(*counts.astype(np.float64))
+    below = np.append(ranked[1:], 0.0)
+    possible = ranked > below  # a threshold cannot divide equal probabilities
+    possible[-1] = True
+    middle = (ranked + below) / 2
+    thresholds = np.where(middle > below, middle, ranked)
+    best = np.flatnonzero(possible & (scores == scores[possible].max()))
+    return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
+
+
+@explain_missing("measuring")
 def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> Measurement:
     """Scores of predicted numbers.
 
@@ -135,10 +210,21 @@ def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> M
     elif np.ptp(gold) == 0:
         reason = "all scores in the data are the same"
     else:
-        return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
-    note = f"{' and '.join(metrics)} undefined ({reason}); reported as 0"
+        return Measurement(_scores_of(metrics, predicted, gold))
+    undefined = [name for name in metrics if name in _REGRESSION]
+    note = f"{' and '.join(undefined)} undefined ({reason}); reported as 0"
     note = f"collapsed: {note}" if collapsed else note
-    return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
+    others = _scores_of([n for n in metrics if n not in undefined], predicted, gold)
+    scores = {name: others.get(name, 0.0) for name in metrics}
+    return Measurement(scores, (note,) if undefined else (), collapsed)
+
+
+def _scores_of(metrics: Sequence[str], predicted: Values, gold: Values) -> dict[str, float]:
+    exact = predicted.astype(np.float64), gold.astype(np.float64)
+    return {
+        name: _SEVERAL_SCORES[name](*(exact if name not in _REGRESSION else (predicted, gold)))
+        for name in metrics
+    }
 
 
 def choose_metrics_of_several(kind: str, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -149,15 +235,12 @@ def choose_metrics_of_several(kind: str, wanted: Sequence[str]) -> tuple[str, ..
             lowest is best.
     """
     known = tuple(_SEVERAL_LABELS) if kind == "multilabel" else tuple(_SEVERAL_SCORES)
-    chosen = check_metrics(wanted, known, kind) if wanted else known
-    if chosen[0] in _ERRORS:
-        raise ConfigError(
-            f"task.metrics: {chosen[0]} is an error, of which the lowest is best; the main metric, "
-            f"the first, is one of {', '.join(name for name in known if name not in _ERRORS)}."
-        )
-    return chosen
+    if not wanted:
+        return _USUAL_OF_LABELS if kind == "multilabel" else known
+    return _main_is_no_error(check_metrics(wanted, known, kind), known)
 
 
+@explain_missing("measuring")
 def measure_labels(
     metrics: Sequence[str],
     probabilities: Values,
@@ -203,6 +286,7 @@ def measure_labels(
     return Measurement(scores, tuple(notes), collapsed, parts)
 
 
+@explain_missing("measuring")
 def measure_several_scores(
     metrics: Sequence[str], predicted: Values, gold: Values, names: Sequence[str]
 ) -> Measurement:
@@ -237,49 +321,121 @@ def _constant(values: Values) -> bool:
     return spread <= 1e-6 * max(1e-30, float(np.abs(values).max()))
 
 
-@explain_missing("measuring")
-def _accuracy(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
-    from sklearn.metrics import accuracy_score  # slow import, not needed to predict
-
-    return float(accuracy_score(gold, predicted))
-
-
-@explain_missing("measuring")
 def _f1(predicted: Values, gold: Values, classes: int) -> float:
     from sklearn.metrics import f1_score  # slow import
 
     if classes == 2:
         return float(f1_score(gold, predicted, labels=[0, 1], pos_label=1, zero_division=0))
-    labels = list(range(classes))
-    return float(f1_score(gold, predicted, labels=labels, average="macro", zero_division=0))
+    return _average("f1", "macro")(predicted, gold, classes)
 
 
-@explain_missing("measuring")
-def _matthews(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
+def _average(measure: str, average: str) -> Callable[[Values, Values, int], float]:
+    """F1, precision or recall over all classes."""
+
+    def score(predicted: Values, gold: Values, classes: int) -> float:
+        from sklearn import metrics  # slow import, not needed to predict
+
+        function, labels = getattr(metrics, f"{measure}_score"), list(range(classes))
+        return float(function(gold, predicted, labels=labels, average=average, zero_division=0))
+
+    return score
+
+
+def _of_second(measure: str) -> Callable[[Values, Values, int], float]:
+    """Precision or recall of the second of two classes; of more, the mean over all."""
+
+    def score(predicted: Values, gold: Values, classes: int) -> float:
+        if classes > 2:
+            return _average(measure, "macro")(predicted, gold, classes)
+        hits = float(((predicted == 1) & (gold == 1)).sum())
+        return hits / max(1, int((predicted if measure == "precision" else gold).sum()))
+
+    return score
+
+
+def _balanced_accuracy(predicted: Values, gold: Values) -> float:
+    """The mean recall of the classes that occur."""
+    found = np.unique(gold)
+    return (
+        float(np.mean([(predicted[gold == c] == c).mean() for c in found])) if len(found) else 0.0
+    )
+
+
+def _matthews(predicted: Values, gold: Values) -> float:
     from sklearn.metrics import matthews_corrcoef  # slow import
 
+    if len(np.union1d(predicted, gold)) < 2:  # no correlation; the library would warn
+        return 0.0
     return float(matthews_corrcoef(gold, predicted))
 
 
-@explain_missing("measuring")
+def _accuracy(predicted: Values, gold: Values) -> float:
+    from sklearn.metrics import accuracy_score  # slow import
+
+    return float(accuracy_score(gold, predicted))
+
+
+def _ranks(function: str, gold: Values, classes: int, probabilities: Values | None) -> float:
+    """The area under a curve: of the second of two classes; of more the mean over those that occur,
+    each against the others. 0 where all examples are of one class."""
+    from sklearn import metrics  # slow import
+
+    assert probabilities is not None, "metrics of ranks need probabilities"
+    of_classes = [1] if classes == 2 else range(classes)
+    found = [
+        float(getattr(metrics, function)(gold == c, probabilities[:, c]))
+        for c in of_classes
+        if (gold == c).any() and not (gold == c).all()
+    ]
+    return float(np.mean(found)) if found else 0.0
+
+
 def _pearson(predicted: Values, gold: Values) -> float:
     from scipy.stats import pearsonr  # slow import
 
     return float(pearsonr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
 
 
-@explain_missing("measuring")
 def _spearman(predicted: Values, gold: Values) -> float:
     from scipy.stats import spearmanr  # slow import
 
     return float(spearmanr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
 
 
-_CLASSIFICATION: dict[str, Callable[[Values, Values, int], float]] = {
-    "accuracy": _accuracy,
-    "f1": _f1,
-    "matthews": _matthews,
+_Score = Callable[[Values, Values, int, Values | None], float]
+_CLASSIFICATION: dict[str, _Score] = {
+    "accuracy": lambda p, g, _c, _q: _accuracy(p, g),
+    "f1": lambda p, g, c, _q: _f1(p, g, c),
+    "matthews": lambda p, g, _c, _q: _matthews(p, g),
+    "precision": lambda p, g, c, _q: _of_second("precision")(p, g, c),
+    "recall": lambda p, g, c, _q: _of_second("recall")(p, g, c),
+    "f1_macro": lambda p, g, c, _q: _average("f1", "macro")(p, g, c),
+    "f1_micro": lambda p, g, c, _q: _average("f1", "micro")(p, g, c),
+    "f1_weighted": lambda p, g, c, _q: _average("f1", "weighted")(p, g, c),
+    "balanced_accuracy": lambda p, g, _c, _q: _balanced_accuracy(p, g),
+    "roc_auc": lambda _p, g, c, q: _ranks("roc_auc_score", g, c, q),
+    "average_precision": lambda _p, g, c, q: _ranks("average_precision_score", g, c, q),
 }
+_RANKS = ("roc_auc", "average_precision")
+
+
+def _matthews_of_counts(tp: Values, fp: Values, fn: Values, tn: Values) -> Values:
+    product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    score: Values = (tp * tn - fp * fn) / np.sqrt(np.maximum(product, 1))
+    return score
+
+
+_OF_COUNTS: dict[str, Callable[[Values, Values, Values, Values], Values]] = {
+    "f1": lambda tp, fp, fn, _: 2 * tp / (2 * tp + fp + fn),
+    "f1_macro": lambda tp, fp, fn, tn: (
+        tp / (2 * tp + fp + fn) + tn / np.maximum(2 * tn + fp + fn, 1)
+    ),
+    "accuracy": lambda tp, _fp, _fn, tn: tp + tn,
+    "f1_micro": lambda tp, _fp, _fn, tn: tp + tn,
+    "balanced_accuracy": lambda tp, fp, fn, tn: tp / (tp + fn) + tn / (tn + fp),
+    "matthews": _matthews_of_counts,
+}
+"""Of two classes, by the counts of true and false positives, false and true negatives."""
 _REGRESSION: dict[str, Callable[[Values, Values], float]] = {
     "pearson": _pearson,
     "spearman": _spearman,
@@ -300,13 +456,21 @@ def _f1_micro(predicted: Values, gold: Values) -> float:
     return float(_f1_by_label(predicted.reshape(-1, 1), gold.reshape(-1, 1))[0])
 
 
-@explain_missing("measuring")
 def _average_precisions(probabilities: Values, gold: Values) -> Values:
     """By column; 0 for a label that no example has, as in scikit-learn."""
     from sklearn.metrics import average_precision_score  # slow import
 
     columns = zip(gold.T, probabilities.T, strict=True)
     return np.array([average_precision_score(g, p) if g.any() else 0.0 for g, p in columns])
+
+
+def _roc_auc_of_labels(probabilities: Values, gold: Values) -> float:
+    """The mean over the labels that some examples have and some have not."""
+    from sklearn.metrics import roc_auc_score  # slow import
+
+    columns = zip(gold.T, probabilities.T, strict=True)
+    found = [float(roc_auc_score(g, p)) for g, p in columns if g.any() and not g.all()]
+    return float(np.mean(found)) if found else 0.0
 
 
 def _mse(predicted: Values, gold: Values) -> float:
@@ -331,7 +495,25 @@ _SEVERAL_LABELS: dict[str, Callable[[Values, Values, Values], float]] = {
     "ap_macro": lambda p, _, gold: float(_average_precisions(p, gold).mean()),
     "subset_accuracy": lambda _, predicted, gold: float((predicted == gold).all(-1).mean()),
     "hamming_loss": lambda _, predicted, gold: float((predicted != gold).mean()),
+    "f1_weighted": lambda _, predicted, gold: float(
+        (_f1_by_label(predicted, gold) * gold.sum(0)).sum() / max(1, int(gold.sum()))
+    ),
+    "precision_micro": lambda _, predicted, gold: float(
+        (predicted & gold).sum() / max(1, int(predicted.sum()))
+    ),
+    "recall_micro": lambda _, predicted, gold: float(
+        (predicted & gold).sum() / max(1, int(gold.sum()))
+    ),
+    "roc_auc": lambda p, _, gold: _roc_auc_of_labels(p, gold),
 }
+_USUAL_OF_LABELS = (
+    "f1_micro",
+    "f1_macro",
+    "ap_micro",
+    "ap_macro",
+    "subset_accuracy",
+    "hamming_loss",
+)
 _SEVERAL_SCORES: dict[str, Callable[[Values, Values], float]] = {
     **_REGRESSION,
     "r2": _r2,

@@ -31,7 +31,13 @@ from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows
 from bothways.tasks.report_panels import Cell, ExampleScores, Mistake, Panel, scatter_panel
 from bothways.tasks.task import EncodedFile, Outputs
-from bothways.tasks.texts import TextTask, read_score, sort_labels
+from bothways.tasks.texts import (
+    TextTask,
+    in_order_of_names,
+    read_score,
+    renamed,
+    sort_labels,
+)
 from bothways.tokenization.tokenizer import Tokenizer
 
 _SHOWN_SCATTERS = 6
@@ -63,7 +69,8 @@ class MultiLabelTask(TextTask):
         """If labels are not given, they are the columns', or collected from the training file."""
         if not options.labels and train.several is not None and not any(train.several):
             raise InputError("no example has a label; there is nothing to learn.", path=train.path)
-        labels = options.labels or options.label_columns or _find_labels(train)
+        given = options.labels or options.label_columns
+        labels = renamed(given, options) or in_order_of_names(_find_labels(train), options)
         _check_names(labels, "a task of several labels")
         separator = options.label_separator
         for label in labels:
@@ -249,6 +256,10 @@ class MultiRegressionTask(TextTask):
     """Several scores for each text or pair."""
 
     loss = "score"
+
+    def strata(self, rows: Rows) -> list[tuple[str, ...]]:
+        """Several scores divide examples into no few kinds."""
+        return [() for _ in range(len(rows))]
 
     @property
     def outputs(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from bothways.config.fields import Options, default_of, free, require
@@ -143,7 +144,7 @@ class WindowOptions(Options):
 
 
 @dataclass(frozen=True)
-class GridOptions:
+class GridOptions(Options):
     """The settings worth trying on a task (searched with --search.default)."""
 
     lr: tuple[float, ...] = ()
@@ -155,7 +156,7 @@ class GridOptions:
 
 
 @dataclass(frozen=True)
-class PublishedOptions:
+class PublishedOptions(Options):
     """How the published results of a task were obtained, in words; shown in tables beside one's own
     settings."""
 
@@ -180,12 +181,41 @@ OPTIONS_OF_KINDS = {
 """The option of a task that only one kind has."""
 COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
 """The options of a task that tagging and spans do not have."""
+KIND_NAMES = {
+    "text-classification": "classification",
+    "multi-label": "multilabel",
+    "multiple-choice": "choice",
+    "ner": "tagging",
+    "pos": "tagging",
+    "token-classification": "tagging",
+    "qa": "spans",
+    "question-answering": "spans",
+}
+"""What the kinds are called elsewhere."""
 SEVERAL = ("multilabel", "multiregression")
 """The kinds with several labels or several scores per text."""
 SEVERAL_OPTIONS = ("label_columns", "label_separator")
 """The options of a task that only these kinds have."""
 TEXT_KINDS = ("classification", "regression", *SEVERAL)
 """The kinds whose head reads whole texts, which may be read in windows."""
+ONLY_OF = {
+    "group": TEXT_KINDS,
+    "names": ("classification", "multilabel"),
+    "tune": ("classification",),
+    "threshold": ("classification",),
+    "reads": TEXT_KINDS,
+}
+"""The options of a task that only these kinds have, and that were not in version 0.1."""
+
+
+def share(value: str | None) -> float | None:
+    """The share of the training examples that the name of a file stands for; None if it names a
+    file."""
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if 0 < number < 1 and not Path(value or "").exists() else None
 
 
 @dataclass(frozen=True)
@@ -198,9 +228,15 @@ class TaskOptions(Options):
     """Training file: .tsv, .txt, .csv, .jsonl or .json; CoNLL columns for tagging; SQuAD's .json
     for spans."""
     dev: str = free("")
-    """Development file: evaluated on after training, and used for selection and tuning."""
+    """Development file: evaluated on after training, and used for selection and tuning. Or a share
+    of the training examples to hold out for it, such as 0.1, with the same mix of labels
+    (split_seed draws them); equal texts stay together."""
     test: str | None = free(None)
-    """Test file to predict; needs no labels."""
+    """Test file to predict; needs no labels. Or a share of the training examples to hold out, which
+    is measured at the end."""
+    group: str | None = None
+    """Column of the training file whose equal values stay together where examples are held out,
+    such as a customer's number. Default: equal texts do."""
     measure: tuple[str, ...] = free(())
     """Further labelled files to evaluate on at the end, such as MNLI mismatched or a labelled test
     file; never used for selection."""
@@ -231,20 +267,44 @@ class TaskOptions(Options):
         "choice",
         "tagging",
         "spans",
+        "text-classification",
+        "multi-label",
+        "multiple-choice",
+        "ner",
+        "pos",
+        "token-classification",
+        "qa",
+        "question-answering",
     ] = "classification"
     """What to predict: a class or a score for a text or pair, any number of labels or several
     scores for it, which of several texts continues the first, a tag per word, or the span of a
-    passage that answers a question."""
+    passage that answers a question. The others are further names of these: ner, for example, is
+    tagging, and qa is spans."""
     labels: tuple[str, ...] = ()
     """The labels, in order. Default: those of the training file, sorted. With label_columns: names
     for these columns, in their order. For kind choice: how the label column names the choices, if
     not 0, 1, 2 ..."""
+    names: tuple[str, ...] = ()
+    """Names for labels, as LABEL=NAME: 0=fine 1=complaint. They replace the labels that are read,
+    and give their order unless labels does."""
     metrics: tuple[str, ...] = ()
-    """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for several
-    labels f1_micro, f1_macro, ap_micro and ap_macro (average precision), subset_accuracy,
-    hamming_loss; for several scores pearson, spearman, r2, mse, mae (means over the scores); for
-    tagging also precision, recall, f1_macro (the mean over entity types); for spans f1,
+    """Metrics, the first being the main one: accuracy, f1, precision, recall (of two classes those
+    of the second, of more the mean over all), f1_macro, f1_micro, f1_weighted, balanced_accuracy,
+    matthews, roc_auc, average_precision; for scores pearson, spearman, r2, mse, mae (of several the
+    means); for several labels f1_micro, f1_macro, f1_weighted, precision_micro, recall_micro,
+    ap_micro and ap_macro (average precision), roc_auc, subset_accuracy, hamming_loss; for tagging
+    accuracy, precision, recall, f1, f1_macro (the mean over entity types); for spans f1,
     exact_match, no_answer_precision, no_answer_recall. Default: depends on the kind."""
+    threshold: float | None = None
+    """Of two classes: predict the second if its probability is this or more. Default: if it is the
+    more probable one."""
+    tune: bool = False
+    """Of two classes: tune the threshold on dev for the highest main metric (F1 if that is one of
+    ranks). Several labels and spans tune theirs by themselves (task.multilabel, task.spans)."""
+    reads: Literal["first", "tokens"] = "first"
+    """Which tokens the head of a class, labels or scores reads: the first, which stands for the
+    text (or what does in the encoder's family), or all, whose outputs are averaged, as freeze
+    does."""
     long: Literal["cut", "windows"] = "cut"
     """Texts longer than the maximum length, of which classes, labels or scores are predicted:
     truncate them, or read them in windows, each a training example of its own. The number of long
@@ -278,7 +338,11 @@ class TaskOptions(Options):
     """Extractive question answering (kind spans)."""
 
     def __post_init__(self) -> None:
+        for name in ("dev", "test"):
+            if isinstance(value := getattr(self, name), float):
+                object.__setattr__(self, name, f"{value:g}")
         super().__post_init__()
+        object.__setattr__(self, "kind", KIND_NAMES.get(self.kind, self.kind))
         if self.long == "windows" and self.kind not in TEXT_KINDS:
             raise ConfigError(
                 f"task.long windows is for {', '.join(TEXT_KINDS)}, not for {self.kind}."
@@ -290,6 +354,24 @@ class TaskOptions(Options):
             )
         if self.kind in SEVERAL:
             self._check_several()
+        if self.threshold is not None:
+            require("task.threshold", self.threshold, 0, 1)
+        _ = self.named  # refuses what is no name
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The name of each label that has one."""
+        named: dict[str, str] = {}
+        for text in self.names:
+            label, equals, name = text.partition("=")
+            label, name = label.strip(), name.strip()
+            if not (equals and label and name) or label in named:
+                raise ConfigError(
+                    f"task.names has {text!r}; write each label once, as LABEL=NAME, such as "
+                    "0=fine."
+                )
+            named[label] = name
+        return named
 
     def _check_several(self) -> None:
         columns, separator = self.label_columns, self.label_separator
@@ -334,7 +416,11 @@ class TaskOptions(Options):
         for name in self.without_effect:
             if getattr(self, name) == default_of(type(self).__dataclass_fields__[name]):
                 continue
-            if name in SEVERAL_OPTIONS:
+            if name in ONLY_OF:
+                why = f"it is for kind {' or '.join(ONLY_OF[name])}, not for {self.kind}"
+                if name in ("tune", "threshold") and self.kind in ("multilabel", "spans"):
+                    why += f", which has its own in task.{self.kind}"
+            elif name in SEVERAL_OPTIONS:
                 why = f"kind {self.kind} has one label per example; set task.kind to multilabel"
             elif name == "windows" and self.kind in TEXT_KINDS:
                 why = "long texts are cut; add --task.long windows"
@@ -348,8 +434,9 @@ class TaskOptions(Options):
     @property
     def without_effect(self) -> tuple[str, ...]:
         """Options that change nothing for this kind of task and its other options."""
-        names = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
+        names: tuple[str, ...] = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
         names = names if self.kind in SEVERAL else (*names, *SEVERAL_OPTIONS)
+        names += tuple(name for name, kinds in ONLY_OF.items() if self.kind not in kinds)
         return names if self.long == "windows" else (*names, "windows")
 
 
@@ -358,7 +445,7 @@ class TaskOptions(Options):
 
 
 @dataclass(frozen=True)
-class TasksConfig:
+class TasksConfig(Options):
     """List the declared tasks, or print one as a starting point for your own."""
 
     name: str | None = None
@@ -366,7 +453,7 @@ class TasksConfig:
 
 
 @dataclass(frozen=True)
-class SplitConfig:
+class SplitConfig(Options):
     """Split a labelled file into a training and a development file.
 
     A hash of the line decides, or of one of its columns (by), so that copies fall on the same side
@@ -388,5 +475,6 @@ class SplitConfig:
     """Whether TSV and CSV files start with a line of column names."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.share < 1:
             raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")

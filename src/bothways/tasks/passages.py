@@ -269,7 +269,7 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedText]
             offsets = np.array(encoding.offsets[text], np.int32).reshape(-1, 2)
             starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
             fit_to_characters(texts[len(tokenized)], starts, ends)
-            ids = np.array(encoding.tokens[text], np.int32)
+            ids = np.array(encoding.ids[text], np.int32)
             tokenized.append(TokenizedText(ids, starts, ends))
     return tokenized
 

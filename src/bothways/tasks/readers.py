@@ -46,6 +46,7 @@ class Rows:
     labels: list[str] | None = None
     broken: Broken = field(default_factory=Broken)
     several: list[tuple[str, ...]] | None = None
+    groups: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -71,25 +72,28 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         ConfigError: a column that should be a number but is not.
     """
     path = Path(path)
-    names = [options.text_a]
-    if options.text_b is not None:
-        names.append(options.text_b)
-    texts_read, several = len(names), options.kind in SEVERAL
-    if labelled:
-        names += options.label_columns or [options.label]
+    texts = [options.text_a] if options.text_b is None else [options.text_a, options.text_b]
+    labels = [*(options.label_columns or [options.label])] if labelled else []
+    groups = [] if options.group is None else [options.group]
+    names, several = [*texts, *labels, *groups], options.kind in SEVERAL
     rows = Rows(
         path,
         b=None if options.text_b is None else [],
         labels=[] if labelled and not several else None,
         several=[] if labelled and several else None,
         broken=broken_lines(options, labelled=labelled),
+        groups=None if options.group is None else [],
     )
+    named = options.named
     for number, values in read_table(path, names, layout_of(options), rows.broken):
         try:
             if rows.labels is not None:
-                rows.labels.append(clean_label(values[-1], path, number))
+                label = clean_label(values[len(texts)], path, number)
+                rows.labels.append(named.get(label, label))
             if rows.several is not None:
-                rows.several.append(_several(values[texts_read:], options, path, number))
+                own = values[len(texts) : len(texts) + len(labels)]
+                given = _several(own, options, path, number)
+                rows.several.append(tuple(named.get(label, label) for label in given))
         except InputError as error:
             rows.broken.leave_out(error)
             continue
@@ -97,17 +101,22 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
+        if rows.groups is not None:
+            rows.groups.append(values[-1])
     if not options.labels:
-        if rows.labels is not None and options.kind == "classification":
-            check_spellings(path, zip(rows.lines, rows.labels, strict=True))
-        elif rows.several is not None and options.kind == "multilabel":
-            of_lines = zip(rows.lines, rows.several, strict=True)
-            check_spellings(path, ((line, label) for line, own in of_lines for label in own))
-    texts = {options.text_a: rows.a}
-    if options.text_b is not None and rows.b is not None:
-        texts[options.text_b] = rows.b
-    check_not_empty(path, texts)
+        _check_spellings(rows, options)
+    columns = zip(texts, (rows.a, rows.b), strict=False)
+    check_not_empty(path, {name: column for name, column in columns if column is not None})
     return rows
+
+
+def _check_spellings(rows: Rows, options: TaskOptions) -> None:
+    """Refuse labels that differ by an accident of their spelling."""
+    if rows.labels is not None and options.kind == "classification":
+        check_spellings(rows.path, zip(rows.lines, rows.labels, strict=True))
+    elif rows.several is not None and options.kind == "multilabel":
+        of_lines = zip(rows.lines, rows.several, strict=True)
+        check_spellings(rows.path, ((line, label) for line, own in of_lines for label in own))
 
 
 def layout_of(options: TaskOptions) -> Layout:

@@ -9,7 +9,7 @@ N examples, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -89,6 +89,16 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
         record["texts"] = [[name, shorten(text, _SHOWN_TEXT)] for name, text in record["texts"]]
         record["weight"] = float(record["weight"])
     return shown
+
+
+def classes_panel(parts: Mapping[str, Mapping[str, float]]) -> Panel:
+    """The measures of each class."""
+    names = ("precision", "recall", "f1")
+    rows: list[tuple[Cell, ...]] = [
+        (label, *(part[n] for n in names), int(part["predicted"]), int(part["support"]))
+        for label, part in parts.items()
+    ]
+    return Panel("Classes", ("class", *names, "predicted", "in the data"), tuple(rows))
 
 
 def confusion_panel(

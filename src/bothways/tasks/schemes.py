@@ -13,7 +13,7 @@ W words of a sentence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -48,6 +48,62 @@ def standard_tag(tag: str) -> str:
     """The tag in the letters of BIOES; a tag without a known prefix as it is."""
     prefix, entity_type = parse_tag(tag)
     return f"{prefix}-{entity_type}" if entity_type else tag
+
+
+_SEPARATORS = "-_.:/|="
+_OUTSIDE_SPELLINGS = ("O", "o", "OUT", "out", "Out", "OUTSIDE", "outside")
+_LETTERS = frozenset(_PREFIXES) | _OTHER_LETTERS.keys()
+
+
+def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """How the tags of a file that follow a scheme in another spelling are written here.
+
+    Read are prefixes in lower case or with another separator (``b-per``, ``B_PER``), letters after
+    the type (``PER-B``), and types without any letter beside O, each run of which is an entity.
+
+    Args:
+        counts: of each tag in the file.
+
+    Returns:
+        The spelling of each tag here, and a sentence about it; both empty if the tags need none, or
+        follow no scheme.
+    """
+    outside = [tag for tag in counts if tag in _OUTSIDE_SPELLINGS]
+    types = [tag for tag in counts if tag not in outside]
+    if len(outside) != 1 or not types:
+        return {}, ""
+    if outside == [OUTSIDE] and any(parse_tag(tag)[0] != OUTSIDE for tag in types):
+        return {}, ""
+    for separator in _SEPARATORS:
+        for at in (0, -1):
+            spelt = {tag: _respelt(tag, separator, at) for tag in types}
+            if all(spelt.values()):
+                found = {tag: own for tag, own in spelt.items() if own is not None}
+                first = next(iter(found))
+                return found | {outside[0]: OUTSIDE}, (
+                    f"its tags are spelt like {first!r}; they are read as {found[first]!r}"
+                )
+    words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
+    most_common = max(counts, key=counts.__getitem__)
+    if words and most_common == outside[0]:
+        return {tag: f"I-{tag}" for tag in types} | {outside[0]: OUTSIDE}, (
+            f"its tags have no prefix, such as {types[0]!r} beside {outside[0]}; every run of one "
+            f"is read as an entity, {'I-' + types[0]!r} (task.tagging.scheme none: tags of single "
+            "words)"
+        )
+    return {}, ""
+
+
+def _respelt(tag: str, separator: str, at: int) -> str | None:
+    """A tag whose letter of the scheme comes first (0) or last (-1), in the usual spelling."""
+    parts = tag.split(separator, 1) if at == 0 else tag.rsplit(separator, 1)
+    if len(parts) != 2 or not all(parts):
+        return None
+    letter, entity_type = (parts[0], parts[1]) if at == 0 else (parts[1], parts[0])
+    letter = letter.upper()
+    if letter not in _LETTERS:
+        return None
+    return f"{_OTHER_LETTERS.get(letter, letter)}-{entity_type}"
 
 
 def entity_spans(tags: Sequence[str]) -> list[EntitySpan]:

@@ -1,14 +1,27 @@
-"""The sentences of a CoNLL file, with the scheme of their tags."""
+"""The sentences of a file with tags, with the scheme of their tags."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.conll import ConllFormat, read_conll
+from bothways.io.annotators import SpanText
+from bothways.io.conll import ConllFormat
+from bothways.io.tagged import TaggedFile, read_tagged
 from bothways.tasks.options import Scheme, TaggingOptions
-from bothways.tasks.schemes import OUTSIDE, find_scheme, parse_tag, scheme_violations, standard_tag
+from bothways.tasks.schemes import (
+    OUTSIDE,
+    find_scheme,
+    parse_tag,
+    scheme_violations,
+    standard_spelling,
+    standard_tag,
+    write_tags,
+)
+from bothways.tasks.words import Alignment, Place, spans_over_words, words_of_text
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,10 @@ class Sentences:
         scheme: of the tags; None if there are none.
         separator: between columns.
         broken: how many tags break the scheme; they are read as by conlleval.
+        format: of the file, one of :data:`bothways.io.tagged.NAMES`.
+        texts: of each sentence, in files of running text; None in those that are cut into words.
+        places: of each word in its text, in such files.
+        notes: how the file was read, as sentences.
     """
 
     path: Path
@@ -38,6 +55,10 @@ class Sentences:
     scheme: Scheme | None = None
     separator: str = " "
     broken: int = 0
+    format: str = "conll"
+    texts: tuple[SpanText, ...] | None = None
+    places: list[list[Place]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.words)
@@ -48,34 +69,89 @@ class Sentences:
         return bool(self.documents) and self.documents[-1] > 0
 
 
-def read_sentences(path: Path, options: TaggingOptions, *, labelled: bool) -> Sentences:
+def read_sentences(
+    path: Path, options: TaggingOptions, *, labelled: bool, labels: Sequence[str] = ()
+) -> Sentences:
     """Read a file, and find or check the scheme of its tags.
 
     Args:
-        path: plain or compressed text.
+        path: in any format of :data:`bothways.io.tagged.NAMES`; plain or compressed text.
         options: columns, scheme, what to do with tags that break it.
         labelled: the tags are needed; if not, the file may lack their column.
+        labels: the tags of the task, if they are known.
 
     Raises:
-        InputError: what :func:`bothways.io.conll.read_conll` refuses, or a tag that breaks the
+        InputError: what :func:`bothways.io.tagged.read_tagged` refuses, or a tag that breaks the
             scheme; file and line are named.
     """
     layout = ConllFormat(options.word, options.tag, options.comment)
-    file = read_conll(path, layout, labelled=labelled)
+    file = read_tagged(path, layout, labelled=labelled, names=tuple(labels))
+    notes = tuple(f"{path.name}: {remark}" for remark in file.remarks)
+    if file.sentences is None:
+        return _from_texts(path, file, options, notes, labelled=labelled)
+    found = file.sentences
     sentences = Sentences(
         path,
-        file.words,
-        file.lines,
-        tags=file.tags if labelled else None,
-        unchecked_tags=None if labelled else file.tags,
-        documents=file.documents,
-        separator=file.separator,
+        found.words,
+        found.lines,
+        tags=found.tags if labelled else None,
+        unchecked_tags=None if labelled else found.tags,
+        documents=found.documents,
+        separator=found.separator,
+        format=file.format,
+        notes=notes,
     )
-    return _with_scheme(sentences, options) if labelled else sentences
+    return _with_scheme(sentences, options, labels) if labelled else sentences
 
 
-def _with_scheme(sentences: Sentences, options: TaggingOptions) -> Sentences:
+def _from_texts(
+    path: Path, file: TaggedFile, options: TaggingOptions, notes: tuple[str, ...], *, labelled: bool
+) -> Sentences:
+    """Texts as sentences of words, each a document of its own; their spans as tags in IOB2."""
+    places = [words_of_text(text.text, spaces=options.spaces) for text in file.texts]
+    kept = [n for n, own in enumerate(places) if own]
+    if len(kept) < len(places):
+        notes += (f"{path.name}: {len(places) - len(kept):,} texts without words are left out",)
+    if not kept:
+        raise InputError("no text has a word.", path=path)
+    texts = tuple(file.texts[n] for n in kept)
+    places = [places[n] for n in kept]
+    words = [[t.text[a:b] for a, b in own] for t, own in zip(texts, places, strict=True)]
+    tags = None
+    if file.spans is not None:
+        found = Alignment()
+        entities = [
+            spans_over_words(own, file.spans[n], found) for n, own in zip(kept, places, strict=True)
+        ]
+        tags = [write_tags(e, len(own), "iob2") for e, own in zip(entities, places, strict=True)]
+        notes += tuple(f"{path.name}: {note}" for note in found.notes())
+    return Sentences(
+        path,
+        words,
+        [[text.line] * len(own) for text, own in zip(texts, words, strict=True)],
+        tags=tags if labelled else None,
+        unchecked_tags=None if labelled else tags,
+        documents=list(range(1, len(words) + 1)),
+        scheme="iob2" if labelled else None,
+        separator="\t",
+        format=file.format,
+        texts=texts,
+        places=places,
+        notes=notes,
+    )
+
+
+def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence[str]) -> Sentences:
     """The same sentences with the scheme of their tags, and a count of the tags that break it."""
+    assert sentences.tags is not None
+    known_as_entities = not labels or any(parse_tag(label)[0] != OUTSIDE for label in labels)
+    if options.scheme != "none" and known_as_entities:
+        counts = Counter(tag for tags in sentences.tags for tag in tags)
+        spelling, note = standard_spelling(counts)
+        if spelling and (options.scheme == "auto" or not note.startswith("its tags have no")):
+            respelt = [[spelling[tag] for tag in tags] for tags in sentences.tags]
+            notes = (*sentences.notes, f"{sentences.path.name}: {note}")
+            sentences = replace(sentences, tags=respelt, notes=notes)
     assert sentences.tags is not None
     scheme: Scheme = find_scheme(sentences.tags) if options.scheme == "auto" else options.scheme
     if scheme == "none":

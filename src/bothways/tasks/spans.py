@@ -10,7 +10,7 @@ L length of the longest answer in tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import punctuation
@@ -21,6 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import SPAN
 from bothways.io.files import write_json
 from bothways.io.probabilities import softmax
 from bothways.io.squad import Questions, read_questions
@@ -39,6 +40,7 @@ from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusio
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
+_TABLES = (".tsv", ".csv", ".jsonl")
 METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
 # Candidates considered per answer kept: the same text often occurs in several places.
@@ -87,7 +89,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     """An answer, or none, to each question from a passage."""
 
     loss = "place"
-    head = "spans"
+    head = SPAN
     needs_columns = False
 
     @property
@@ -130,6 +132,22 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             )
         return cls(replace(options, metrics=metrics, spans=spans))
 
+    def strata(self, rows: Questions) -> list[tuple[str, ...]]:
+        """Whether each has an answer."""
+        return [("answer" if found else "no answer",) for found in rows.answers or []]
+
+    def groups(self, rows: Questions) -> list[Hashable]:
+        """By passage, so that no passage is trained and measured on."""
+        return [rows.passages[number] for number in rows.passage_of]
+
+    def contents(self, rows: Questions) -> list[Hashable]:
+        """The question with its passage."""
+        return [*zip(self.groups(rows), rows.texts, strict=True)]
+
+    def places(self, rows: Questions) -> list[str]:
+        """The ids."""
+        return rows.ids
+
     def encode(self, tokenizer: Tokenizer, rows: Questions, *, length: int) -> PassageFile:
         """In overlapping windows of the passage."""
         if rows.some_unanswerable and not self.no_answer:
@@ -142,6 +160,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 path=rows.path,
             )
         part = encode_questions(tokenizer, rows, self.options.spans, length=length)
+        part = replace(part, notes=(*rows.notes, *part.notes))
         if self.options.spans.no_answer is None:
             note = (
                 f"{rows.path.name}: neither the model folder nor the file says whether questions "
@@ -363,10 +382,10 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     ) -> None:
         """SQuAD's official format, an object of question id to answer, and next to it files with
         the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
-        .tsv file, the table is written to it and these files next to it, under names that end in
-        ``_predictions``."""
+        .tsv, .csv or .jsonl file, the table is written to it and these files next to it, under
+        names that end in ``_predictions``."""
         answers, n_best, null_odds = _answer_files(path)
-        if path.suffix == ".tsv":
+        if path.suffix.lower() in _TABLES:
             super().write(path, file, predictions)
         ids = file.rows.ids
         write_json(answers, dict(zip(ids, self.final_answers(predictions), strict=True)))
@@ -383,7 +402,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
 def _answer_files(path: Path) -> tuple[Path, Path, Path]:
     """The files of answers, n best answers and odds of no answer, for the path of the output."""
-    if path.suffix == ".tsv":
+    if path.suffix.lower() in _TABLES:
         # Not X.json for X.tsv: that is often the name of the questions themselves.
         path = path.with_name(f"{path.stem.removesuffix('_predictions')}_predictions.json")
     return (

@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import Broken
 from bothways.io.delimited import delimited_records, ragged_row
 from bothways.io.files import write_json, write_text
-from bothways.io.json_files import json_items, json_object, json_value, read_json_file
+from bothways.io.json_files import (
+    in_json_lines,
+    json_object,
+    json_objects,
+    json_value,
+    read_json_file,
+)
 from bothways.io.lines import Layout, did_you_mean, listed, text_lines
 from bothways.io.squad import read_questions
 from bothways.io.text import beginning
@@ -83,8 +90,8 @@ def _in_train(key: str, share: float) -> bool:
 
 
 def _squad_content(path: Path) -> dict[str, Any] | None:
-    """The content of a file in SQuAD's format; None if it is for :func:`json_items` to read, or to
-    refuse: a list, several objects, another object."""
+    """The content of a file in SQuAD's format; None if it is for :func:`json_objects` to read,
+    or to refuse: a list, several objects, another object."""
     try:
         content = read_json_file(path)
     except InputError as error:
@@ -92,7 +99,11 @@ def _squad_content(path: Path) -> dict[str, Any] | None:
         if is_object and "Extra data" not in str(error):
             raise
         return None
-    return content if isinstance(content, dict) and "data" in content else None
+    if not isinstance(content, dict) or "data" not in content:
+        return None
+    data = content["data"]
+    rows = isinstance(data, list) and data and all(isinstance(item, dict) for item in data)
+    return None if rows and not any("paragraphs" in item for item in data) else content
 
 
 def _split_articles(
@@ -195,11 +206,12 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], 
 
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
     """Each example as (key to hash, JSON object on one line)."""
-    if path.suffix.lower() == ".jsonl":
+    if in_json_lines(path):  # as they are: their hash decides
         lines = ((n, line) for n, line in text_lines(path) if line.strip())
         items = ((n, json_object(line, path, n), line) for n, line in lines)
     else:
-        items = ((n, i, json.dumps(i, ensure_ascii=False)) for n, i in json_items(path))
+        objects = json_objects(path, Broken())
+        items = ((n, item, json.dumps(item, ensure_ascii=False)) for n, item in objects)
     for number, item, line in items:
         key = line if options.by is None else json_value(item, options.by, path, number)
         yield str(key), line.encode("utf-8", "backslashreplace").decode()

@@ -9,8 +9,9 @@ W words of a sentence, K of them read, C outputs of the head.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -21,9 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import TAGGER
+from bothways.io.annotators import FORMATS, WrittenText, write_brat
 from bothways.io.arrays import bounds
 from bothways.io.conll import DOCUMENT
+from bothways.io.files import write_json, write_text
 from bothways.io.lines import did_you_mean, listed
+from bothways.io.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
+from bothways.io.written import write_rows
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
@@ -239,7 +245,7 @@ def _encode_characters(
         chunk = sentences[start : start + CHUNK]
         encodings = tokenizer.encode_batch(["".join(words) for words in chunk])
         for words, encoding in zip(chunk, encodings, strict=True):
-            unreadable += not encoding.tokens[encoding.parts[0]]
+            unreadable += not encoding.ids[encoding.parts[0]]
             encoded.append(_locate_words(words, encoding, tokenizer.blank_id))
     return encoded, unreadable
 
@@ -248,7 +254,7 @@ def _locate_words(words: Sequence[str], encoding: Encoding, blank_id: int) -> Wo
     """The words of a joined sentence, found by the character offsets of its pieces."""
     word_starts = np.array([0, *accumulate(map(len, words))])[:-1]
     (text,) = encoding.parts
-    ids = np.array(encoding.tokens[text], dtype=np.int32)
+    ids = np.array(encoding.ids[text], dtype=np.int32)
     offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
     if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
         ids, offsets = np.array([blank_id], np.int32), np.array([[0, 1]])
@@ -282,7 +288,7 @@ class TaggingTask(Task[Sentences, Tags]):
     """One tag for each word."""
 
     loss = "class"
-    head = "tags"
+    head = TAGGER
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -293,6 +299,24 @@ class TaggingTask(Task[Sentences, Tags]):
     def outputs(self) -> int:
         """One for each tag."""
         return len(self.labels)
+
+    def strata(self, rows: Sentences) -> list[tuple[str, ...]]:
+        """The types of the entities in each sentence, or its tags."""
+        sentences = rows.tags or []
+        marked = [{parse_tag(tag)[1] or tag for tag in tags} - {OUTSIDE} for tags in sentences]
+        return [tuple(types or {OUTSIDE}) for types in marked]
+
+    def groups(self, rows: Sentences) -> list[Hashable]:
+        """By document, if the file has some; equal sentences stay together otherwise."""
+        return [*rows.documents] if rows.has_documents else self.contents(rows)
+
+    def contents(self, rows: Sentences) -> list[Hashable]:
+        """The words."""
+        return [tuple(words) for words in rows.words]
+
+    def places(self, rows: Sentences) -> list[str]:
+        """The lines of the first words."""
+        return [str(lines[0]) for lines in rows.lines]
 
     @property
     def learned_scheme(self) -> Scheme:
@@ -309,8 +333,8 @@ class TaggingTask(Task[Sentences, Tags]):
 
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Sentences:
-        """A CoNLL file."""
-        return read_sentences(path, options.tagging, labelled=labelled)
+        """CoNLL columns, CoNLL-U, a table of words, or an annotator's JSON."""
+        return read_sentences(path, options.tagging, labelled=labelled, labels=options.labels)
 
     @classmethod
     def define(cls, options: TaskOptions, train: Sentences) -> Self:
@@ -397,7 +421,7 @@ class TaggingTask(Task[Sentences, Tags]):
         self, tokenizer: Tokenizer, rows: Sentences, encoded: EncodedSentences, length: int
     ) -> tuple[str, ...]:
         name, words = rows.path.name, sum(map(len, rows.words))
-        notes = []
+        notes = [*rows.notes]
         if rows.scheme is not None and self.options.tagging.scheme == "auto":
             scheme = "no entity scheme" if rows.scheme == "none" else rows.scheme.upper()
             notes.append(f"{name}: its tags use {scheme}")
@@ -410,7 +434,8 @@ class TaggingTask(Task[Sentences, Tags]):
             notes.append(
                 f"{name}: {rows.broken:,} tags break the scheme; they are read as by conlleval"
             )
-        if self.options.tagging.context == "document" and not rows.has_documents:
+        in_columns = rows.format == "conll"
+        if self.options.tagging.context == "document" and not rows.has_documents and in_columns:
             notes.append(
                 f"{name}: no {DOCUMENT} lines, so each sentence is read without its document"
             )
@@ -591,6 +616,28 @@ class TaggingTask(Task[Sentences, Tags]):
         right = [np.mean([p == g for p, g in zip(*tags, strict=True)]) for tags in sentences]
         return ExampleScores("accuracy of tags", np.array(right, dtype=np.float64))
 
+    def write(
+        self, path: Path, file: EncodedFile[Sentences], predictions: Tags, form: str | None = None
+    ) -> None:
+        """CoNLL's columns; or in the format that the suffix asks for: .csv, .json and .jsonl as an
+        annotator reads them, .ann with its text beside.
+
+        Args:
+            path, file, predictions: as for every task.
+            form: the format, one of :data:`bothways.io.tagged.NAMES`.
+        """
+        form = form or written_format(path, file.rows.format)
+        if form in (COLUMNS, "conllu"):
+            lines = ["\t".join(row) for row in self.table(file, predictions)]
+            write_text(path, "\n".join(lines) + "\n")
+        else:
+            space = " " if self.options.tagging.spaces else ""
+            write_tagged(path, file.rows, predictions, form, space)
+
+    def output_files(self, path: Path) -> tuple[Path, ...]:
+        """With the text beside an .ann file."""
+        return (path, path.with_suffix(".txt")) if path.suffix.lower() == ".ann" else (path,)
+
     def table(self, file: EncodedFile[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's
         separator, blank lines and -DOCSTART- lines, without its other columns."""
@@ -605,6 +652,80 @@ class TaggingTask(Task[Sentences, Tags]):
             lines += [[rows.separator.join(row)] for row in zip(*columns, strict=True)]
             lines.append([""])
         return lines[:-1]
+
+
+def written_format(path: Path, own: str) -> str:
+    """The format in which predictions are written, by the suffix of their file.
+
+    Args:
+        path: the file to write.
+        own: the format of the file that was predicted, which is kept where the suffix allows it.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".ann":
+        return BRAT
+    if suffix == ".csv":
+        return TABLE
+    if suffix not in JSON_SUFFIXES:
+        return COLUMNS
+    own = {"label-studio-min": "label-studio"}.get(own, own)
+    lists = (".json",) if suffix == ".json" else (".jsonl", ".ndjson")
+    fits = own == "words" or (own in FORMATS and FORMATS[own].suffix in lists)
+    return own if fits else ("spacy" if suffix == ".json" else "doccano")
+
+
+def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, space: str) -> None:
+    """Write predicted tags in a format other than CoNLL's columns.
+
+    Args:
+        path: to write or replace.
+        rows: the sentences.
+        predictions: their tags.
+        form: one of :data:`bothways.io.tagged.NAMES`.
+        space: between words, where the file has no text.
+
+    Raises:
+        ConfigError: the format cannot be written.
+        DiskError: the file could not be written.
+    """
+    if form == TABLE:
+        known = rows.tags or rows.unchecked_tags
+        table = [["sentence_id", "word", *(["tag"] if known else []), "prediction"]]
+        for s, words in enumerate(rows.words):
+            columns = [words, *([known[s]] if known else []), predictions[s]]
+            table += [[str(s + 1), *row] for row in zip(*columns, strict=True)]
+        write_rows(path, table)
+        return
+    if form == "words":
+        pairs = zip(rows.words, predictions, strict=True)
+        items = [{"tokens": words, "ner_tags": tags} for words, tags in pairs]
+        if path.suffix.lower() == ".json":
+            write_json(path, items)
+        else:
+            lines = [json.dumps(item, ensure_ascii=False) + "\n" for item in items]
+            write_text(path, "".join(lines))
+        return
+    texts = []
+    for s, words in enumerate(rows.words):
+        if rows.texts is not None:
+            text, places, id = rows.texts[s].text, rows.places[s], rows.texts[s].id
+        else:
+            text, id = space.join(words), None
+            starts = [0, *accumulate(len(word) + len(space) for word in words)]
+            places = [(a, a + len(word)) for a, word in zip(starts, words, strict=False)]
+        spans = [
+            (places[first][0], places[last - 1][1], label or "entity")
+            for label, first, last in entity_spans(predictions[s])
+        ]
+        texts.append(WrittenText(text, places, spans, id))
+    if form == BRAT:
+        write_brat(path, texts)
+        return
+    write = FORMATS[form].write if form in FORMATS else None
+    if write is None:
+        known_forms = [name for name, f in FORMATS.items() if f.write] + [BRAT, TABLE, COLUMNS]
+        raise ConfigError(f"predictions are not written as {form}; choose from {known_forms}.")
+    write_text(path, write(texts))
 
 
 def encoded_sentences(file: EncodedFile[Sentences]) -> EncodedSentences:

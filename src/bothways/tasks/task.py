@@ -10,7 +10,7 @@ R tokens that the head reads, over all items, C outputs of the head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -18,7 +18,7 @@ from typing import Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.io.files import write_text
+from bothways.io.written import write_rows
 from bothways.tasks.examples import Examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
@@ -28,7 +28,6 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "labels", "score", "place"]
-HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
 class Labelled(Protocol):
@@ -67,6 +66,17 @@ def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
     return [list(row[: 1 + max(1, several)]) for row in table]
 
 
+def number_columns(header: Sequence[str], *, scores: bool) -> set[str]:
+    """The columns of predictions whose values are numbers.
+
+    Args:
+        header: of :meth:`Task.table`.
+        scores: predictions are scores, not labels.
+    """
+    begins = ("p(", "prediction", "gold") if scores else ("p(",)
+    return {name for name in header if name.startswith(begins)} | {"index", "probability"}
+
+
 class Task(ABC, Generic[R, P]):
     """A task whose labels and metrics are decided.
 
@@ -80,8 +90,8 @@ class Task(ABC, Generic[R, P]):
     loss: LossKind
     """What a row of outputs is trained to predict: a class, any number of labels, a score or
     several, or one of the item's rows."""
-    head: HeadKind
-    """Which head of the model computes the outputs."""
+    head: str
+    """Which head computes the outputs: a name of :data:`~bothways.families.heads.HEADS`."""
     needs_columns: bool = True
     """Whether its files have columns that the options must name."""
 
@@ -158,8 +168,9 @@ class Task(ABC, Generic[R, P]):
         """Predictions as rows of text under a header, one row per example, for TSV files."""
 
     def write(self, path: Path, file: EncodedFile[R], predictions: P) -> None:
-        """Write predictions: a TSV file with a header and a line per example. A kind may write a
-        format of its own as well, or instead if the suffix of the path requests it.
+        """Write predictions: a table with a header and a row per example, as the suffix of the
+        path says (:func:`bothways.io.written.write_rows`). A kind may write a format of its own as
+        well, or instead.
 
         Args:
             path: the file to write or replace.
@@ -169,8 +180,8 @@ class Task(ABC, Generic[R, P]):
         Raises:
             DiskError: it could not be written.
         """
-        lines = ["\t".join(row) for row in self.table(file, predictions)]
-        write_text(path, "\n".join(lines) + "\n")
+        table = self.table(file, predictions)
+        write_rows(path, table, number_columns(table[0], scores=self.loss == "score"))
 
     def output_files(self, path: Path) -> tuple[Path, ...]:
         """The files that :meth:`write` may write or replace."""
@@ -217,6 +228,26 @@ class Task(ABC, Generic[R, P]):
     def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
         """Options for a file with what was decided in fine-tuning; and notes."""
         return replace(options, long=self.options.long, windows=self.options.windows), ()
+
+    def strata(self, rows: R) -> list[tuple[str, ...]]:
+        """The labels of each example, of which parts of a file shall have the same mix."""
+        return [() for _ in range(len(rows))]
+
+    def groups(self, rows: R) -> list[Hashable]:
+        """What keeps examples together where some are held out: their texts, if nothing else."""
+        return self.contents(rows)
+
+    @abstractmethod
+    def contents(self, rows: R) -> list[Hashable]:
+        """What of each example the model is given; equal examples have it in common."""
+
+    @abstractmethod
+    def places(self, rows: R) -> list[str]:
+        """Where each example is in its file: its line, or its id."""
+
+    def averaged(self, examples: Examples, outputs: Outputs) -> Outputs:  # noqa: ARG002
+        """The outputs that an ensemble averages, of those for the tokens read."""
+        return outputs
 
     def hints(self, tokenizer: Tokenizer, train: R) -> list[str]:  # noqa: ARG002
         """What in a training file does not suit the model, as sentences."""

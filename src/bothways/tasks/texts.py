@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,10 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import CLASSIFIER, TAGGER
 from bothways.io.lines import did_you_mean, listed
 from bothways.io.probabilities import softmax
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
+from bothways.tasks.labels import match_labels
+from bothways.tasks.metrics import (
+    Measurement,
+    choose_metrics,
+    measure_classes,
+    measure_scores,
+    tuned_threshold,
+)
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.report_panels import (
@@ -27,6 +35,7 @@ from bothways.tasks.report_panels import (
     Mistake,
     Panel,
     calibration_panel,
+    classes_panel,
     confusion_panel,
     scatter_panel,
 )
@@ -40,12 +49,35 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 class TextTask(Task[Rows, Outputs]):
     """The base of the tasks that give a text or pair one row of outputs."""
 
-    head = "classes"
+    head: str = CLASSIFIER
+
+    def __init__(self, options: TaskOptions):
+        super().__init__(options)
+        if options.reads == "tokens":
+            self.head = TAGGER
 
     @property
     def pair(self) -> bool:
         """Whether an example has two texts."""
         return self.options.text_b is not None
+
+    def strata(self, rows: Rows) -> list[tuple[str, ...]]:
+        """The label, or the labels, of each."""
+        if rows.several is not None:
+            return rows.several
+        return [(label,) for label in rows.labels or []]
+
+    def groups(self, rows: Rows) -> list[Hashable]:
+        """By the column ``task.group``, or by the texts."""
+        return self.contents(rows) if rows.groups is None else [*rows.groups]
+
+    def contents(self, rows: Rows) -> list[Hashable]:
+        """The texts."""
+        return [*rows.a] if rows.b is None else [*zip(rows.a, rows.b, strict=True)]
+
+    def places(self, rows: Rows) -> list[str]:
+        """The lines."""
+        return [str(line) for line in rows.lines]
 
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
@@ -76,11 +108,17 @@ class TextTask(Task[Rows, Outputs]):
     def examples(
         self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
     ) -> Examples:
-        """Encode texts or pairs; the options say whether long ones are cut or read in windows."""
+        """Encode texts or pairs; the options say whether long ones are cut or read in windows, and
+        which tokens the head reads."""
         if self.options.long == "windows":
             stride = self.options.windows.stride
-            return encode_windows(tokenizer, a, b, length=length, stride=stride)
-        return encode_examples(tokenizer, a, b, length=length)
+            examples = encode_windows(tokenizer, a, b, length=length, stride=stride)
+        else:
+            examples = encode_examples(tokenizer, a, b, length=length)
+        if self.options.reads == "tokens":
+            every = np.arange(len(examples.tokens), dtype=np.int64)
+            examples = replace(examples, read_positions=every)
+        return examples
 
     def named_texts(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
         """An example's texts with the names of their columns, for the report."""
@@ -98,8 +136,16 @@ class TextTask(Task[Rows, Outputs]):
         return file.examples.gold[file.examples.first_items]
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
-        """The outputs for each text, float32 [N, C], from those for all windows."""
-        return pool_windows(outputs, examples, self.options.windows)
+        """The outputs for each text, float32 [N, C], from those for all windows or tokens."""
+        return pool_windows(self.averaged(examples, outputs), examples, self.options.windows)
+
+    def averaged(self, examples: Examples, outputs: Outputs) -> Outputs:
+        """The outputs for each window, of those for the tokens of it that the head reads."""
+        bounds = examples.output_bounds
+        if len(outputs) == len(examples):  # one token of each is read, or they are averaged already
+            return outputs
+        sums = np.add.reduceat(outputs.astype(np.float64), bounds[:-1])
+        return (sums / np.diff(bounds)[:, np.newaxis]).astype(np.float32)
 
     def interpret(
         self, logits_NC: NDArray[np.float64]
@@ -135,10 +181,15 @@ class ClassificationTask(TextTask):
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If labels are not given, they are collected from the training file."""
-        labels = options.labels or _find_labels(train)
+        labels = renamed(options.labels, options) or _find_labels(train, options)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(
                 f"task.labels is {listed(labels)}; a classification needs at least two, each once."
+            )
+        if len(labels) != 2 and (options.tune or options.threshold is not None):
+            raise ConfigError(
+                f"task.{'tune' if options.tune else 'threshold'} is for two labels; there are "
+                f"{len(labels)}. Leave it out."
             )
         metrics = choose_metrics("classification", options.metrics, len(labels))
         return cls(replace(options, labels=labels, metrics=metrics))
@@ -164,46 +215,92 @@ class ClassificationTask(TextTask):
     def interpret(
         self, logits_NC: NDArray[np.float64]
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
-        """The most probable label of each text, and the probabilities of all."""
+        """The label of each text, and the probabilities of all."""
         values = softmax(logits_NC, axis=-1)
-        return [self.labels[i] for i in values.argmax(-1)], values, self.labels
+        return [self.labels[i] for i in self._chosen(values, values)], values, self.labels
+
+    def _chosen(
+        self, ranked_NC: NDArray[Any], probabilities_NC: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """The classes, int64 [N].
+
+        Args:
+            ranked_NC: outputs or probabilities; the highest is predicted,
+            probabilities_NC: or where the task has a threshold, the second of two labels if its
+                probability reaches it.
+        """
+        if self.options.threshold is None or self.outputs != 2:
+            return np.asarray(ranked_NC.argmax(-1), dtype=np.int64)
+        return (probabilities_NC[:, 1] >= self.options.threshold).astype(np.int64)
+
+    def tuned(self, file: EncodedFile[Rows], predictions: Outputs) -> Self:
+        """With the threshold that is best on a labelled file, if one is to be tuned."""
+        if not self.options.tune:
+            return self
+        second = softmax(predictions.astype(np.float64), axis=-1)[:, 1]
+        threshold = tuned_threshold(self.metrics[0], second, self.gold(file) == 1)
+        return type(self)(replace(self.options, threshold=threshold))
+
+    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
+        """Windows, and the threshold, which is of the label that is second here."""
+        options, notes = super()._with_learned(options)
+        threshold = self.options.threshold
+        if threshold is not None and match_labels(self.labels, options.labels)[0] != options.labels:
+            threshold = 1 - threshold
+        return replace(options, threshold=threshold), notes
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
-        """Measures the most probable labels."""
-        return self._measure(predictions.argmax(-1), self.gold(file))
+        """Measures the labels."""
+        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        chosen = self._chosen(predictions, probabilities)
+        return self._measure(chosen, self.gold(file), probabilities)
 
     def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The majority class of the training file for every example."""
         gold = self.gold(dev)
-        return self._measure(np.full(len(gold), np.bincount(self.gold(train)).argmax()), gold)
+        counts = np.bincount(self.gold(train), minlength=self.outputs)
+        shares = np.broadcast_to(counts / counts.sum(), (len(gold), self.outputs))
+        return self._measure(np.full(len(gold), counts.argmax()), gold, shares)
 
-    def _measure(self, predicted: NDArray[Any], gold: NDArray[Any]) -> Measurement:
-        return measure_classes(self.metrics, predicted, gold, self.labels)
+    def _measure(
+        self, predicted: NDArray[Any], gold: NDArray[Any], probabilities: NDArray[Any]
+    ) -> Measurement:
+        return measure_classes(self.metrics, predicted, gold, self.labels, probabilities)
 
     def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each label."""
         gold = file.rows.labels
         header = ["index", "prediction", *(["gold"] if gold else [])]
         rows = [[*header, *(f"p({label})" for label in self.labels)]]
-        for i, row in enumerate(softmax(predictions.astype(np.float64), axis=-1)):
+        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        chosen = self._chosen(probabilities, probabilities)
+        for i, (best, row) in enumerate(zip(chosen.tolist(), probabilities, strict=True)):
             label = [gold[i]] if gold else []
             cells = [f"{p:.6f}" for p in row]
-            rows.append([str(i), self.labels[int(row.argmax())], *label, *cells])
+            rows.append([str(i), self.labels[best], *label, *cells])
         return rows
 
     def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
-        """A confusion matrix and a calibration table."""
-        predicted, gold = predictions.argmax(-1), self.gold(file)
-        probabilities = softmax(predictions.astype(np.float64), axis=-1).max(-1)
-        return [
+        """The measures of each class, a confusion matrix and a calibration table."""
+        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
+        panels = [
+            classes_panel(self.measure(file, predictions).parts),
             confusion_panel(predicted, gold, self.labels),
-            calibration_panel(probabilities, predicted == gold),
+            calibration_panel(probabilities.max(-1), predictions.argmax(-1) == gold),
         ]
+        if self.options.threshold is None or self.outputs != 2:
+            return panels
+        note = (
+            f"{self.labels[1]} is predicted where its probability is {self.options.threshold:.4g} "
+            f"or more{', as tuned on dev' if self.options.tune else ''}."
+        )
+        return [replace(panels[0], note=note), *panels[1:]]
 
     def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the most confident first."""
-        predicted, gold = predictions.argmax(-1), self.gold(file)
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
         mistakes = []
         for n in np.flatnonzero(predicted != gold).tolist():
             confidence = float(probabilities[n, predicted[n]])
@@ -215,7 +312,8 @@ class ClassificationTask(TextTask):
 
     def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
         """Whether the label is right."""
-        right = predictions.argmax(-1) == self.gold(file)
+        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        right = self._chosen(predictions, probabilities) == self.gold(file)
         return ExampleScores("accuracy", right.astype(np.float64))
 
 
@@ -223,6 +321,12 @@ class RegressionTask(TextTask):
     """A score for each text or pair."""
 
     loss = "score"
+
+    def strata(self, rows: Rows) -> list[tuple[str, ...]]:
+        """The tenth of the scores that each is among."""
+        scores = self.targets(rows)
+        edges = np.quantile(scores, np.arange(1, 10) / 10)
+        return [(f"tenth {n + 1}",) for n in np.searchsorted(edges, scores).tolist()]
 
     @property
     def outputs(self) -> int:
@@ -322,9 +426,20 @@ def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(set(labels)))
 
 
-def _find_labels(train: Rows) -> tuple[str, ...]:
+def renamed(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
+    """Labels by the names that the task gives them."""
+    return tuple(options.named.get(label, label) for label in labels)
+
+
+def in_order_of_names(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
+    """Labels that the task names in the order in which it does, then the others."""
+    named = [name for name in dict.fromkeys(options.named.values()) if name in labels]
+    return (*named, *(label for label in labels if label not in named))
+
+
+def _find_labels(train: Rows, options: TaskOptions) -> tuple[str, ...]:
     assert train.labels is not None
-    labels = sort_labels(train.labels)
+    labels = in_order_of_names(sort_labels(train.labels), options)
     if len(labels) == 1:
         raise InputError(
             f"every example has the label {labels[0]!r}; there is nothing to learn.",

@@ -11,7 +11,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import normalizers
 
-from bothways.tokenization.normalization import ACCENTS, Normalization, normalizer
+from bothways.tokenization.normalization import ACCENTS, PRESETS, normalizer
 from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "other"]
@@ -73,10 +73,9 @@ def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> to
 
 def normalization_preset(
     rules: normalizers.Normalizer | None, bert: dict[str, Any]
-) -> Literal["bert", "composed", "other"]:
+) -> Literal["bert", "composed", "spaced", "other"]:
     """The preset that a normaliser is equal to; ``bert`` are its settings in BERT's terms."""
-    presets: tuple[Normalization, ...] = ("bert", "composed")
-    for normalization in presets:
+    for normalization in PRESETS:
         preset = normalizer(
             lowercase=bert["do_lower_case"],
             strip_accents=bert["strip_accents"],

@@ -12,7 +12,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.io.text import explain_read_errors, list_files
+from bothways.io.text import explain_read_errors, list_files, stray_note
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
@@ -52,7 +52,8 @@ def build_vocabulary(
     """
     out = Path(config.out)
     refuse_foreign_folder(out)
-    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
+    stray: list[Path] = []
+    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out, stray=stray)
     heldout = []
     if config.heldout:
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
@@ -69,6 +70,8 @@ def build_vocabulary(
 
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
+    if stray:
+        report["learned_from"]["files_left_out"] = stray_note(stray)
     if reader.broken.lines:
         report["learned_from"]["broken_lines"] = reader.broken.lines
     if heldout:

@@ -29,7 +29,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
 from bothways.io.files import explain_disk_errors
-from bothways.io.processes import exit_with
+from bothways.io.processes import deaf_children, exit_with
 from bothways.tokenization.normalization import Rules, normalizer, not_text_error, word_splitter
 
 MAX_IN_MEMORY = 3_000_000
@@ -202,7 +202,9 @@ def _map_unordered(
         initargs=(os.getpid(),),
     )
     try:
-        yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+        with deaf_children():
+            results = run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+        yield from results
     except BrokenProcessPool as error:
         raise RunError(
             f"a worker process was lost ({error}), most likely killed for using too much memory. "

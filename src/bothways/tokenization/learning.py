@@ -44,7 +44,13 @@ from bothways.tokenization.counting import (
     split_with_spaces,
 )
 from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
-from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
+from bothways.tokenization.normalization import (
+    LetterCounts,
+    Normalization,
+    Rules,
+    code_points,
+    count_letters,
+)
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
 from bothways.tokenization.reading import LONGEST_WORD, cleaning
@@ -104,15 +110,20 @@ def learn(
         letters = count_letters(chunks.batches())
         rules: Rules = {
             "lowercase": options.lowercase,
-            "normalization": (
-                letters.normalization if options.normalization == "auto" else options.normalization
-            ),
+            "normalization": _normalization(options, letters),
         }
         if options.algorithm == "gpt2-bpe":
             words = count_parts(chunks, split_with_spaces, workers=workers)
             return _learn_with_spaces(words, letters, options, progress)
         words = count_words(chunks, rules, workers=workers)
     return learn_from_words(words, letters, rules, options, progress)
+
+
+def _normalization(options: LearningOptions, letters: LetterCounts) -> Normalization:
+    """The preset: that of the text, or as asked for."""
+    if options.normalization == "auto":
+        return letters.normalization
+    return letters.composed if options.normalization == "composed" else options.normalization
 
 
 def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabulary:

@@ -12,6 +12,9 @@ that writes decomposed text gives other pieces than the same text composed.
 form of its input. Uncased, it drops marks only after Latin and Greek letters. (Cyrillic keeps its
 marks: й and ї are separate letters.)
 
+``spaced`` is ``composed`` in which U+200B, the space without width between the words of Khmer, Lao,
+Thai and Burmese, is a space. (As a control character it would be dropped, and a clause be a word.)
+
 No rule of either preset looks across a plain space.
 """
 
@@ -29,7 +32,8 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bothways.errors import BothwaysError, InputError
 
-Normalization = Literal["bert", "composed"]
+Normalization = Literal["bert", "composed", "spaced"]
+PRESETS: tuple[Normalization, ...] = ("bert", "composed", "spaced")
 
 
 class Rules(TypedDict):
@@ -44,6 +48,10 @@ class Rules(TypedDict):
 
 ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
 """Combining marks that ``composed`` drops from uncased text, after decomposing it."""
+
+ZERO_WIDTH_SPACE = "\u200b"
+_OFTEN = 1000
+"""With one such space for as many letters, it is taken to separate words."""
 
 _HANGUL_AND_KANA = (
     (0x1100, 0x11FF),  # conjoining jamo, as in decomposed text
@@ -70,7 +78,7 @@ def normalizer(
     split_cjk: bool = True,
     normalization: Normalization = "bert",
 ) -> normalizers.Normalizer:
-    """One of the two presets; ``strip_accents=None`` means the same as ``lowercase``."""
+    """One of the presets; ``strip_accents=None`` means the same as ``lowercase``."""
     if normalization == "bert":
         return normalizers.BertNormalizer(
             clean_text=True,
@@ -87,6 +95,8 @@ def normalizer(
         steps += [normalizers.NFD(), normalizers.Replace(Regex(ACCENTS), "")]
     if lowercase:
         steps.append(normalizers.Lowercase())
+    if normalization == "spaced":
+        steps.insert(0, normalizers.Replace(ZERO_WIDTH_SPACE, " "))
     return normalizers.Sequence([*steps, normalizers.NFC()])
 
 
@@ -107,13 +117,22 @@ class LetterCounts:
     """CJK ideographs."""
     marked: int = 0
     """Letters of scripts in which marks are vowels or tones, such as Devanagari and Thai."""
+    zero_width_spaces: int = 0
+    """Spaces without width, U+200B."""
 
     @property
     def normalization(self) -> Normalization:
         """The preset for the text: ``composed`` if more than a third of the letters is damaged by
         ``bert``, ideographs aside, to which the presets do the same."""
         damaged = self.hangul_and_kana + self.marked
-        return "composed" if damaged > _LARGE_SHARE * (self.letters - self.ideographs) else "bert"
+        large = damaged > _LARGE_SHARE * (self.letters - self.ideographs)
+        return self.composed if large else "bert"
+
+    @property
+    def composed(self) -> Normalization:
+        """``composed``, or ``spaced`` if spaces without width separate words."""
+        often = self.zero_width_spaces * _OFTEN > self.letters
+        return "spaced" if often and self.marked > self.letters / 2 else "composed"
 
     @property
     def mainly_east_asian(self) -> bool:
@@ -123,18 +142,19 @@ class LetterCounts:
 
 def count_letters(batches: Iterable[Mapping[str, int]]) -> LetterCounts:
     """Count the letters of strings with counts."""
-    letters = hangul_and_kana = ideographs = marked = 0
+    letters = hangul_and_kana = ideographs = marked = zero_width = 0
     for batch in batches:
         lengths = np.fromiter(map(len, batch), dtype=np.int64, count=len(batch))
         weights = np.repeat(np.fromiter(batch.values(), np.int64, count=len(batch)), lengths)
         codes = code_points("".join(batch))
+        zero_width += int(weights[codes == ord(ZERO_WIDTH_SPACE)].sum())
         is_letter = _alphabetic()[codes] & ~_within(codes, _JAMO_AFTER_THE_FIRST)
         codes, weights = codes[is_letter], weights[is_letter]
         letters += int(weights.sum())
         hangul_and_kana += int(weights[_within(codes, _HANGUL_AND_KANA)].sum())
         ideographs += int(weights[_within(codes, _IDEOGRAPHS)].sum())
         marked += int(weights[_within(codes, _MARKED)].sum())
-    return LetterCounts(letters, hangul_and_kana, ideographs, marked)
+    return LetterCounts(letters, hangul_and_kana, ideographs, marked, zero_width)
 
 
 def code_points(text: str) -> NDArray[np.uint32]:

@@ -37,8 +37,9 @@ def ids_of(pieces: Sequence[str], source: str | Path, roles: Roles = BERT_ROLES)
         if piece in ids:
             raise ModelError(
                 f"{source}: {piece!r} occurs twice, as pieces {ids[piece]} and {i} (lines "
-                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, "
-                "for instance to [unused1]: the ids of the others must not change."
+                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename the first, for instance to "
+                "[unused1]: BERT's own code and transformers use the last, and the ids of the "
+                "others must not change."
             )
         ids[piece] = i
     check_special_pieces(ids, source, roles)

@@ -73,7 +73,12 @@ def _layout(step: Mapping[str, Any], name: str, texts: str, source: str | Path) 
             segments.append(value["type_id"])
             gaps.append(())
             continue
-        token = step["special_tokens"][value["id"]]
+        token = step["special_tokens"].get(value["id"])
+        if token is None:
+            raise ModelError(
+                f"{source}: the post-processor's form {name!r} names {value['id']!r}, which is not "
+                "among its special tokens; the file is damaged. Complete the download."
+            )
         gaps[-1] += tuple(
             Special(piece, id, value["type_id"])
             for piece, id in zip(token["tokens"], token["ids"], strict=True)

@@ -18,9 +18,10 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import InputError, ModelError
+from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.shipped import model_folder
 from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
@@ -36,11 +37,13 @@ from bothways.tokenization.tokenizer_classes import (
     BY_FILES,
     BYTE_PAIRS,
     CLASSES,
+    NOT_READ,
     WORDPIECE,
     Reader,
     TokenizerClass,
     plain_name,
     usual_class,
+    usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
@@ -102,8 +105,13 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     path = model_folder(folder)
     if path.is_dir():
         path = _vocabulary_in(path)
-    if not path.is_file():
+    if not is_there(path):
         raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
+    try:
+        checked(path)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
     named = _named_class(path)
@@ -130,10 +138,10 @@ def _vocabulary_in(folder: Path) -> Path:
     Raises:
         ModelError: there is none; or those that its class needs are not there.
     """
-    if (folder / TOKENIZER_FILE).is_file():
+    if is_there(folder / TOKENIZER_FILE):
         return folder / TOKENIZER_FILE
     known = _named_class(folder / TOKENIZER_FILE)
-    there = [kind for kind in BY_FILES if all((folder / name).is_file() for name in kind.files)]
+    there = [kind for kind in BY_FILES if all(is_there(folder / name) for name in kind.files)]
     if known is not None and known in there:
         return folder / known.files[0]
     if not there:
@@ -149,7 +157,7 @@ def _config_value(path: Path, key: str) -> str:
     """A text in tokenizer_config.json or config.json next to a file; empty if there is none."""
     for name in (SETTINGS_FILE, _MODEL_CONFIG):
         try:
-            settings = read_json_file(path.with_name(name))
+            settings = read_json_file(checked(path.with_name(name)))
         except InputError:  # reported where the file is needed
             continue
         if isinstance(settings, dict) and (value := settings.get(key)):
@@ -163,6 +171,22 @@ def _named_class(path: Path) -> TokenizerClass | None:
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
     return None if name else usual_class(_config_value(path, "model_type"))
+
+
+def _refuse_unreadable(path: Path) -> None:
+    """Refuse the files of a class that splits text by what is in none of them.
+
+    Raises:
+        ModelError: naming the class.
+    """
+    name = plain_name(_config_value(path, "tokenizer_class"))
+    name = name or usual_name(_config_value(path, "model_type"))
+    if name in NOT_READ:
+        raise ModelError(
+            f"{path}: the tokenizer is a {name}, which {NOT_READ[name]}; the ids of most texts "
+            "would be wrong ones. If text is split by BERT's rules after all, write "
+            f'{{"tokenizer_class": "BertTokenizer"}} to {path.with_name(SETTINGS_FILE)}.'
+        )
 
 
 def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
@@ -330,7 +354,7 @@ def _read_ids(path: Path) -> dict[str, int]:
         ModelError: it is damaged, or the ids have gaps or duplicates.
     """
     try:
-        ids = read_json_file(path)
+        ids = read_json_file(checked(path))
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
     except (InputError, TypeError) as error:
@@ -348,7 +372,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         ModelError: a line is not a pair.
     """
     merges = []
-    for number, line in enumerate(read_whole(path, as_it_is=True).split("\n"), start=1):
+    for number, line in enumerate(read_whole(checked(path), as_it_is=True).split("\n"), start=1):
         if line.startswith("#version") or not line.strip():
             continue
         pair = line.rstrip("\r").split(" ")

@@ -12,7 +12,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from bothways.errors import ConfigError, LengthError, ModelError
+from bothways.io import html
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.tokenization.bert_settings import (
     bert_settings,
@@ -31,6 +32,7 @@ from bothways.tokenization.bert_settings import (
     word_starts,
 )
 from bothways.tokenization.normalization import (
+    PRESETS,
     Normalization,
     Rules,
     check_texts,
@@ -69,8 +71,8 @@ class Encoding:
     """A text or pair as a sequence, such as [CLS] A [SEP] B [SEP]; all lists have one entry per
     token."""
 
-    tokens: list[int]
-    """Ids."""
+    ids: list[int]
+    """The numbers of the tokens in the vocabulary."""
     segments: list[int]
     """By the tokenizer's template: for BERT 0 for [CLS] A [SEP], 1 for B [SEP]."""
     offsets: list[tuple[int, int]]
@@ -83,6 +85,30 @@ class Encoding:
     """Tokens that truncation removed."""
     parts: tuple[slice, ...]
     """Where A, and B if there is one, lie among the tokens."""
+    pieces: Sequence[str] = field(default=(), repr=False, compare=False)
+    """The vocabulary that the ids are of."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens as they stand in the vocabulary, special ones included."""
+        return [self.pieces[id] for id in self.ids]
+
+    def __repr__(self) -> str:
+        cut = f", {self.cut} cut" if self.cut else ""
+        return f"Encoding of {len(self)} tokens{cut}: {' '.join(self.tokens)}"
+
+    def _repr_html_(self) -> str:
+        """The tokens, a colour for each word and none for special ones, with ids and offsets."""
+        shown = []
+        for token, id, place, word in zip(
+            self.tokens, self.ids, self.offsets, self.words, strict=True
+        ):
+            note = f"id {id}" if word is None else f"id {id}, characters {place[0]} to {place[1]}"
+            shown.append((token, str(id), note, word))
+        return html.tokens(shown)
 
 
 class Tokenizer:
@@ -95,7 +121,7 @@ class Tokenizer:
         roles: which piece opens a sequence, closes a text, hides a token ...
         template: how texts become sequences: all that concerns special tokens in them.
         lowercase: whether text is lower-cased.
-        normalization: the preset applied to text, ``bert`` or ``composed``; ``other`` for files
+        normalization: the preset applied to text (``bert`` ...); ``other`` for files
             with other rules.
         kind: ``wordpiece``, ``bpe``, ``byte-bpe`` or ``unigram``; ``other`` for files of another
             model.
@@ -154,6 +180,34 @@ class Tokenizer:
         self._set_special()
         self.starts_word: NDArray[np.bool_] = word_starts(self.pieces, self._settings)
         self.fingerprint = self._digest()
+
+    def __len__(self) -> int:
+        return self.vocab_size
+
+    def __call__(self, a: str, b: str | None = None, *, max_length: int | None = None) -> Encoding:
+        """:meth:`encode`."""
+        return self.encode(a, b, max_length=max_length)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The tokens of a text as strings, without special tokens around them."""
+        return [self.pieces[id] for id in self.encode_plain([text])[0]]
+
+    def __repr__(self) -> str:
+        case = "lower-cased" if self.lowercase else "cased"
+        return f"Tokenizer: {self.kind}, {self.vocab_size:,} pieces, {case}, {self.normalization}"
+
+    def _repr_html_(self) -> str:
+        roles = ", ".join(f"{role} {piece}" for role, piece in self.roles.items().items() if piece)
+        ordinary = [p for i, p in enumerate(self.pieces) if i not in {*self.special_ids.tolist()}]
+        rows = [
+            ["kind", self.kind],
+            ["pieces", f"{self.vocab_size:,}"],
+            ["text", "lower-cased" if self.lowercase else "case kept"],
+            ["normalization", self.normalization],
+            ["roles", roles],
+            ["some pieces", " ".join(ordinary[:: max(1, len(ordinary) // 16)][:16])],
+        ]
+        return html.fragment("Tokenizer", html.table(["", ""], rows))
 
     def _set_special(self) -> None:
         ids = {self._ids[piece] for piece in self.roles.pieces} | self.template.ids
@@ -345,13 +399,13 @@ class Tokenizer:
         if not self._is_berts and self.kind != "wordpiece":
             return {}
         composed = {
-            "normalization": "composed",
+            "normalization": self.normalization,
             STRIPS_LATIN_AND_GREEK: self._bert_settings["strip_accents"],
         }
         return {
             **self._bert_settings,
             "strip_accents": takes_characters_apart(self._library.normalizer),
-            **(composed if self.normalization == "composed" else {}),
+            **(composed if self.normalization in PRESETS[1:] else {}),
         }
 
     @property
@@ -435,7 +489,7 @@ class Tokenizer:
         compose characters. Byte-level and Unigram files made elsewhere keep the library's."""
         if self.normalization == "other":
             return self.kind not in ("byte-bpe", "unigram")
-        return self.normalization == "composed"
+        return self.normalization in PRESETS[1:]
 
     def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
         template = self.template
@@ -443,7 +497,7 @@ class Tokenizer:
             [part.ids[:kept] for part, kept in zip(parts, keep, strict=True)]
         )
         return Encoding(
-            tokens=tokens,
+            ids=tokens,
             segments=segments,
             offsets=template.surround(
                 [part.offsets[:kept] for part, kept in zip(parts, keep, strict=True)], (0, 0)
@@ -453,6 +507,7 @@ class Tokenizer:
             ),
             cut=cut,
             parts=template.content(*keep),
+            pieces=self.pieces,
         )
 
     # ---------------------------------------------------------------------------------- decoding

@@ -64,6 +64,12 @@ CLASSES = {
 }
 """By name, without ``Fast``."""
 
+NOT_READ = {
+    "RoFormerTokenizer": "splits text into words by jieba, which its files do not hold (a "
+    "tokenizer.json of it has BERT's words in their place)"
+}
+"""Classes (without ``Fast``) of which not even a tokenizer.json says how text is split, and why."""
+
 ANY_CLASS = ("PreTrainedTokenizer", "Tokenizers")
 """Names (without ``Fast`` and ``Backend``) that leave it to the files."""
 
@@ -81,6 +87,12 @@ def usual_class(model_type: str) -> TokenizerClass | None:
     if (family := FAMILIES.get(model_type)) is not None:
         return CLASSES.get(plain_name(family.tokenizer))
     return _OTHER_TYPES.get(model_type)
+
+
+def usual_name(model_type: str) -> str:
+    """The name of the tokenizer class of a family that is computed here, or else empty."""
+    family = FAMILIES.get(model_type)
+    return "" if family is None else plain_name(family.tokenizer)
 
 
 BY_FILES = (ALBERT, FAIRSEQ, BYTE_PAIRS, WORDPIECE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bothways.errors import InputError, ModelError
+from bothways.io.folder_files import MOST_PIECES, checked, count_lines, ends_a_line, is_there
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.tokenization.normalization import normalizer
+from bothways.tokenization.normalization import PRESETS, normalizer
 from bothways.tokenization.pieces import CONTINUES, META_SPACE
 from bothways.tokenization.tokenizer_classes import ANY_CLASS, CLASSES, WORDPIECE, plain_name
 
@@ -32,7 +34,9 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
         ModelError: the file is damaged.
     """
     try:
-        return tokenizers.Tokenizer.from_str(read_whole(path))
+        return tokenizers.Tokenizer.from_str(read_whole(checked(path)))
+    except InputError as error:
+        raise ModelError(str(error)) from None
     except Exception as error:  # the library raises bare Exception for every kind of damage
         raise ModelError(
             f"{path}: cannot be read as a tokenizer: {error}. If the folder has an intact "
@@ -46,10 +50,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         ModelError: the file is damaged, or a setting has the wrong type.
     """
-    if not path.is_file():
+    if not is_there(path):
         return {}
     try:
-        settings = read_json_file(path)
+        settings = read_json_file(checked(path))
     except InputError as error:
         raise ModelError(f"{error} Repair it or remove it.") from error
     if not isinstance(settings, dict):
@@ -60,9 +64,10 @@ def read_settings(path: Path) -> dict[str, Any]:
             settings.pop(name, None)  # null means the default, as if it were absent
         elif not isinstance(settings[name], bool):
             raise ModelError(f"{path}: {name} is {settings[name]!r}; it must be true or false.")
-    if settings.get("normalization", "bert") not in ("bert", "composed"):
+    if settings.get("normalization", "bert") not in PRESETS:
         raise ModelError(
-            f"{path}: normalization is {settings['normalization']!r}; it must be bert or composed."
+            f"{path}: normalization is {settings['normalization']!r}; it must be one of "
+            f"{', '.join(PRESETS)}."
         )
     return settings
 
@@ -74,14 +79,82 @@ def read_vocabulary(path: Path) -> list[str]:
         ModelError: the file is not UTF-8.
     """
     try:
-        text = read_whole(path, as_it_is=True)
+        text = read_whole(checked(path), as_it_is=True)
     except InputError as error:
         raise ModelError(f"{error} A vocab.txt is UTF-8, one piece per line.") from error
     # Only \n, \r\n and \r end a line here: pieces may contain other separators.
     pieces = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
     while pieces and not pieces[-1]:
         pieces.pop()
+    if len(pieces) > MOST_PIECES:
+        raise ModelError(
+            f"{path}: {len(pieces):,} lines; a vocabulary has at most {MOST_PIECES:,} pieces. This "
+            "is another file."
+        )
+    _refuse_counts(path, pieces)
     return pieces
+
+
+_COUNTED = re.compile(r"\S+[\t ]+\d+(\.\d+)?\r?")
+_MOSTLY = 0.9
+
+
+def _refuse_counts(path: Path, pieces: Sequence[str]) -> None:
+    """Refuse a list of words with their counts, of which no line is a piece."""
+    counted = [piece for piece in pieces if _COUNTED.fullmatch(piece)]
+    if counted and len(counted) >= _MOSTLY * len(pieces):
+        raise ModelError(
+            f"{path}: its lines hold a number after the piece ({counted[0]!r}), such as a count. A "
+            "vocab.txt has one piece per line and nothing else: cut -d' ' -f1 OLD > NEW, or with "
+            "tabs cut -f1 OLD > NEW, leaves the pieces, whose order must be that of the ids."
+        )
+
+
+# Far above what a piece takes in any tokenizer.json, with its merges; and what there is beside.
+_MOST_BYTES, _BESIDE = 1000, 2**24
+
+
+def refuse_larger(source: Path, rows: int) -> None:
+    """Refuse a vocabulary that is far larger than the model's before it is read.
+
+    Args:
+        source: its folder or file.
+        rows: of the model's embedding.
+
+    Raises:
+        ModelError: naming both.
+    """
+    for name in ("tokenizer.json", "vocab.txt"):
+        path = source / name if source.is_dir() else source
+        if not path.is_file() or path.name != name:
+            continue
+        size = path.stat().st_size
+        if name == "vocab.txt" and size > _BESIDE:
+            lines = count_lines(path)
+            found = f"{lines:,} lines" if lines > rows else ""
+        else:
+            found = f"{size / 2**20:,.0f} MiB" if size > _BESIDE + rows * _MOST_BYTES else ""
+        if found:
+            raise ModelError(
+                f"{path}: {found}, but the model has {rows:,} pieces; they do not belong together. "
+                "Put the files that the model was trained with into its folder."
+            )
+
+
+def refuse_cut_off(source: Path) -> None:
+    """Refuse a vocab.txt that ends within a line, where it has fewer pieces than the model.
+
+    Raises:
+        ModelError: it is cut off.
+    """
+    path = source / "vocab.txt" if source.is_dir() else source
+    if path.name != "vocab.txt" or not path.is_file() or is_there(path.with_name("tokenizer.json")):
+        return
+    if not ends_a_line(path):
+        raise ModelError(
+            f"{path} ends without a line end and has fewer pieces than the model has rows: it "
+            "seems to be cut off. Copy it again; or, if it is whole, end its last line."
+        )
 
 
 def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
@@ -141,7 +214,7 @@ def with_added_tokens(
 
 def read_object(path: Path) -> dict[str, Any]:
     """The content of a JSON file; empty if there is none."""
-    return dict(read_json_file(path)) if path.is_file() else {}
+    return dict(read_json_file(checked(path))) if is_there(path) else {}
 
 
 def _token_names(settings: Mapping[str, Any]) -> set[str]:
@@ -172,7 +245,7 @@ def refuse_undeclared(path: Path, pieces: Sequence[str], settings: Mapping[str, 
     words = [body for body in bodies if any(map(str.isalpha, body))]
     lost = [word for word in words if rules.normalize_str(word).strip() != word]
     capitals = [word for word in lost if word != word.lower()]
-    if len(lost) > len(pieces) / 50:
+    if len(lost) > len(words) / 50:
         what, setting = "needs other normalization", '"normalization": "composed"'
         if capitals:  # of which an uncased vocabulary has none
             what, setting = "is cased", '"do_lower_case": false'
@@ -213,7 +286,7 @@ def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:
 def _other_tokenizer(config: Path) -> str:
     """The entry of a config file that names a tokenizer with other rules; empty if none does."""
     try:
-        settings = read_json_file(config)
+        settings = read_json_file(checked(config))
     except InputError:  # reported where the file is needed
         return ""
     if not isinstance(settings, dict):

@@ -175,6 +175,10 @@ class Plan(ABC, Generic[M]):
     def measure(self, watch: Monitor, now: int) -> None:
         """Measure the model, and record the result."""
 
+    def ends(self, now: int) -> bool:  # noqa: ARG002
+        """Whether training ends after so many steps, before all of them."""
+        return False
+
     def keeps(self, now: int) -> bool:  # noqa: ARG002
         """Whether the model after so many steps is to be kept."""
         return False
@@ -302,6 +306,8 @@ class _Training(Generic[M]):
         """Every step that is left, and what is due after it."""
         plan, window, ranks = self.plan, self.plan.window, self.place.ranks
         saved = self.place.checkpoints
+        if plan.ends(done):
+            return
         for step, micro_batches in window.waiting_for(self.batches.after(done)):
             loss = step_loss(micro_batches, self.objective, ranks)
             window.add(self.trainer.step(step, micro_batches, loss), micro_batches)
@@ -320,6 +326,8 @@ class _Training(Generic[M]):
                 with window.paused():
                     plan.keep(watch, now)
             self._save_if_due(watch, now, signals, anyway=last and plan.saves_end)
+            if plan.ends(now):
+                break
 
     def _save_if_due(self, watch: Monitor, now: int, signals: _Signals, *, anyway: bool) -> None:
         """Save after some minutes, or when a signal has asked for the end, which then comes."""

@@ -20,7 +20,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from bothways.io.files import explain_disk_errors, write_bytes, write_text
-from bothways.io.terminal import training_console
+from bothways.io.terminal import notebook_bar, training_console
 
 # --------------------------------------------------------------------------------
 # TensorBoard event files, written synchronously.
@@ -156,8 +156,8 @@ _ON_BAR = {
 class Monitor:
     """Writes a run's records to ``metrics.jsonl`` and TensorBoard, and shows its progress.
 
-    On a terminal it shows a progress bar, elsewhere it prints an occasional line, so that log files
-    stay short.
+    On a terminal and in a notebook it shows a progress bar, elsewhere it prints an occasional line,
+    so that log files stay short.
 
     Args:
         folder: the run folder.
@@ -191,6 +191,7 @@ class Monitor:
                 self._events = EventFile(folder / "tensorboard", done)
         self._bar: Progress | None = None
         self._task = TaskID(0)
+        self._notebook = notebook_bar(title) if bar else None
         if bar and self._console.is_terminal:
             # Two threads would put each other's streams back.
             alone = threading.current_thread() is threading.main_thread()
@@ -239,9 +240,12 @@ class Monitor:
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Move the bar to a step; without a bar, print a line if the last one is a while ago."""
         left = self._time_left(step)
+        shown = [f"{_ON_BAR[k]} {_short(v)}" for k, v in values.items() if k in _ON_BAR]
         if self._bar is not None:
-            shown = [f"{_ON_BAR[k]} {_short(v)}" for k, v in values.items() if k in _ON_BAR]
             self._bar.update(self._task, completed=step, note=" ".join([*shown, left, "left"]))
+            return
+        if self._notebook is not None:
+            self._notebook.update(step, self._total, " ".join([*shown, left, "left"]))
             return
         note = "  ".join([*(f"{k} {_short(v)}" for k, v in values.items()), f"left {left}"])
         now = time.monotonic()

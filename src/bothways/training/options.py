@@ -21,6 +21,7 @@ from bothways.errors import ConfigError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "bf16", "fp32"]
+PredictPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class DeviceOptions(Options):
 
 
 @dataclass(frozen=True)
-class SavingOptions:
+class SavingOptions(Options):
     """Checkpoints of the training state."""
 
     minutes: float = 5.0
@@ -40,6 +41,7 @@ class SavingOptions:
     with the same result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("checkpoint.minutes", self.minutes, 0)
 
 
@@ -67,7 +69,7 @@ class TrainingOptions(Options):
 
 
 @dataclass(frozen=True)
-class ClockOptions:
+class ClockOptions(Options):
     """Length of training: exactly one of steps, tokens and minutes."""
 
     steps: int | None = alternative(None)
@@ -78,6 +80,7 @@ class ClockOptions:
     """Minutes of training on this machine; converted to steps by a short benchmark."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_several(self, "clock")
         for name in alternatives(self):
             value = getattr(self, name)
@@ -86,7 +89,7 @@ class ClockOptions:
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Options):
     """A phase of pre-training, at one sequence length."""
 
     length: int = 128

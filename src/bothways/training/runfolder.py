@@ -269,8 +269,12 @@ def _find_run(
     return None
 
 
+DATA = "data"
+"""The folder in a run's that holds the examples of a call from Python, which came from memory."""
+
+
 def _is_temporary(name: str) -> bool:
-    return name == LOCK or name.startswith(".partial-")
+    return name in (LOCK, DATA) or name.startswith(".partial-")
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig, LayerChoice
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import new_folder
+from bothways.io.hub import model_folder
 from bothways.model.device import borrowed_process, choose_device, set_threads
 from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
@@ -37,7 +38,6 @@ from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfi
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.runtime.folder import CONFIG, read_json
-from bothways.shipped import model_folder
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
 from bothways.tokenization.build import build_vocabulary

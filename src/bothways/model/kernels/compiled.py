@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -133,8 +133,29 @@ def run(name: str, *arguments: Any) -> None:
         loop(*arrays)
 
 
+def runner() -> Callable[..., None]:
+    """:func:`run` for many calls in a row by this thread, on tensors that need no gradient; what
+    the calls share is done once, which for a short text would take as long as the loops."""
+    import numba
+
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    loops, threads = _loops(), min(torch.get_num_threads(), most)
+    if numba.get_num_threads() != threads:
+        numba.set_num_threads(threads)
+
+    def call(name: str, *arguments: Any) -> None:
+        arrays = [_without_gradient(a) if isinstance(a, Tensor) else a for a in arguments]
+        with _ONE_AT_A_TIME:
+            getattr(loops, name)(*arrays)
+
+    return call
+
+
 def _array(x: Tensor) -> NDArray[Any]:
-    x = x.detach()
+    return _without_gradient(x.detach())
+
+
+def _without_gradient(x: Tensor) -> NDArray[Any]:
     array: NDArray[Any] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array
 

@@ -1,4 +1,4 @@
-"""The inner loops of training on a CPU, compiled by Numba.
+"""The inner loops of training and inference on a CPU, compiled by Numba.
 
 R rows of a flat or tiled array, H columns, A heads, D head size, L keys, V vocabulary.
 
@@ -102,13 +102,44 @@ def _store(array, i, j, value):
         return plain
 
     def rounded(array, i, j, value):
-        bits = _bits_of_float(F(value))
-        nearest = U(bits + U(U(0x7FFF) + U(U(bits >> U(16)) & U(1))))
-        # Rounding up could make a NaN an infinity or zero.
-        kept = nearest if value == value else U(bits | U(0x400000))
-        array[i, j] = np.uint16(U(kept >> U(16)))
+        array[i, j] = _bf16(value)
 
     return rounded
+
+
+def peek(array, i, j):
+    """:func:`load` for indices that are not negative, which plain ones are checked for: where the
+    compiler cannot see that they are not, that keeps loops from becoming vector instructions."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(peek)
+def _peek(array, i, j):
+    if array.dtype == types.uint16:
+        return lambda array, i, j: _float_of_bits(U(U(_element(array, i, j)) << U(16)))
+    return lambda array, i, j: _element(array, i, j)
+
+
+@register_jitable
+def _bf16(value):
+    """The bits of a number, rounded to nearest, ties to even."""
+    bits = _bits_of_float(F(value))
+    nearest = U(bits + U(U(0x7FFF) + U(U(bits >> U(16)) & U(1))))
+    # Rounding up could make a NaN an infinity or zero.
+    kept = nearest if value == value else U(bits | U(0x400000))
+    return np.uint16(U(kept >> U(16)))
+
+
+def poke(array, i, j, value):
+    """:func:`store` for indices that are not negative."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(poke)
+def _poke(array, i, j, value):
+    if array.dtype == types.uint16:
+        return lambda array, i, j, value: _set_element(array, i, j, _bf16(value))
+    return lambda array, i, j, value: _set_element(array, i, j, value)
 
 
 @intrinsic
@@ -346,6 +377,36 @@ def _place(context, builder, array_type, array, *indices):
 
 
 @intrinsic
+def _element(context, array, i, j):
+    """``array[i, j]``, for :func:`peek`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load(_place(context, builder, signature.args[0], *arguments))
+
+    return array.dtype(array, types.intp, types.intp), generate
+
+
+@intrinsic
+def _entry(context, row, j):
+    """``row[j]`` for an index that is not negative."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.load(_place(context, builder, signature.args[0], *arguments))
+
+    return row.dtype(row, types.intp), generate
+
+
+@intrinsic
+def _set_element(context, array, i, j, value):
+    def generate(context, builder, signature, arguments):
+        *place, value = arguments
+        builder.store(value, _place(context, builder, signature.args[0], *place))
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.intp, array.dtype), generate
+
+
+@intrinsic
 def _no_lanes(context, row):
     lanes = _Lanes(row.dtype)
 
@@ -385,21 +446,124 @@ def _lanes_fma(context, a, b, c):
 
 
 @intrinsic
+def _lanes_of(context, array, i, j):
+    """Rows of an array: element ``[i, j]`` in all lanes."""
+    lanes = _Lanes(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        vector = context.get_value_type(lanes)
+        value = builder.load(_place(context, builder, signature.args[0], *arguments))
+        none, zero = ir.Constant(vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        return builder.shuffle_vector(builder.insert_element(none, value, zero), none, order)
+
+    return lanes(array, types.intp, types.intp), generate
+
+
+@intrinsic
+def _lanes_in(context, array, i, j):
+    """The elements of an array from ``[i, j]`` on."""
+    lanes = _Lanes(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        address = _place(context, builder, signature.args[0], *arguments)
+        address = builder.bitcast(address, context.get_value_type(lanes).as_pointer())
+        return builder.load(address, align=array.dtype.bitwidth // 8)
+
+    return lanes(array, types.intp, types.intp), generate
+
+
+@intrinsic
+def _put_lanes(context, array, i, j, lanes):
+    """Write lanes to an array from ``[i, j]`` on."""
+
+    def generate(context, builder, signature, arguments):
+        *place, value = arguments
+        address = _place(context, builder, signature.args[0], *place)
+        address = builder.bitcast(address, value.type.as_pointer())
+        builder.store(value, address, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.intp, lanes), generate
+
+
+@intrinsic
+def _lanes_max(context, a, b):
+    def generate(_, builder, __, arguments):
+        return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
+
+    return a(a, b), generate
+
+
+@intrinsic
+def _lanes_exp(context, x):
+    """:func:`exp` of each lane."""
+    assert x.dtype == types.float32
+
+    def generate(context, builder, _, arguments):
+        vector, whole = context.get_value_type(x), ir.VectorType(ir.IntType(32), LANES)
+
+        def number(value):
+            return ir.Constant(vector, [F(value).item()] * LANES)
+
+        def integer(value):
+            return ir.Constant(whole, [value] * LANES)
+
+        def call(name, *values):
+            kind = ir.FunctionType(vector, [vector] * len(values))
+            name = f"llvm.{name}.v{LANES}f32"
+            return builder.call(get_or_insert_function(builder.module, kind, name), values)
+
+        least = number(-87.0)
+        value = builder.select(builder.fcmp_ordered(">", arguments[0], least), arguments[0], least)
+        n = call("floor", call("fma", value, number(1.4426950408889634), number(0.5)))
+        f = call("fma", n, number(-0.693359375), value)
+        f = call("fma", n, number(2.12194440e-4), f)
+        p = call("fma", number(1.9875691500e-4), f, number(1.3981999507e-3))
+        for factor in (8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+            p = call("fma", p, f, number(factor))
+        p = builder.fadd(call("fma", builder.fmul(p, f), f, f), number(1.0))
+        power = builder.shl(builder.add(builder.fptosi(n, whole), integer(127)), integer(23))
+        return builder.fmul(p, builder.bitcast(power, vector))
+
+    return x(x), generate
+
+
+@intrinsic
+def _highest(context, lanes):
+    """The maximum of the lanes."""
+
+    def generate(_, builder, __, arguments):
+        (vector,) = arguments
+        half = LANES
+        while half > 1:
+            half //= 2
+            low, high = _halves(builder, vector, half)
+            vector = builder.select(builder.fcmp_ordered(">", low, high), low, high)
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+    return lanes.dtype(lanes), generate
+
+
+def _halves(builder, vector, half):
+    return [
+        builder.shuffle_vector(
+            vector,
+            ir.Constant(vector.type, ir.Undefined),
+            ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(at, at + half))),
+        )
+        for at in (0, half)
+    ]
+
+
+@intrinsic
 def _folded(context, lanes):
     def generate(_, builder, __, arguments):
         (vector,) = arguments
         half = LANES
         while half > 1:
             half //= 2
-            halves = [
-                builder.shuffle_vector(
-                    vector,
-                    ir.Constant(vector.type, ir.Undefined),
-                    ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(at, at + half))),
-                )
-                for at in (0, half)
-            ]
-            vector = builder.fadd(*halves)
+            vector = builder.fadd(*_halves(builder, vector, half))
         return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
 
     return lanes.dtype(lanes), generate
@@ -569,6 +733,214 @@ def gelu_backward(d, slope, sums):
                 value = load(d, i, j) * load(slope, i, j)
                 store(d, i, j, value)
                 sums[block, j] += value
+
+
+# ---------------------------------------------------------------------- layers without a gradient
+#
+# What inference computes between the products: nothing is dropped or kept for a backward pass.
+
+
+@parallel
+def embed(tokens, places, segments, words, positions, kinds, weight, shift, eps, out):
+    """``out = LayerNorm(words[tokens] + positions[places] + kinds[segments])``, [T, E].
+
+    Tables without rows are left out, and so is the norm if its weight is empty.
+    """
+    T, E = out.shape
+    for block in prange(_blocks(T, BLOCK)):
+        full_registers()
+        row = zero_row(E, arithmetic(words))
+        for i in range(block * BLOCK, min(T, block * BLOCK + BLOCK)):
+            for j in range(E):
+                row[j] = words[tokens[i], j]
+            if len(positions):
+                for j in range(E):
+                    row[j] += positions[places[i], j]
+            if len(kinds):
+                for j in range(E):
+                    row[j] += kinds[segments[i], j]
+            if len(weight):
+                _write_normal(row, weight, shift, eps, i, out)
+            else:
+                for j in range(E):
+                    store(out, i, j, row[j])
+
+
+@register_jitable
+def _write_normal(row, weight, shift, eps, i, out):
+    """``out[i] = LayerNorm(row)``."""
+    H = out.shape[1]
+    m = total(row, H) / F(H)
+    for j in range(H):
+        row[j] -= m
+    r = F(1) / np.sqrt(dot(row, row, H) / F(H) + eps)
+    for j in range(H):
+        store(out, i, j, fma(row[j] * r, weight[j], shift[j]))
+
+
+@parallel
+def residual_norm(x, branch, bias, weight, shift, eps, out):
+    """``out = LayerNorm(x + branch + bias)``, [R, H]; ``out`` may be ``x``."""
+    R, H = x.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        row = zero_row(H, arithmetic(x))
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                row[j] = load(x, i, j) + (load(branch, i, j) + bias[j])
+            _write_normal(row, weight, shift, eps, i, out)
+
+
+@parallel
+def gelu_of(z, bias):
+    """``z = gelu(z + bias)``, [R, H]."""
+    R, H = z.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                x = load(z, i, j) + bias[j]
+                area, _ = normal_curve(x)
+                store(z, i, j, x * area)
+
+
+@parallel
+def gelu_tanh_of(z, bias):
+    """:func:`gelu_of` in its tanh form."""
+    R, H = z.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                x = load(z, i, j) + bias[j]
+                area, _ = logistic_curve(x)
+                store(z, i, j, x * area)
+
+
+_QUERIES = 4  # of a head that are computed together, so that each key is read once for all
+
+
+@register_jitable
+def _combine(factors, rows, count, width, out):
+    """``out = factors[:, :count] @ rows``: [_QUERIES, count or more], [count, width] ->
+    [_QUERIES, width], up to whole lanes."""
+    for at in range(0, width, LANES):
+        a = _no_lanes(rows)
+        b = _no_lanes(rows)
+        c = _no_lanes(rows)
+        d = _no_lanes(rows)
+        for k in range(count):
+            own = _lanes_in(rows, k, at)
+            a = _lanes_fma(_lanes_of(factors, 0, k), own, a)
+            b = _lanes_fma(_lanes_of(factors, 1, k), own, b)
+            c = _lanes_fma(_lanes_of(factors, 2, k), own, c)
+            d = _lanes_fma(_lanes_of(factors, 3, k), own, d)
+        _put_lanes(out, 0, at, a)
+        _put_lanes(out, 1, at, b)
+        _put_lanes(out, 2, at, c)
+        _put_lanes(out, 3, at, d)
+
+
+def _powers(scores, i, width):
+    """e to the power of a row of scores, less the highest of them, up to whole lanes; their sum."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(_powers)
+def _powers_overload(scores, i, width):
+    if scores.dtype == types.float64:
+
+        def powers64(scores, i, width):
+            highest = scores[i, :width].max()
+            s = 0.0
+            for j in range(width):
+                scores[i, j] = math.exp(scores[i, j] - highest)
+                s += scores[i, j]
+            return s
+
+        return powers64
+
+    def powers32(scores, i, width):
+        high = _lanes_in(scores, i, 0)
+        for j in range(LANES, width, LANES):
+            high = _lanes_max(high, _lanes_in(scores, i, j))
+        scores[i, width] = F(0) - _highest(high)  # a place beyond the row, to fill lanes from
+        less = _lanes_of(scores, i, width)
+        lanes = _no_lanes(scores)
+        for j in range(0, width, LANES):
+            own = _lanes_exp(_lanes_plus(_lanes_in(scores, i, j), less))
+            lanes = _lanes_plus(lanes, own)
+            _put_lanes(scores, i, j, own)
+        return _folded(lanes)
+
+    return powers32
+
+
+_TOGETHER = 64  # sequences that one thread computes a head of
+
+
+@parallel
+def attention(queries, query_bounds, keys, key_bounds, heads, bias, scale, causal, out):
+    """Each query's mean of values, weighted by the softmax of its products with the keys of its
+    sequence: without padding, and without anything kept for a gradient.
+
+    ``queries`` is [N, H or more], and ``keys`` [T, 2 * H or more] ends with the keys and the values
+    of all heads; sequence b has the rows ``bounds[b]:bounds[b + 1]`` of each. ``bias`` [3 * H] is
+    that of queries, keys and values, and ``out`` [N, H]; rows of no sequence become 0.
+    """
+    H = out.shape[1]
+    D = H // heads
+    B = len(key_bounds) - 1
+    first = keys.shape[1] - 2 * H
+    width = (D + LANES - 1) // LANES * LANES
+    groups = (B + _TOGETHER - 1) // _TOGETHER
+    for item in prange(heads * groups):  # a head of all sequences takes as long as another
+        full_registers()
+        head, group = divmod(np.int64(item), groups)
+        at = head * D
+        begin = group * _TOGETHER
+        end = min(B, begin + _TOGETHER)
+        longest = np.int64(0)
+        for b in range(begin, end):
+            longest = max(longest, key_bounds[b + 1] - key_bounds[b])
+        size = (longest + LANES - 1) // LANES * LANES
+        kind = arithmetic(out)
+        # The last row of the keys, with the last column of the queries, hides what is padding.
+        q = np.ones((_QUERIES, D + 1), kind)
+        k = np.zeros((D + 1, size), kind)
+        v = np.zeros((longest, width), kind)
+        scores = np.zeros((_QUERIES, size + LANES), kind)
+        found = np.zeros((_QUERIES, width), kind)
+        for b in range(begin, end):
+            start, L = key_bounds[b], key_bounds[b + 1] - key_bounds[b]
+            padded = (L + LANES - 1) // LANES * LANES
+            for row in range(L):
+                for d in range(D):
+                    own = peek(keys, start + row, first + at + d)
+                    _set_element(k, d, row, own + _entry(bias, H + at + d))
+                for d in range(D):
+                    own = peek(keys, start + row, first + H + at + d)
+                    _set_element(v, row, d, own + _entry(bias, 2 * H + at + d))
+            for row in range(padded):
+                k[D, row] = F(0) if row < L else F(-1e30)
+            for tile in range(query_bounds[b], query_bounds[b + 1], _QUERIES):
+                count = min(_QUERIES, query_bounds[b + 1] - tile)
+                for i in range(count):
+                    for d in range(D):
+                        own = peek(queries, tile + i, at + d) + _entry(bias, at + d)
+                        _set_element(q, i, d, own * scale)
+                _combine(q, k, D + 1, padded, scores)
+                if causal:
+                    for i in range(count):
+                        for j in range(tile + i - query_bounds[b] + 1, padded):
+                            _set_element(scores, i, j, F(-1e30))
+                for i in range(count):
+                    scores[i, size] = F(1) / _powers(scores, i, padded)
+                _combine(scores, v, L, width, found)
+                for i in range(count):
+                    inverse = scores[i, size]
+                    for d in range(D):
+                        poke(out, tile + i, at + d, found[i, d] * inverse)
 
 
 # ---------------------------------------------------------------------------------------- attention

@@ -1,0 +1,756 @@
+"""The verbs as functions: plain keywords with the names of the options, and data from memory.
+
+Each takes the verb's options by name: its own (``epochs=3``), those of groups by the group's name
+(``optimizer={"lr": 1e-4}``) or, where only one option is called so, by their last part
+(``lr=1e-4``). Each also takes the verb's config instead, as a recipe gives it. Paths, objects of
+bothways, data frames, lists and data sets are taken wherever they make sense; what is not is
+refused at once, with the name of the argument.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bothways.api import rows
+from bothways.api.corpus import Corpus, store_of
+from bothways.api.model import Model, folder_of
+from bothways.api.results import Finetuned
+from bothways.config.fields import changed, digest, recipe_fields, to_dict
+from bothways.config.parsing import options_from
+from bothways.corpus.options import CorpusConfig
+from bothways.errors import ConfigError, InputError, RunError
+from bothways.experiments.options import PlanConfig
+from bothways.exporting.options import ExportConfig
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.io.files import sha256
+from bothways.io.terminal import (
+    line_printer,
+    print_note,
+    progress_of,
+    progress_of_stages,
+    shown,
+)
+from bothways.pretraining.options import PretrainConfig
+from bothways.runtime.options import ConvertConfig, ScoreConfig
+from bothways.shipped import DEFAULT, model_folder
+from bothways.tasks.catalogue import recipe_of
+from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.tokenization.options import ExtendConfig, LearningOptions, VocabularyConfig
+from bothways.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bothways.exporting.export import ExportReport
+    from bothways.finetuning.features import FeaturesResult
+    from bothways.finetuning.glue import GlueResult
+    from bothways.pretraining.pretrain import PretrainResult
+
+T = TypeVar("T")
+
+RUNS, CORPORA = "runs", "corpora"
+"""Folders, where the program was started, for runs and corpora that are given no folder."""
+RUN_FILE, CORPUS_FILE = "run.json", "corpus.json"
+_MOST_TINY = 10.0
+"""Minutes up to which a pre-training without a recipe trains a tiny encoder."""
+# What of several options with the same name is meant.
+_SHORT: dict[type[Any], dict[str, str]] = {
+    PretrainConfig: {
+        "minutes": "clock.minutes",
+        "kind": "masking.kind",
+        "size": "model.size",
+        "dropout": "model.dropout",
+    },
+    FinetuneConfig: {"lr": "optimizer.lr", "name": "task.name", "metrics": "task.metrics"},
+    FeaturesConfig: {"name": "task.name"},
+}
+_SHORT[PlanConfig] = _SHORT[PretrainConfig]
+
+
+def call_options(
+    cls: type[T], config: Any, given: Mapping[str, Any], recipe: str | Path | None = None
+) -> T:
+    """The options of a call: a config as it is, or what is given by keyword.
+
+    Args:
+        cls: the verb's class.
+        config: the first argument, if it may be a config.
+        given: the keywords; those that are None are not given.
+        recipe: one that they are added to.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if isinstance(config, cls):
+        if chosen:
+            raise ConfigError(
+                f"{', '.join(chosen)}: the options are in the {cls.__name__}; change them there "
+                "(dataclasses.replace), or give all by keyword."
+            )
+        return config
+    return options_from(cls, chosen, recipe, _SHORT.get(cls, {}))
+
+
+# ------------------------------------------------------------------------ vocabularies and corpora
+
+
+def build_vocabulary(
+    files: Any = None,
+    out: str | Path | None = None,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Learn a vocabulary from files and write it to a folder, with a report.
+
+    Args:
+        files: files, folders or globs; or a :class:`VocabularyConfig`.
+        out: the folder.
+        progress: called with a stage, what is done of it, and all.
+        verbose: whether progress is shown.
+        **options: those of `bothways vocab learn`, by name.
+
+    Returns:
+        The report, which is also in ``vocabulary-report.json``.
+
+    Raises:
+        ConfigError, InputError, DiskError: see
+            :func:`bothways.tokenization.build.build_vocabulary`.
+    """
+    from bothways.tokenization.build import build_vocabulary as build
+
+    named = None if isinstance(files, VocabularyConfig) else files
+    config = call_options(VocabularyConfig, files, {"files": named, "out": out, **options})
+    with shown(verbose):
+        if progress is not None:
+            return build(config, progress=progress)
+        with progress_of_stages() as bars:
+            return build(config, progress=bars)
+
+
+def learn_vocabulary(
+    texts: Any,
+    *,
+    size: int,
+    out: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> Tokenizer:
+    """Learn a vocabulary from files or from texts in memory.
+
+    Args:
+        texts: a file, folder or glob, or a list of such; or texts: a list, a column of a data
+            frame, anything that gives strings.
+        size: number of pieces, including the special ones. A small text may give fewer: see
+            ``len`` of the result.
+        out: folder to write it to; it can be written later (:meth:`Tokenizer.save`).
+        progress: called from time to time with the number of pieces so far, and ``size``.
+        verbose: whether progress is shown, of files.
+        **options: those of `bothways vocab learn`, by name. Of texts, the default is one process
+            (``workers=1``).
+
+    Raises:
+        InputError: the text has no words, or is not Unicode.
+        ConfigError: ``size`` is too small for the special pieces and the alphabet, or options are
+            out of range or incompatible.
+    """
+    files = _files(texts)
+    if files is None:
+        from bothways.tokenization.learning import learn
+
+        given = {"size": size, "workers": 1, **options}
+        lines = texts if isinstance(texts, Iterator) else iter(rows.listed(texts, "texts"))
+        tokenizer = learn(lines, options_from(LearningOptions, given), progress).tokenizer
+        if out is not None:
+            tokenizer.save(out)
+        return tokenizer
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(out) if out is not None else Path(temporary) / "vocabulary"
+        build_vocabulary(files, folder, size=size, verbose=verbose, **options)
+        return Tokenizer.from_folder(folder)
+
+
+def extend_vocabulary(
+    source: Any, out: str | Path, *, words: Any = None, verbose: bool = True, **options: Any
+) -> dict[str, Any]:
+    """Add whole words to a WordPiece vocabulary, and embeddings for them to its model.
+
+    Args:
+        source: a tokenizer or model: its folder, the name of a bundled model, or :class:`Model`.
+        out: folder to write.
+        words: the words, as a list or a file with one on each line.
+        verbose: whether lines are shown.
+        **options: those of `bothways vocab extend`: ``files``, ``most``, ``min_count`` ...
+
+    Returns:
+        The report.
+
+    Raises:
+        ConfigError, InputError, ModelError, DiskError: see :func:`bothways.model.growth.extend`.
+    """
+    with shown(verbose), _texts_in_file(words, "words") as path:
+        given = {"source": folder_of(source, "source"), "out": out, "words": path, **options}
+        config = call_options(ExtendConfig, None, given)
+        from bothways.model.growth import extend
+
+        return extend(config)
+
+
+def build_corpus(
+    files: Any = None,
+    tokenizer: Any = None,
+    out: str | Path | None = None,
+    *,
+    verbose: bool = True,
+    **options: Any,
+) -> Corpus:
+    """Tokenize texts into a corpus folder. The same call continues a build that was interrupted.
+
+    Args:
+        files: files, folders or globs; or documents in memory: a list of texts, a column of a data
+            frame; or a :class:`CorpusConfig`.
+        tokenizer: a :class:`Tokenizer`, or the folder of one or of a model.
+        out: the folder. Default: one in ``corpora``, named after the texts and the options.
+        verbose: whether progress and notes are shown.
+        **options: those of `bothways corpus build`, by name.
+
+    Returns:
+        The corpus, with its ``report``.
+
+    Raises:
+        ConfigError, InputError, ModelError, StoreError, DiskError: see
+            :func:`bothways.corpus.build.build_corpus`.
+    """
+    from bothways.corpus.build import build_corpus as build
+
+    with shown(verbose), tempfile.TemporaryDirectory() as temporary:
+        if isinstance(files, CorpusConfig):
+            config = call_options(
+                CorpusConfig, files, {"tokenizer": tokenizer, "out": out, **options}
+            )
+        else:
+            if files is None or tokenizer is None:
+                raise ConfigError(f"{'files' if files is None else 'tokenizer'} not given.")
+            paths = _files(files)
+            if paths is None:
+                lines = rows.listed(files, "files")
+                rows.check_values({"text": lines}, ["text"], [], "files")
+                _, content = rows.file_of({"text": lines}, "", "files", "text", "")
+                paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
+                options = {"text_field": "text", **options}
+            if isinstance(tokenizer, Tokenizer):
+                folder = Path(temporary) / "tokenizer"
+                tokenizer.save(folder)
+            else:
+                folder = model_folder(folder_of(tokenizer, "tokenizer"))
+            given = {"files": paths, "tokenizer": folder, "out": out or "", **options}
+            config = call_options(CorpusConfig, None, given)
+            if out is None:
+                config = replace(config, out=_chosen_corpus(config, paths))
+        with progress_of("encoding", in_bytes=True) as progress:
+            build(config, progress=progress, say=print_note)
+        return Corpus(config.out)
+
+
+def _chosen_corpus(config: CorpusConfig, paths: Sequence[str]) -> str:
+    """A folder that is named after the texts and the options."""
+    options = {n: v for n, v in to_dict(config).items() if n not in ("files", "tokenizer", "out")}
+    name = digest([options, Tokenizer.from_folder(config.tokenizer).fingerprint, _contents(paths)])
+    folder = Path(CORPORA) / name[:8]
+    line_printer()(f"corpus folder: {folder}")
+    return str(folder)
+
+
+# -------------------------------------------------------------------------------------- trainings
+
+
+def pretrain(
+    corpus: Any = None,
+    recipe: str | Path | None = None,
+    *,
+    run: str | Path | None = None,
+    overwrite: bool = False,
+    verbose: bool = True,
+    **options: Any,
+) -> PretrainResult:
+    """Pre-train an encoder; continue if the run folder holds an unfinished run of these options.
+
+    Args:
+        corpus: a :class:`Corpus` or its folder; or a :class:`PretrainConfig`.
+        recipe: a recipe that comes with bothways (``tiny``, ``mini`` ...), or a YAML file. Default:
+            ``tiny`` for up to ten minutes, else ``mini``.
+        run: the run folder. Default: one in ``runs``, named after corpus and options, so that the
+            same call continues it and other options get another.
+        overwrite: remove what the run folder holds first.
+        verbose: whether lines and a bar are shown.
+        **options: those of `bothways pretrain`, by name; how long it trains is ``minutes``,
+            ``steps`` or ``tokens``.
+
+    Raises:
+        BothwaysError: see :func:`bothways.pretraining.pretrain.pretrain`.
+    """
+    given = dict(options)
+    if not isinstance(corpus, PretrainConfig):
+        if corpus is None:
+            raise ConfigError("corpus not given: a corpus folder, or what bw.build_corpus gives.")
+        given["corpus"] = store_of(corpus)
+        clock = {"minutes", "steps", "tokens", "clock"} & {*given}
+        if recipe is None and not clock:
+            raise ConfigError(
+                "minutes not given: how long to train (or steps, tokens, or the name of a recipe)."
+            )
+        minutes = given.get("minutes")
+        if recipe is None:
+            short = isinstance(minutes, int | float) and minutes <= _MOST_TINY
+            recipe = "tiny" if short else "mini"
+            with shown(verbose):
+                line_printer()(f"recipe {recipe} (others: recipe=NAME)")
+        if given.get("start") is not None:
+            given["start"] = folder_of(given["start"], "start")
+    config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
+    with shown(verbose):
+        if not config.run:
+            inputs = [_contents([config.corpus]), _contents([config.start or ""])]
+            config = replace(config, run=_chosen_run("pretrain", config, inputs))
+        with _run_folder(config.run, overwrite):
+            from bothways.pretraining.pretrain import pretrain as train
+
+            return train(config)
+
+
+def finetune(
+    model: Any = DEFAULT,
+    train: Any = None,
+    dev: Any = None,
+    test: Any = None,
+    *,
+    text: str | None = None,
+    text_b: str | None = None,
+    label: str | None = None,
+    task: Any = None,
+    seeds: int | Sequence[int] | None = None,
+    run: str | Path | None = None,
+    overwrite: bool = False,
+    verbose: bool = True,
+    **options: Any,
+) -> Finetuned:
+    """Fine-tune an encoder on labelled data: train and measure one model per seed.
+
+    Args:
+        model: a model folder, the name of a bundled model, a :class:`Model`, or the result of a
+            pre-training or fine-tuning; or a :class:`FinetuneConfig` or declared task's recipe.
+        train: labelled examples: a file, a data frame (pandas, polars), a list of dictionaries, a
+            data set, a dictionary of lists, a tuple (texts, labels).
+        dev: those to measure on, likewise, or the share of ``train`` to hold out for it, such as
+            0.1. Data from memory are written to the run folder.
+        test: further ones to predict, likewise.
+        text: column of the texts. Default: ``sentence``, or one called ``text``, ``review`` ...
+        text_b: column of the second texts, for pairs.
+        label: column of the labels, or of the scores. Default: ``label``.
+        task: a declared task by name, its YAML file, or a dictionary of the task's options.
+        seeds: how many runs, or the seed of each.
+        run: the run folder. Default: one in ``runs``, named after data and options, so that the
+            same call has its result at once and other options get another folder.
+        overwrite: remove what the run folder holds first.
+        verbose: whether lines and a bar are shown.
+        **options: those of `bothways finetune`, by name: ``epochs``, ``lr``, ``batch``, ``length``,
+            ``kind`` (classification, regression, multilabel, tagging, spans ...), ``metrics``,
+            ``labels``, ``search={"lr": [5e-5, 2e-5]}`` ...
+
+    Returns:
+        The scores, and the ``model`` that is best on dev.
+
+    Raises:
+        BothwaysError: see :func:`bothways.finetuning.finetune.finetune`; data in memory that do not
+            make examples are named by argument, row and column.
+    """
+    columns = {"text_a": text, "text_b": text_b, "label": label}
+    with shown(verbose):
+        if isinstance(model, FinetuneConfig):
+            own = {
+                "train": train,
+                "dev": dev,
+                "test": test,
+                "task": task,
+                "seeds": seeds,
+                **columns,
+            }
+            config = call_options(FinetuneConfig, model, {**own, **options})
+            config = config if run is None else replace(config, run=str(run))
+            contents: list[Any] = []
+        else:
+            given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
+            config, files = _with_task(task, {**given, **_plain_names(options)})
+            config = _with_columns(config, columns, files.get("train", train))
+            config, contents = _with_data(
+                config, files, {"train": train, "dev": dev, "test": test}, text, label
+            )
+        if not config.run:
+            data = contents or _task_files(config)
+            inputs = [_contents([model_folder(config.model)]), data, config.task.dev]
+            config = replace(config, run=_chosen_run(config.task.name, config, inputs))
+        with _run_folder(config.run, overwrite):
+            config = _written(config, contents)
+            from bothways.finetuning.finetune import finetune as tune
+
+            return Finetuned.of(tune(config))
+
+
+def _seeds(seeds: int | Sequence[int] | None) -> Any:
+    """A number of seeds as the first of them."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int):
+        return seeds
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; give how many runs, or a list of seeds.")
+    return tuple(range(seeds))
+
+
+def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    if "minutes" in options:
+        raise ConfigError(
+            "minutes: a fine-tuning is as long as its epochs; give epochs (checkpoint={'minutes': "
+            "...} is how often its state is saved)."
+        )
+    weights = options.get("class_weights")
+    if isinstance(weights, Mapping):
+        named = tuple(f"{label}={weight:g}" for label, weight in weights.items())
+        return {**options, "class_weights": named}
+    return dict(options)
+
+
+def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
+    """The options, with those of a task; and files of the task that are given as data."""
+    if task is None:
+        return call_options(FinetuneConfig, None, given), {}
+    if isinstance(task, TaskOptions):
+        return call_options(FinetuneConfig, None, {**given, "task": task}), {}
+    if isinstance(task, Mapping):
+        files = {name: task[name] for name in ("train", "dev", "test") if name in task}
+        rest = {name: value for name, value in task.items() if name not in files}
+        return call_options(FinetuneConfig, None, {**given, "task": rest}), files
+    return call_options(FinetuneConfig, None, given, recipe_of(task)), {}
+
+
+def _with_columns(
+    config: FinetuneConfig, columns: Mapping[str, str | None], train: Any
+) -> FinetuneConfig:
+    """The options with the names of columns; those of words and tags are of data in memory only."""
+    named = {name: value for name, value in columns.items() if value is not None}
+    without = config.task.kind in (rows.TAGS, rows.SPANS) and not rows.is_path(train)
+    return config if without else replace(config, task=changed(config.task, named))
+
+
+_Content = tuple[str, str, str]
+"""The option of a task that names a file, the file's ending, and its content."""
+
+
+def _with_data(
+    config: FinetuneConfig,
+    files: Mapping[str, Any],
+    data: Mapping[str, Any],
+    text: str | None,
+    label: str | None,
+) -> tuple[FinetuneConfig, list[_Content]]:
+    """The options with the files that are given by name; and the contents of those that are not."""
+    task, contents = config.task, list[_Content]()
+    for name, value in {**files, **{n: d for n, d in data.items() if d is not None}}.items():
+        if rows.is_path(value) or (isinstance(value, float) and name != "train"):
+            task = changed(task, {name: str(value)})  # a number is a share of train
+            continue
+        task, content = _in_memory(task, name, value, text, label)
+        contents.append(content)
+    return replace(config, task=task), contents
+
+
+def _in_memory(
+    task: TaskOptions, name: str, data: Any, text: str | None, label: str | None
+) -> tuple[TaskOptions, _Content]:
+    """The task with the columns of some data; and the data as the content of a file."""
+    words, tags = text or "tokens", label or "tags"
+    columns = rows.columns_of(data, name, text or "text", label or "label")
+    if task.kind == rows.TAGS:
+        rows.require_column(columns, words, "text", name)
+        if name != "test":
+            rows.require_column(columns, tags, "label", name)
+    elif task.kind != rows.SPANS:
+        chosen = rows.choose_text(columns, text, name, task.text_a)
+        task = replace(task, text_a=chosen)
+        texts = [chosen, *([task.text_b] if task.text_b else [])]
+        labels = [] if name == "test" else list(task.label_columns) or [task.label]
+        for argument, names in (("text_b", texts[1:]), ("label", labels)):
+            for column in names:
+                rows.require_column(columns, column, argument, name)
+        rows.check_values(columns, texts, labels if task.broken == "error" else [], name)
+    ending, content = rows.file_of(columns, task.kind, name, words, tags)
+    return task, (name, ending, content)
+
+
+def _written(config: FinetuneConfig, contents: Sequence[_Content]) -> FinetuneConfig:
+    """The options with the data from memory as files in the run folder."""
+    folder = Path(config.run) / "data"
+    files = {name: rows.write_rows(folder, name, end, text) for name, end, text in contents}
+    return replace(config, task=changed(config.task, files)) if files else config
+
+
+# ------------------------------------------------------------------------------- folders of runs
+
+
+def _chosen_run(name: str, config: Any, inputs: Sequence[Any]) -> str:
+    """A run folder that is named after the options and what they read."""
+    folder = Path(RUNS) / f"{name}-{digest([recipe_fields(config), *inputs])[:8]}"
+    known = " (continued or read again: the same options and data)" if folder.exists() else ""
+    line_printer()(f"run folder: {folder}{known}")
+    return str(folder)
+
+
+@contextmanager
+def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
+    """Remove an earlier run first, if that is asked for; else say that it can be."""
+    folder = Path(run)
+    if overwrite and folder.exists():
+        from bothways.training.runfolder import RunLock
+
+        if not (folder / RUN_FILE).is_file():
+            raise ConfigError(
+                f"overwrite: {folder} is no run folder (it has no {RUN_FILE}); remove it yourself."
+            )
+        lock = RunLock(folder)  # nobody is using it
+        lock.release()
+        shutil.rmtree(folder)
+    try:
+        yield
+    except RunError as error:
+        if "holds a run with" not in str(error):
+            raise
+        raise RunError(
+            f"{error} In Python, overwrite=True removes it first, and without run= other options "
+            "and data get a folder of their own."
+        ) from None
+
+
+def _contents(paths: Iterable[str | Path]) -> list[Any]:
+    """What tells whether the content of files or folders has changed."""
+    found: list[Any] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            marks = [*path.glob("*.json"), *path.glob("*.safetensors"), *path.glob("*.txt")]
+            found += [[p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in sorted(marks)]
+        elif path.is_file():
+            found.append(sha256(path))
+        else:
+            found.append(str(path))
+    return found
+
+
+def _task_files(config: FinetuneConfig) -> list[Any]:
+    task = config.located().task
+    return _contents([name for name in (task.train, task.dev) if isinstance(name, str) and name])
+
+
+# ---------------------------------------------------------------------------------- other verbs
+
+
+def features(
+    model: Any = DEFAULT, *, task: Any = None, verbose: bool = True, **options: Any
+) -> FeaturesResult:
+    """Train a BiLSTM tagger on features from a frozen encoder (section 5.3 of the paper).
+
+    Args:
+        model: as for :func:`finetune`; or a :class:`bothways.finetuning.options.FeaturesConfig`.
+        task: a declared task's options, as a dictionary or :class:`TaskOptions`.
+        verbose: whether lines are shown.
+        **options: those of `bothways features`, by name.
+
+    Raises:
+        BothwaysError: see :func:`bothways.finetuning.features.tag_by_features`.
+    """
+    from bothways.finetuning.features import tag_by_features
+
+    if isinstance(model, FeaturesConfig):
+        config = call_options(FeaturesConfig, model, {"task": task, **options})
+    else:
+        given = {"model": folder_of(model, "model"), "task": task, **options}
+        config = call_options(FeaturesConfig, None, given)
+    with shown(verbose):
+        return tag_by_features(config)
+
+
+def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: Any) -> GlueResult:
+    """Fine-tune on several declared tasks, with a table of all results.
+
+    Args:
+        data: the folder of the tasks; or a :class:`bothways.finetuning.options.GlueConfig`.
+        run: the run folder.
+        verbose: whether lines are shown.
+        **options: those of `bothways glue`, by name.
+
+    Raises:
+        BothwaysError: see :func:`bothways.finetuning.glue.glue`.
+    """
+    from bothways.finetuning.glue import glue as all_tasks
+
+    named = None if isinstance(data, GlueConfig) else data
+    given = {"data": named, "run": run, **options}
+    if "model" in given:
+        given["model"] = folder_of(given["model"], "model")
+    given["seeds"] = _seeds(given.get("seeds"))
+    with shown(verbose):
+        return all_tasks(call_options(GlueConfig, data, given))
+
+
+def split(file: str | Path, out: str | Path, **options: Any) -> list[str]:
+    """Split a labelled file into a training and a development file, by a hash of its lines.
+
+    Args:
+        file: the file.
+        out: folder to write ``train`` and ``dev`` to.
+        **options: those of `bothways split`: ``share``, ``by``, ``header``.
+
+    Returns:
+        Lines that say what was written.
+
+    Raises:
+        InputError, ConfigError: see :func:`bothways.tasks.split.split`.
+    """
+    from bothways.tasks.split import split as divide
+
+    return divide(call_options(SplitConfig, None, {"file": file, "out": out, **options}))
+
+
+def list_tasks(name: str | None = None) -> Listing:
+    """The declared tasks as a table, or the declaration of one.
+
+    Raises:
+        ConfigError: no such task.
+    """
+    from bothways.tasks.catalogue import show_tasks
+
+    return Listing(show_tasks(name))
+
+
+def list_recipes() -> Listing:
+    """The recipes of pre-training that come with bothways."""
+    from bothways.config.recipes import list_of_recipes, shipped_recipes
+
+    return Listing(list_of_recipes(shipped_recipes()))
+
+
+class Listing(str):
+    """Text that is shown as it is, line by line."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def score(predictions: str | Path, data: str | Path, **options: Any) -> dict[str, float]:
+    """The scores of a prediction file against answers in SQuAD's format.
+
+    Args:
+        predictions: the file of predictions.
+        data: the file of answers.
+        **options: those of `bothways score`: ``convention``, ``odds``.
+
+    Raises:
+        InputError: see :func:`bothways.tasks.answers.score_file`.
+    """
+    from bothways.tasks.answers import score_file
+
+    given = {"predictions": predictions, "data": data, **options}
+    config = call_options(ScoreConfig, None, given)
+    scores, notes = score_file(
+        Path(config.predictions), Path(config.data), convention=config.convention, odds=config.odds
+    )
+    for note in notes:
+        print_note(note)
+    return scores
+
+
+def convert(source: Any, out: str | Path, **options: Any) -> Model:
+    """Convert a model, for example from transformers, to a model folder.
+
+    Args:
+        source: the folder.
+        out: a new folder.
+        **options: those of `bothways convert`: ``tokenizer``.
+
+    Raises:
+        ModelError: see :func:`bothways.load`; or the new folder exists.
+    """
+    from bothways.api.model import load
+    from bothways.api.verbs import convert as write
+
+    write(
+        call_options(
+            ConvertConfig, None, {"source": folder_of(source, "source"), "out": out, **options}
+        )
+    )
+    return load(out)
+
+
+def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
+    """Write a model as a folder with ONNX graphs for other programs, in 8 bits too if that holds
+    its limits.
+
+    Args:
+        model: a model folder, the name of a bundled model, a model, or the result of a training.
+        out: a new folder.
+        **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``task``,
+            ``calibration``, and the limits.
+
+    Returns:
+        What was written and measured; ``report.int8.holds`` says whether there is a graph of 8
+        bits.
+
+    Raises:
+        ModelError, ConfigError, InputError: see :func:`bothways.exporting.export.export_model`.
+    """
+    from bothways.exporting.export import export_model
+
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in options.items()
+    }
+    return export_model(
+        call_options(ExportConfig, None, {"model": folder_of(model, "model"), "out": out, **given})
+    )
+
+
+# --------------------------------------------------------------------------- what arguments may be
+
+
+def _files(texts: Any) -> tuple[str, ...] | None:
+    """Files, folders or globs; None if texts are given themselves."""
+    if isinstance(texts, str | os.PathLike):
+        return (os.fspath(texts),)
+    if isinstance(texts, list | tuple) and texts:
+        if all(isinstance(item, os.PathLike) for item in texts):
+            return tuple(map(os.fspath, texts))
+        if all(isinstance(item, str) and len(item) < 256 and _exists(item) for item in texts):
+            return tuple(texts)
+    return None
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _texts_in_file(texts: Any, name: str) -> Iterator[str | None]:
+    """The file of some lines: the one that is given, or one that is written for them."""
+    if texts is None or isinstance(texts, str | os.PathLike):
+        yield None if texts is None else os.fspath(texts)
+        return
+    lines = rows.listed(texts, name)
+    for number, line in enumerate(lines):
+        if not isinstance(line, str) or len(line.splitlines()) != 1:
+            raise InputError(f"{name}[{number}] is {line!r}; give one word.")
+    with tempfile.TemporaryDirectory() as folder:
+        yield rows.write_rows(Path(folder), name, ".txt", "\n".join(lines) + "\n")

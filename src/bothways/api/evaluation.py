@@ -1,0 +1,100 @@
+"""Measuring a model from Python: its scores as an object, and data from memory as a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bothways.api import rows
+from bothways.config.fields import changed
+from bothways.io import html
+from bothways.io.terminal import table_text
+from bothways.runtime.folder import LoadedModel
+from bothways.tasks.kinds import task_of
+from bothways.tasks.options import TaskOptions
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Mapping[str, float]):
+    """Scores by name, as a mapping; printed or shown in a notebook they are tables.
+
+    Attributes:
+        scores: by metric, the main one first; fractions of 1.
+        notes: what to know about them, as sentences.
+        collapsed: the model predicts the same for every example.
+        parts: the same for each label or score, where the task has them.
+    """
+
+    scores: dict[str, float]
+    notes: tuple[str, ...] = ()
+    collapsed: bool = False
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        return self.scores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def _tables(self) -> list[list[list[str]]]:
+        tables = [[["metric", "score"], *([n, f"{v:.4f}"] for n, v in self.scores.items())]]
+        if self.parts:
+            names = list(next(iter(self.parts.values())))
+            cells = [
+                [part, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in found.items())]
+                for part, found in self.parts.items()
+            ]
+            tables.append([["", *names], *cells])
+        return tables
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(table_text, self._tables()), *self.notes])
+
+    def _repr_html_(self) -> str:
+        tables = [html.table(header, cells) for header, *cells in self._tables()]
+        return html.fragment("", *tables, html.listing(self.notes))
+
+
+def corpus_folder(data: Any) -> Path | None:
+    """The folder of a corpus that is given by path or as an object; None for other data."""
+    folder = data if rows.is_path(data) else getattr(data, "folder", None)
+    return Path(folder) if folder is not None and Path(folder).is_dir() else None
+
+
+@contextmanager
+def data_file(
+    loaded: LoadedModel, data: Any, text: str | None, label: str | None
+) -> Iterator[tuple[str, TaskOptions | None]]:
+    """Labelled examples as a file, and how it is laid out if that is another way than the task's.
+
+    Raises:
+        ConfigError, InputError: data in memory that do not make examples.
+    """
+    task = task_of(loaded).options
+    named = {"text_a": text or task.text_a, "label": label or task.label}
+    if rows.is_path(data):
+        own = text is None and label is None
+        yield str(data), None if own else changed(task, named)
+        return
+    if task.kind == rows.TAGS:
+        named = {"text_a": text or "tokens", "label": label or "tags"}
+    columns = rows.columns_of(data, "data", named["text_a"], named["label"])
+    if task.kind != rows.SPANS:
+        for argument, column in (("text", named["text_a"]), ("label", named["label"])):
+            if argument == "text" or not task.label_columns:
+                rows.require_column(columns, column, argument, "data")
+    if task.kind not in (rows.SPANS, rows.TAGS):
+        labels = list(task.label_columns) or [named["label"]]
+        rows.check_values(columns, [named["text_a"]], labels, "data")
+        task = changed(task, {**named, "header": True, "columns": (), "label_separator": ""})
+    ending, content = rows.file_of(columns, task.kind, "data", named["text_a"], named["label"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = rows.write_rows(Path(folder), "data", ending, content)
+        yield path, None if task.kind in (rows.SPANS, rows.TAGS) else task

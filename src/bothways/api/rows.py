@@ -1,0 +1,287 @@
+"""Examples that are in memory: data frames, lists of rows, data sets, as the files of a task.
+
+A fine-tuning reads files, so that it can be continued and divided among processes. What comes from
+memory is written for it, in the format that the kind of task reads, into the run's own folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import ConfigError, InputError
+from bothways.io.files import write_text
+
+Columns = dict[str, list[Any]]
+"""The values of each column, by its name; all columns are equally long."""
+
+SPANS, TAGS = "spans", "tagging"
+"""The kinds of tasks whose files have no columns with names."""
+_TEXT_NAMES = ("sentence", "text", "review", "content", "document", "title")
+"""Columns that are taken for the text if none is named."""
+_FORMS = (
+    "the path of a file, a data frame, a list of dictionaries, a dictionary of lists, a data set, "
+    "or a tuple (texts, labels)"
+)
+
+
+def is_path(data: Any) -> bool:
+    """Whether data are given by the name of a file."""
+    return isinstance(data, str | os.PathLike)
+
+
+def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -> Columns:
+    """The columns of examples in memory.
+
+    Args:
+        data: a data frame (pandas, polars), a table of pyarrow, a data set of Hugging Face, a
+            dictionary of lists, a list of dictionaries, or a tuple of texts and labels.
+        name: the argument, for messages.
+        text, label: names for the columns of a tuple.
+
+    Raises:
+        ConfigError: it is none of these.
+        InputError: rows have other keys than the first, or columns are of different lengths.
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        columns = {text: listed(data[0], name), label: listed(data[1], name)}
+    elif isinstance(data, Mapping):
+        columns = {str(key): listed(values, f"{name}[{key!r}]") for key, values in data.items()}
+    elif (names := names_of(data)) is not None:
+        columns = {str(key): listed(data[key], f"{name}[{key!r}]") for key in names}
+        for key, classes in _class_names(data, names).items():
+            columns[key] = [_named(value, classes) for value in columns[key]]
+    else:
+        columns = _of_rows(data, name)
+    sizes = {key: len(values) for key, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{key} {size}" for key, size in sizes.items())
+        raise InputError(f"{name}: its columns are not equally long: {shown}.")
+    if not sizes or not next(iter(sizes.values())):
+        raise InputError(f"{name} has no rows.")
+    return columns
+
+
+def names_of(data: Any) -> list[Any] | None:
+    """The names of the columns of a frame, a table or a data set; None if it is none."""
+    for attribute in ("column_names", "columns"):
+        names = getattr(data, attribute, None)
+        if names is not None and not callable(names) and hasattr(data, "__getitem__"):
+            if isinstance(names, Mapping):
+                raise ConfigError(
+                    f"these data have the splits {', '.join(map(str, names))}; give one of them, "
+                    f"such as data[{next(iter(names))!r}]."
+                )
+            if not all(isinstance(column, str) for column in names):  # such as pyarrow's columns
+                continue
+            return [*names]
+    return None
+
+
+def _class_names(data: Any, names: Sequence[str]) -> dict[str, list[str]]:
+    """The names of the classes that columns of a data set of Hugging Face give by number."""
+    features: Any = getattr(data, "features", None)
+    found: dict[str, list[str]] = {}
+    for column in names if isinstance(features, Mapping) else ():
+        feature = features.get(column)
+        feature = getattr(feature, "feature", feature)  # of a list
+        if classes := getattr(feature, "names", None):
+            found[column] = [*classes]
+    return found
+
+
+def _named(value: Any, classes: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(item, classes) for item in value]
+    return classes[value] if isinstance(value, int) and 0 <= value < len(classes) else None
+
+
+def _of_rows(data: Any, name: str) -> Columns:
+    rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
+    if rows is None or not all(isinstance(row, Mapping) for row in rows):
+        shown = type(data).__name__
+        if rows:
+            shown += f" of {type(rows[0]).__name__}"
+        raise ConfigError(f"{name} is a {shown}; give {_FORMS}.")
+    names = [*rows[0]] if rows else []
+    for number, row in enumerate(rows):
+        if missing := [key for key in names if key not in row]:
+            raise InputError(f"{name}: row {number} has no {missing[0]!r}, which row 0 has.")
+    return {str(key): [plain(row[key]) for row in rows] for key in names}
+
+
+def listed(values: Any, name: str) -> list[Any]:
+    """A column as a list of plain values; what is missing (NaN, NA) is None.
+
+    Raises:
+        ConfigError: it is a single text, or cannot be listed.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"{name} is a {type(values).__name__}; give a list of values.")
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, method):
+            values = getattr(values, method)()
+            break
+    return [plain(value) for value in values]
+
+
+def plain(value: Any) -> Any:
+    """A value as Python's own; None if it says that it is missing."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if hasattr(value, "tolist") and hasattr(value, "dtype"):  # of NumPy
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value
+
+
+def choose_text(columns: Columns, given: str | None, name: str, default: str) -> str:
+    """The column of the texts.
+
+    Raises:
+        ConfigError: there is no such column; or none is named, and none looks like it.
+    """
+    if given is not None:
+        require_column(columns, given, "text", name)
+        return given
+    for known in (default, *_TEXT_NAMES):
+        if known in columns:
+            return known
+    raise ConfigError(
+        f"text: name the column of the texts; {name} has {', '.join(map(repr, columns))}."
+    )
+
+
+def require_column(columns: Columns, column: str, argument: str, name: str) -> None:
+    """Refuse a column that is not there.
+
+    Raises:
+        ConfigError: naming the argument and the columns.
+    """
+    if column not in columns:
+        raise ConfigError(
+            f"{argument} is {column!r}, but {name} has no such column; it has "
+            f"{', '.join(map(repr, columns))}."
+        )
+
+
+def file_of(columns: Columns, kind: str, name: str, text: str, label: str) -> tuple[str, str]:
+    """The examples as a file that the kind of task reads.
+
+    Args:
+        columns: the examples.
+        kind: of the task.
+        name: the argument, for messages.
+        text, label: the columns of words and tags, for tagging.
+
+    Returns:
+        The ending of its name, and its content.
+
+    Raises:
+        ConfigError, InputError: they do not make examples of this kind.
+    """
+    if kind == TAGS:
+        return ".conll", _conll(columns, name, text, label)
+    if kind == SPANS:
+        return ".json", _squad(columns, name)
+    names = [key for key, values in columns.items() if all(map(_is_plain, values))]
+    rows = zip(*(columns[key] for key in names), strict=True)
+    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
+    return ".jsonl", "\n".join(lines) + "\n"
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], name: str) -> None:
+    """Refuse texts that are not strings and labels that are missing, by their rows.
+
+    Raises:
+        InputError: naming the argument, row and column, and what to do.
+    """
+    for column in texts:
+        for row, value in enumerate(columns[column]):
+            if not isinstance(value, str):
+                shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
+                raise InputError(
+                    f"{name}: row {row}, column {column!r} is {shown}; a text is a string. Drop "
+                    f"such rows ({name}.dropna(subset=[{column!r}])), or fill them in."
+                )
+    for column in labels:
+        for row, value in enumerate(columns[column]):
+            if value is None:
+                raise InputError(
+                    f"{name}: row {row}, column {column!r} has no label. Drop such rows "
+                    f"({name}.dropna(subset=[{column!r}])), or give broken='skip'."
+                )
+
+
+def _conll(columns: Columns, name: str, text: str, label: str) -> str:
+    words = columns[text]
+    tags = columns.get(label)
+    lines: list[str] = []
+    for row, sentence in enumerate(words):
+        if not isinstance(sentence, list) or not sentence:
+            raise InputError(f"{name}: row {row}, column {text!r} is no list of words.")
+        own = None if tags is None else tags[row]
+        if tags is not None and (not isinstance(own, list) or len(own) != len(sentence)):
+            raise InputError(
+                f"{name}: row {row} has {len(sentence)} words in {text!r}, but not as many tags in "
+                f"{label!r}."
+            )
+        for n, word in enumerate(sentence):
+            tag = "O" if own is None else own[n]
+            if not isinstance(word, str) or not word.strip() or len(word.splitlines()) > 1:
+                raise InputError(f"{name}: row {row}, word {n} is {word!r}; a word has letters.")
+            if not isinstance(tag, str):
+                raise InputError(
+                    f"{name}: row {row}, tag {n} is {tag!r}; tags are strings such as 'B-PER' "
+                    "(numbers of a data set have names in its features)."
+                )
+            lines.append(f"{word.replace(chr(9), ' ')}\t{tag}")
+        lines.append("")
+    return "\n".join(lines) + "\n"
+
+
+def _squad(columns: Columns, name: str) -> str:
+    for column in ("question", "context"):
+        require_column(columns, column, column, name)
+    count = len(columns["question"])
+    ids = columns.get("id", [str(n) for n in range(count)])
+    entries = []
+    for n in range(count):
+        answers = columns["answers"][n] if "answers" in columns else None
+        item: dict[str, Any] = {"id": str(ids[n]), "question": columns["question"][n]}
+        if answers is not None:
+            pairs = zip(answers["text"], answers["answer_start"], strict=True)
+            item["answers"] = [{"text": text, "answer_start": int(at)} for text, at in pairs]
+        entries.append({"paragraphs": [{"context": columns["context"][n], "qas": [item]}]})
+    return json.dumps({"version": "memory", "data": entries}, ensure_ascii=False)
+
+
+def digest(content: str) -> str:
+    """A short name for a file's content."""
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:8]
+
+
+def write_rows(folder: Path, name: str, ending: str, content: str) -> str:
+    """Write a file of examples into a folder named after its content; its path."""
+    path = folder / digest(content) / f"{name}{ending}"
+    if not path.exists():
+        write_text(path, content)
+    return str(path)

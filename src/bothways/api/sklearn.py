@@ -1,0 +1,614 @@
+"""Estimators of scikit-learn: texts and labels from memory in, a fine-tuned encoder inside.
+
+``bw.sklearn.TextClassifier`` and the others work in ``cross_val_score``, ``GridSearchCV`` and
+``Pipeline``, and can be pickled. What they hold is a model folder (:attr:`model_`), which ``save``
+writes for :func:`bothways.load` and for transformers. No file is left where the program runs.
+
+Texts are a list, an array or a column of a data frame; pairs of texts a list of pairs, an array or
+a frame of two columns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from bothways.api import rows
+from bothways.api.calls import finetune
+from bothways.api.model import Model, load
+from bothways.errors import ConfigError, InputError
+from bothways.runtime.entities import tag_texts
+from bothways.runtime.pipeline import Prediction
+from bothways.shipped import DEFAULT
+
+_MEASURED = 32
+"""Training examples that stand in for a dev set where none is held out: their scores are shown to
+nobody."""
+
+Texts = tuple[list[str], list[str] | None]
+
+
+class ModelFiles:
+    """A model folder of its own in the system's place for temporary files, for as long as this
+    object lives; pickled, it is the content of its files.
+
+    Args:
+        folder: what is copied.
+    """
+
+    def __init__(self, folder: Path):
+        files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file()}
+        self.__setstate__({name: path.read_bytes() for name, path in files.items()})
+
+    def __getstate__(self) -> dict[str, bytes]:
+        files = [path for path in self.path.rglob("*") if path.is_file()]
+        return {path.relative_to(self.path).as_posix(): path.read_bytes() for path in files}
+
+    def __setstate__(self, files: Mapping[str, bytes]) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="bothways-")
+        for name, content in files.items():
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return Path(self._temporary.name) / "model"
+
+    @cached_property
+    def model(self) -> Model:
+        """The model in it."""
+        return load(self.path)
+
+
+class _Finetuned(BaseEstimator):  # type: ignore[misc]
+    """What the estimators that are fine-tuned have in common.
+
+    Args:
+        model: a model folder, the name of a bundled model, or a :class:`bothways.Model`.
+        epochs: passes over the training data.
+        lr: peak learning rate. Default: by the encoder's width.
+        batch: batch size in examples.
+        length: maximum sequence length in tokens. Default: 128.
+        dev: share of the examples to hold out and measure on, such as 0.1; for options that choose
+            by a score, such as ``options={"keep": "best"}``. Default: all are trained on.
+        seed: of the order of the data, the new head and dropout.
+        device, precision, threads: as for `bothways finetune`, but in fp32 unless another is given:
+            what ``auto`` chooses by a measurement may differ from one fit to the next. With
+            ``n_jobs``, give one thread to each process.
+        options: further options of :func:`bothways.finetune`, by name.
+        verbose: show lines and a bar.
+
+    Attributes:
+        model_: the fine-tuned model.
+        result_: the scores on dev as a dictionary, if a share is held out.
+    """
+
+    _kind = ""
+
+    def __init__(
+        self,
+        model: Any = DEFAULT,
+        *,
+        epochs: int = 3,
+        lr: float | None = None,
+        batch: int = 32,
+        length: int | None = None,
+        dev: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "fp32",
+        threads: int = 0,
+        options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ):
+        self.model = model
+        self.epochs = epochs
+        self.lr = lr
+        self.batch = batch
+        self.length = length
+        self.dev = dev
+        self.seed = seed
+        self.device = device
+        self.precision = precision
+        self.threads = threads
+        self.options = options
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.target_tags.required = True
+        return tags
+
+    @property
+    def model_(self) -> Model:
+        """The fine-tuned model."""
+        check_is_fitted(self, "files_")
+        model: Model = self.files_.model
+        return model
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as a folder, for :func:`bothways.load`, transformers and :meth:`load`.
+
+        Args:
+            folder: a new one.
+
+        Raises:
+            ConfigError: it exists already.
+        """
+        check_is_fitted(self, "files_")
+        out = Path(folder)
+        if out.exists():
+            raise ConfigError(f"{out} exists already; choose a new folder.")
+        shutil.copytree(self.files_.path, out)
+        return out
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The estimator of a model folder that was fine-tuned on such a task.
+
+        Raises:
+            ModelError: it is no model folder.
+            ConfigError: it was fine-tuned on another kind of task.
+        """
+        kind = load(folder).loaded.about.get("kind")
+        own = cls(str(folder))
+        if kind not in own._kinds:
+            raise ConfigError(
+                f"{folder} was fine-tuned on the kind {kind}, which is not {cls.__name__}'s."
+            )
+        own.files_ = ModelFiles(Path(folder))
+        own._learned(own.files_.model.classes_)
+        return own
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return (self._kind,)
+
+    def _learned(self, labels: list[str]) -> None:
+        """Set what follows from the labels of a folder."""
+
+    def _given(self) -> dict[str, Any]:
+        """The options of the call; those that are unset are left out."""
+        names = ("epochs", "lr", "batch", "length", "device", "precision", "threads")
+        own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if twice := own.keys() & (self.options or {}).keys():
+            raise ConfigError(f"options has {', '.join(twice)}, which has a parameter of its own.")
+        return {**own, **(self.options or {})}
+
+    def _tune(self, columns: dict[str, list[Any]], kind: str, **options: Any) -> None:
+        """Fine-tune on examples, and keep the model."""
+        size = len(next(iter(columns.values())))
+        dev: Any = self.dev
+        if dev is None:
+            picked = np.unique(np.linspace(0, size - 1, min(size, _MEASURED)).astype(int))
+            dev = {name: [values[i] for i in picked] for name, values in columns.items()}
+        with tempfile.TemporaryDirectory(prefix="bothways-") as folder:
+            result = finetune(
+                self.model,
+                columns,
+                dev,
+                text="text",
+                text_b="text_b" if "text_b" in columns else None,
+                label="label",
+                kind=kind,
+                run=Path(folder) / "run",
+                seeds=[self.seed],
+                verbose=self.verbose,
+                **self._given(),
+                **options,
+            )
+            self.files_ = ModelFiles(result.best.model)
+            self.result_ = None if self.dev is None else dict(result.best.measurement.scores)
+
+    def _predicted(self, X: Any) -> Prediction:
+        check_is_fitted(self, "files_")
+        a, b = texts_of(X)
+        if not a:
+            raise ValueError("X has no texts.")
+        return self.model_.predict(a, b)
+
+
+class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
+    """A class for each text or pair of texts, by a fine-tuned encoder.
+
+    Args:
+        model, epochs, lr, batch, length, dev, seed, device, precision, threads, options, verbose:
+            as for all estimators of this module.
+        class_weight: ``balanced``, a dictionary of weights by class, or None for equal ones.
+
+    Attributes:
+        classes_: the classes, sorted.
+    """
+
+    _kind = "classification"
+
+    def __init__(
+        self,
+        model: Any = DEFAULT,
+        *,
+        epochs: int = 3,
+        lr: float | None = None,
+        batch: int = 32,
+        length: int | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        dev: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "fp32",
+        threads: int = 0,
+        options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ):
+        super().__init__(
+            model,
+            epochs=epochs,
+            lr=lr,
+            batch=batch,
+            length=length,
+            dev=dev,
+            seed=seed,
+            device=device,
+            precision=precision,
+            threads=threads,
+            options=options,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune.
+
+        Args:
+            X: texts or pairs of texts.
+            y: a class for each.
+
+        Raises:
+            ValueError: lengths differ, or there are fewer than two classes.
+            InputError: something that is not a text.
+        """
+        columns, labels = _columns(X, y), np.asarray(rows.listed(y, "y"))
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y has one class, {self.classes_[0]!r}; two or more are needed.")
+        names = _names(self.classes_)
+        columns["label"] = [names[n] for n in numbers.tolist()]
+        weights: Any = self.class_weight
+        if isinstance(weights, Mapping):
+            known = dict(zip(self.classes_.tolist(), names, strict=True))
+            if unknown := [key for key in weights if key not in known]:
+                raise ValueError(f"class_weight has {unknown[0]!r}, which is no class of y.")
+            weights = {known[key]: weight for key, weight in weights.items()}
+        given = {} if weights is None else {"class_weights": weights}
+        self._tune(columns, self._kind, labels=names, **given)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of each text, [texts]."""
+        prediction = self._predicted(X)
+        numbers = {name: n for n, name in enumerate(prediction.names)}
+        classes: NDArray[Any] = self.classes_[[numbers[label] for label in prediction.labels]]
+        return classes
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class, [texts, classes], in the order of ``classes_``."""
+        return self._predicted(X).values
+
+    def _learned(self, labels: list[str]) -> None:
+        self.classes_ = np.array(labels)
+
+
+class TextRegressor(RegressorMixin, _Finetuned):  # type: ignore[misc]
+    """A score, or several, for each text or pair of texts, by a fine-tuned encoder."""
+
+    _kind, _several = "regression", "multiregression"
+
+    @property
+    def _kinds(self) -> tuple[str, ...]:
+        return (self._kind, self._several)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune.
+
+        Args:
+            X: texts or pairs of texts.
+            y: a number for each, or several: [texts, scores].
+
+        Raises:
+            ValueError: lengths differ, or a score is not a finite number.
+        """
+        columns, scores = _columns(X, y), np.asarray(rows.listed(y, "y"), dtype=np.float64)
+        if not np.isfinite(scores).all():
+            raise ValueError("y has NaN or infinity; scores are finite numbers.")
+        columns["label"] = scores.tolist()
+        self._tune(columns, self._kind if scores.ndim == 1 else self._several)
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The score of each text, [texts], or the scores, [texts, scores]."""
+        values = self._predicted(X).values
+        return values[:, 0] if values.shape[1] == 1 else values
+
+
+class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
+    """Any number of labels for each text or pair of texts, by a fine-tuned encoder.
+
+    A label is given from a probability of 0.5 on; with a share of ``dev``, from the threshold that
+    is best there.
+
+    Attributes:
+        classes_: the labels; the numbers of the columns, if they were given as a matrix of 0 and 1.
+    """
+
+    _kind = "multilabel"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fine-tune.
+
+        Args:
+            X: texts or pairs of texts.
+            y: a matrix of 0 and 1, [texts, labels]; or for each text a list of its labels.
+
+        Raises:
+            ValueError: lengths differ.
+        """
+        columns = _columns(X, y)
+        given = rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y")
+        self.lists_ = not _is_matrix(given)
+        if self.lists_:
+            self.classes_ = np.unique([label for labels in given for label in labels])
+            names = _names(self.classes_)
+            of_label = dict(zip(self.classes_.tolist(), names, strict=True))
+            columns["label"] = [[of_label[label] for label in labels] for labels in given]
+        else:
+            self.classes_ = np.arange(len(given[0]))
+            names = _names(self.classes_)
+            columns["label"] = [[names[n] for n, is_on in enumerate(r) if is_on] for r in given]
+        # Thresholds are tuned on what is held out; what a model was trained on has none to tell.
+        fixed = {} if self.dev is not None else {"task.multilabel.tune": "none"}
+        self._tune(columns, self._kind, labels=names, **fixed)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The labels of each text, in the form that ``fit`` was given: a matrix [texts, labels] of
+        0 and 1, or a list of tuples."""
+        prediction = self._predicted(X)
+        numbers = {name: n for n, name in enumerate(prediction.names)}
+        found = [[numbers[label] for label in labels] for labels in prediction.labels]
+        if self.lists_:
+            return [tuple(self.classes_[n].item() for n in own) for own in found]
+        matrix = np.zeros((len(found), len(self.classes_)), dtype=np.int64)
+        for row, own in zip(matrix, found, strict=True):
+            row[own] = 1
+        return matrix
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each label, [texts, labels], in the order of ``classes_``."""
+        return self._predicted(X).values
+
+    def _learned(self, labels: list[str]) -> None:
+        self.classes_, self.lists_ = np.array(labels), True
+
+
+class TextTagger(_Finetuned):
+    """A tag for each word of sentences, by a fine-tuned encoder.
+
+    ``options={"scheme": "none"}`` if the tags are not entities, as for parts of speech.
+
+    Attributes:
+        classes_: the tags that the model learned.
+    """
+
+    _kind = "tagging"
+
+    def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
+        """Fine-tune.
+
+        Args:
+            X: sentences, each a list of words.
+            y: a tag for each word.
+
+        Raises:
+            InputError: a sentence has not as many tags as words.
+        """
+        columns = {"text": rows.listed(X, "X"), "label": rows.listed(y, "y")}
+        _check_lengths(columns["text"], columns["label"])
+        self._tune(columns, self._kind)
+        self._learned(self.files_.model.classes_)
+        return self
+
+    def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tags of each sentence's words."""
+        check_is_fitted(self, "files_")
+        found = []
+        for place, tagged in enumerate(tag_texts(self.model_.loaded, rows.listed(X, "X"))):
+            if tagged is None:
+                raise InputError(f"X[{place}] has no words; leave such sentences out.")
+            found.append([*tagged.tags])
+        return found
+
+    def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
+        """The task's main metric: F1 of entities, or accuracy where tags are not entities."""
+        check_is_fitted(self, "files_")
+        found = self.model_.evaluate({"tokens": X, "tags": y})
+        assert not isinstance(found, str)
+        return next(iter(found.values()))
+
+    def _learned(self, labels: list[str]) -> None:
+        self.classes_ = np.array(labels)
+
+
+class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A vector for each text, by an encoder that stays as it is.
+
+    Before a classifier of scikit-learn it is the quick way to labels: seconds on a CPU
+    (``make_pipeline(TextEmbedder(), LogisticRegression(class_weight="balanced"))``).
+
+    Args:
+        model: a model folder, the name of a bundled model, or a :class:`bothways.Model`.
+        pooling, normalize, length, layers, combine, long: as for :meth:`bothways.Model.embed`.
+    """
+
+    def __init__(
+        self,
+        model: Any = DEFAULT,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        length: int | None = None,
+        layers: Sequence[int] = (-1,),
+        combine: str = "mean",
+        long: str = "windows",
+    ):
+        self.model = model
+        self.pooling = pooling
+        self.normalize = normalize
+        self.length = length
+        self.layers = layers
+        self.combine = combine
+        self.long = long
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.requires_fit = False
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:  # noqa: ARG002
+        """Nothing is learned."""
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """The vectors, float32 [texts, H]."""
+        texts, pairs = texts_of(X)
+        if pairs is not None:
+            raise ValueError("X has pairs of texts; vectors are of single texts.")
+        options: dict[str, Any] = {
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "length": self.length,
+            "layers": self.layers,
+            "combine": self.combine,
+            "long": self.long,
+        }
+        return self._encoder.embed(texts, **options)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
+        """Names for the columns of the vectors."""
+        width = self._encoder.loaded.config.hidden
+        width *= len(self.layers) if self.combine == "concat" else 1
+        return np.array([f"textembedder{n}" for n in range(width)], dtype=object)
+
+    @property
+    def _encoder(self) -> Model:
+        """The model, opened once."""
+        opened = self.__dict__.get("_opened")
+        if opened is None or opened[0] != str(self.model):
+            model = self.model if isinstance(self.model, Model) else load(self.model)
+            self._opened = opened = (str(self.model), model)
+        found: Model = opened[1]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_opened"}
+
+
+# ----------------------------------------------------------------------------- texts and labels
+
+
+def texts_of(X: Any) -> Texts:
+    """Texts, and their second texts if they are pairs.
+
+    Args:
+        X: a list, an array or a column of texts; or of pairs, or an array or frame of two columns.
+
+    Raises:
+        InputError: something that is not a text, by its place.
+        ValueError: more than two columns, or a single text.
+    """
+    if isinstance(X, str | bytes) or not (isinstance(X, Iterable) or hasattr(X, "columns")):
+        raise ValueError(f"X is a {type(X).__name__}; give a list of texts.")
+    if (names := rows.names_of(X)) is not None:
+        listed = [rows.listed(X[name], "X") for name in names]
+        items: list[Any] = [*map(list, zip(*listed, strict=True))]
+    else:
+        items = rows.listed(X, "X")
+    widths = {len(item) for item in items if isinstance(item, list)}
+    if not widths:
+        return _checked(items), None
+    if widths == {1}:
+        return _checked([item[0] for item in items if isinstance(item, list)]), None
+    if widths != {2} or not all(isinstance(item, list) for item in items):
+        raise ValueError("X has rows of several columns; give texts, or pairs of texts.")
+    return _checked([item[0] for item in items]), _checked([item[1] for item in items])
+
+
+def _checked(texts: list[Any]) -> list[str]:
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            shown = "missing (NaN or None)" if text is None else f"{text!r}"
+            raise InputError(f"X[{place}] is {shown}; a text is a string.")
+    return texts
+
+
+def _columns(X: Any, y: Any) -> dict[str, list[Any]]:
+    """The columns of a task's examples, without the labels."""
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None.")
+    a, b = texts_of(X)
+    _check_lengths(a, rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y"))
+    return {"text": a} if b is None else {"text": a, "text_b": b}
+
+
+def _check_lengths(X: list[Any], y: list[Any]) -> None:
+    if not X:
+        raise ValueError("X has no texts.")
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} texts and y {len(y)} labels; they must be as many.")
+    for place, label in enumerate(y):
+        if label is None:
+            raise ValueError(f"y[{place}] is missing (NaN or None).")
+
+
+def _names(classes: NDArray[Any]) -> list[str]:
+    """Names of classes for the model folder: as they are written, or numbers if they cannot be."""
+    names = [str(value) for value in classes.tolist()]
+    if len({*names}) < len(names) or any(n != n.strip() or len(n.split()) == 0 for n in names):
+        return [str(number) for number in range(len(names))]
+    return names
+
+
+def _is_matrix(y: list[Any]) -> bool:
+    """Whether labels are rows of 0 and 1, equally many in each."""
+    return (
+        all(isinstance(row, list) and row for row in y)
+        and len({len(row) for row in y}) == 1
+        and all(value in (0, 1) and not isinstance(value, str) for row in y for value in row)
+    )

@@ -1,0 +1,650 @@
+"""Annotations as tools export them in JSON: character spans, tagged words, labels of texts.
+
+:data:`FORMATS` has one entry for each form; what an object is is recognised by its keys. The
+shapes are those that the tools document:
+
+doccano            ``{"text", "label": [[start, end, label]]}``, or with relations ``{"text",
+                   "entities": [{"start_offset", "end_offset", "label"}]}``
+label-studio       tasks: ``{"data": {"text"}, "annotations": [{"result": [{"value": {"start",
+                   "end", "labels"}}]}]}``, and its short form, JSON_MIN
+prodigy            ``{"text", "spans": [{"start", "end", "label"}], "answer"}``
+spacy              ``[text, {"entities": [[start, end, label]]}]``, or ``{"text", "entities"}``
+words              ``{"tokens": [...], "ner_tags": [...]}``, as on the Hub
+
+Ends are exclusive, and count Unicode characters. Tools that run in a browser may count UTF-16 code
+units, two for an emoji; where that alone agrees with the texts that a file repeats, it is read so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.io.files import write_text
+from bothways.io.lines import listed
+
+Item = Any
+"""A JSON value: what a file has for one text."""
+
+
+@dataclass(frozen=True)
+class CharacterSpan:
+    """A labelled stretch of a text.
+
+    Attributes:
+        start, end: its first character, and the one after its last.
+        label: such as PER.
+        text: what the file says stands there; None if it does not.
+        pieces: how many stretches it has in the file; a discontinuous one is taken from its first
+            to its last character.
+    """
+
+    start: int
+    end: int
+    label: str
+    text: str | None = None
+    pieces: int = 1
+
+
+@dataclass(frozen=True)
+class SpanText:
+    """A text with its spans.
+
+    Attributes:
+        text: as in the file.
+        spans: in the order of the file; None if the file was read without them.
+        line: of the file, from 1.
+        id: as in the file; None if it has none.
+    """
+
+    text: str
+    spans: list[CharacterSpan] | None
+    line: int
+    id: str | int | None = None
+
+
+@dataclass(frozen=True)
+class TaggedWords:
+    """A sentence cut into words.
+
+    Attributes:
+        words: at least one.
+        tags: of each; numbers are the places of tags in a list that the file lacks; None if there
+            are none.
+        line: of the file, from 1.
+    """
+
+    words: list[str]
+    tags: list[str | int] | None
+    line: int
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """A text with what was predicted, to be written.
+
+    Attributes:
+        text: the text.
+        words: first character of each word, and the one after its last.
+        spans: start, end, label.
+        id: of the text in its file.
+    """
+
+    text: str
+    words: Sequence[tuple[int, int]]
+    spans: Sequence[tuple[int, int, str]]
+    id: str | int | None = None
+
+
+@dataclass(frozen=True)
+class AnnotatorFormat:
+    """A form of annotations.
+
+    Attributes:
+        title: in messages.
+        recognise: whether an item has this form.
+        read: an item's text and spans, or words and tags, given its place for messages; None if the
+            annotator rejected or skipped it.
+        write: the content of a file with predictions; None if it cannot be written.
+        suffix: of the files that are written.
+    """
+
+    title: str
+    recognise: Callable[[Item], bool]
+    read: Callable[[Item, Path, int], SpanText | TaggedWords | None]
+    write: Callable[[Sequence[WrittenText]], str] | None = None
+    suffix: str = ".jsonl"
+
+
+# ---------------------------------------------------------------------------------- reading spans
+
+_START = ("start", "start_offset", "begin", "startOffset", "start_char")
+_END = ("end", "end_offset", "stop", "endOffset", "end_char")
+_LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
+_TEXT = ("text", "data", "content", "sentence", "document")
+_ID = ("id", "doc_id", "uid", "_id")
+_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations")
+_WORDS = ("tokens", "words", "token", "word")
+_TAGS = ("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "pos", "ner_tag", "upos")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_triple(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) in (3, 4)
+        and _whole(value[0])
+        and _whole(value[1])
+        and isinstance(value[2], str)
+    )
+
+
+def _is_span(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(k in value for k in _START) and any(k in value for k in _END)
+    return _is_triple(value)
+
+
+def _first(item: dict[str, Any], names: Sequence[str], kinds: type | tuple[type, ...]) -> Any:
+    """The first of these keys' values that has one of these types, or None."""
+    return next((item[n] for n in names if isinstance(item.get(n), kinds)), None)
+
+
+def _spans_key(item: dict[str, Any]) -> str | None:
+    """The key of a text's spans: a list of them, or the only one that could be, if it is empty."""
+    lists = [name for name in _SPANS if isinstance(item.get(name), list)]
+    full = [name for name in lists if item[name]]
+    known = [name for name in full if all(map(_is_span, item[name]))]
+    return known[0] if known else (lists[0] if lists and not full else None)
+
+
+def _span(value: Any, path: Path, line: int) -> CharacterSpan:
+    """One span, however it is written.
+
+    Raises:
+        InputError: it has no whole numbers as start and end, or no label.
+    """
+    start: Any
+    if isinstance(value, list) and len(value) in (3, 4):
+        start, end, label = value[:3]
+        text = None
+    elif isinstance(value, dict):
+        start, end, label = (
+            next((value[n] for n in names if value.get(n) is not None), None)
+            for names in (_START, _END, _LABEL)
+        )
+        text = value.get("text")
+    else:
+        start = end = label = text = None
+    if isinstance(label, list) and len(label) == 1:
+        label = label[0]
+    if isinstance(label, list) and len(label) > 1:
+        raise InputError(
+            f"the span {json.dumps(value)[:60]} has {len(label)} labels; a word has one tag. Keep "
+            "one of them.",
+            path=path,
+            line=line,
+        )
+    if _whole(label):
+        label = str(label)
+    if not (_whole(start) and _whole(end) and isinstance(label, str) and label.strip()):
+        raise InputError(
+            f"{json.dumps(value)[:60]} is no span; it needs a first character, the character after "
+            "the last (whole numbers), and a label.",
+            path=path,
+            line=line,
+        )
+    return CharacterSpan(start, end, label.strip(), text if isinstance(text, str) else None)
+
+
+def _text_of(item: dict[str, Any], path: Path, line: int) -> str:
+    text = _first(item, _TEXT, str)
+    if text is None:
+        raise InputError(
+            f"has no text ({', '.join(_TEXT[:3])}); its keys are {listed(list(item))}.",
+            path=path,
+            line=line,
+        )
+    return str(text)
+
+
+def _id_of(item: dict[str, Any]) -> str | int | None:
+    found = _first(item, _ID, (str, int))
+    return None if isinstance(found, bool) else found
+
+
+def _has_spans(item: Item) -> bool:
+    """Whether an object is a text with spans, even with none of them."""
+    return (
+        isinstance(item, dict)
+        and _first(item, _TEXT, str) is not None
+        and _spans_key(item) is not None
+    )
+
+
+def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
+    if item.get("answer", "accept") != "accept":
+        return None
+    key = _spans_key(item)
+    if key is None:
+        known = next((n for n in _SPANS if isinstance(item.get(n), list)), None)
+        values = item[known] if known is not None else None
+    else:
+        values = item[key]
+    spans = None if values is None else [_span(value, path, line) for value in values]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
+def _is_prodigy(item: Item) -> bool:
+    if not (isinstance(item, dict) and isinstance(item.get("text"), str)):
+        return False
+    marks = ("answer", "_input_hash", "_task_hash", "_view_id")
+    spans = item.get("spans")
+    return any(name in item for name in marks) or (
+        isinstance(spans, list) and bool(spans) and all(map(_is_span, spans))
+    )
+
+
+def _is_spacy(item: Item) -> bool:
+    if isinstance(item, list):
+        return (
+            len(item) == 2
+            and isinstance(item[0], str)
+            and isinstance(item[1], dict | list)
+            and (isinstance(item[1], list) or "entities" in item[1])
+        )
+    return (
+        isinstance(item, dict)
+        and isinstance(item.get("text"), str)
+        and isinstance(item.get("entities"), list)
+        and all(map(_is_triple, item["entities"]))
+    )
+
+
+def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
+    if isinstance(item, dict):
+        return _read_spans(item, path, line)
+    text, about = item
+    values = about if isinstance(about, list) else about["entities"]
+    if not isinstance(values, list):
+        raise InputError(
+            f"entities are {json.dumps(values)[:40]}; a list of [start, end, label] is needed.",
+            path=path,
+            line=line,
+        )
+    return SpanText(text, [_span(value, path, line) for value in values], line)
+
+
+def _is_label_studio(item: Item) -> bool:
+    return (
+        isinstance(item, dict)
+        and isinstance(item.get("data"), dict)
+        and any(isinstance(item.get(n), list) for n in ("annotations", "completions"))
+    )
+
+
+def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The results of a task's first annotation that was not skipped; None if there is none."""
+    key = "annotations" if isinstance(item.get("annotations"), list) else "completions"
+    for annotation in item[key]:
+        if isinstance(annotation, dict) and not annotation.get("was_cancelled"):
+            results = annotation.get("result")
+            return [r for r in results or [] if isinstance(r, dict)]
+    return None
+
+
+def _label_studio_text(data: dict[str, Any], path: Path, line: int) -> str:
+    texts = {name: value for name, value in data.items() if isinstance(value, str)}
+    if len(texts) > 1 and "text" not in texts:
+        long = max(texts.values(), key=len)
+        texts = {name: value for name, value in texts.items() if value == long}
+    if not texts:
+        raise InputError(
+            f"the task has no text; its data have {listed(list(data))}.", path=path, line=line
+        )
+    return texts.get("text", next(iter(texts.values())))
+
+
+def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
+    results = label_studio_results(item)
+    if results is None:
+        return None
+    spans = []
+    for result in results:
+        value = result.get("value")
+        if isinstance(value, dict) and any(n in value for n in ("labels", "hypertextlabels")):
+            offsets = value.get("globalOffsets")
+            spans.append(
+                _span({**value, **(offsets if isinstance(offsets, dict) else {})}, path, line)
+            )
+    return SpanText(_label_studio_text(item["data"], path, line), spans, line, _id_of(item))
+
+
+def _min_key(item: dict[str, Any]) -> str | None:
+    """The key of the spans in Label Studio's short form."""
+    for name, value in item.items():
+        if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+            if all(_is_span(v) and ("labels" in v or "hypertextlabels" in v) for v in value):
+                return name
+    return None
+
+
+def _is_label_studio_min(item: Item) -> bool:
+    if not isinstance(item, dict):
+        return False
+    return _min_key(item) is not None or "annotation_id" in item
+
+
+def _read_label_studio_min(item: Item, path: Path, line: int) -> SpanText | None:
+    key = _min_key(item)
+    texts = {n: v for n, v in item.items() if n not in ("created_at", "updated_at", "lead_time")}
+    spans = [] if key is None else [_span(value, path, line) for value in item[key]]
+    return SpanText(_label_studio_text(texts, path, line), spans, line, _id_of(item))
+
+
+def _word_keys(item: Item) -> tuple[str, str | None] | None:
+    """The keys of words and tags."""
+    if not isinstance(item, dict):
+        return None
+    words = next((n for n in _WORDS if _is_words(item.get(n))), None)
+    if words is None:
+        return None
+    of_words = [
+        n
+        for n in _TAGS
+        if isinstance(item.get(n), list)
+        and len(item[n]) == len(item[words])
+        and all(isinstance(v, str) or _whole(v) for v in item[n])
+    ]
+    return words, of_words[0] if of_words else None
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+
+
+def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
+    keys = _word_keys(item)
+    if keys is None:
+        words = next((n for n in _WORDS if n in item), None) if isinstance(item, dict) else None
+        what = f"{words!r} is {json.dumps(item[words])[:40]}" if words else "no list of words"
+        raise InputError(
+            f"{what}; {listed(_WORDS)} holds a list of texts, with as many tags in "
+            f"{listed(_TAGS[:3])}.",
+            path=path,
+            line=line,
+        )
+    words, tags = keys
+    other = next((n for n in _TAGS if isinstance(item.get(n), list)), None)
+    if tags is None and other is not None and other not in (words,):
+        raise InputError(
+            f"has {len(item[words])} words in {words!r} and {len(item[other])} tags in {other!r}; "
+            "each word needs one, a text or a number.",
+            path=path,
+            line=line,
+        )
+    return TaggedWords(item[words], None if tags is None else item[tags], line)
+
+
+# --------------------------------------------------------------------------------- writing spans
+
+
+def _json_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def _write_doccano(texts: Sequence[WrittenText]) -> str:
+    return "".join(
+        _json_line(
+            {
+                **({} if t.id is None else {"id": t.id}),
+                "text": t.text,
+                "label": [list(span) for span in t.spans],
+            }
+        )
+        for t in texts
+    )
+
+
+def _write_spacy(texts: Sequence[WrittenText]) -> str:
+    pairs = [[t.text, {"entities": [list(span) for span in t.spans]}] for t in texts]
+    return json.dumps(pairs, ensure_ascii=False, indent=1) + "\n"
+
+
+def _write_prodigy(texts: Sequence[WrittenText]) -> str:
+    lines = []
+    for t in texts:
+        tokens = [
+            {
+                "text": t.text[start:end],
+                "start": start,
+                "end": end,
+                "id": n,
+                "ws": t.text[end : end + 1].isspace(),
+            }
+            for n, (start, end) in enumerate(t.words)
+        ]
+        first = {start: n for n, (start, _) in enumerate(t.words)}
+        last = {end: n for n, (_, end) in enumerate(t.words)}
+        spans = [
+            {
+                "start": start,
+                "end": end,
+                "label": label,
+                **({"token_start": first[start]} if start in first else {}),
+                **({"token_end": last[end]} if end in last else {}),
+            }
+            for start, end, label in t.spans
+        ]
+        meta = {} if t.id is None else {"meta": {"id": t.id}}
+        lines.append(_json_line({"text": t.text, "tokens": tokens, "spans": spans, **meta}))
+    return "".join(lines)
+
+
+def _write_label_studio(texts: Sequence[WrittenText]) -> str:
+    tasks = []
+    for t in texts:
+        results = [
+            {
+                "id": f"span-{n}",
+                "from_name": "label",
+                "to_name": "text",
+                "type": "labels",
+                "value": {"start": s, "end": e, "text": t.text[s:e], "labels": [label]},
+            }
+            for n, (s, e, label) in enumerate(t.spans)
+        ]
+        known = {} if t.id is None else {"id": t.id}
+        predictions = [{"model_version": "bothways", "result": results}]
+        tasks.append({**known, "data": {"text": t.text}, "predictions": predictions})
+    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
+
+
+FORMATS: dict[str, AnnotatorFormat] = {
+    "label-studio": AnnotatorFormat(
+        "Label Studio's JSON", _is_label_studio, _read_label_studio, _write_label_studio, ".json"
+    ),
+    "label-studio-min": AnnotatorFormat(
+        "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
+    ),
+    "words": AnnotatorFormat(
+        "words and tags in JSON", lambda item: _word_keys(item) is not None, _read_words
+    ),
+    "spacy": AnnotatorFormat(
+        "character spans as spaCy has them", _is_spacy, _read_spacy, _write_spacy, ".json"
+    ),
+    "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, _write_prodigy),
+    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, _write_doccano),
+}
+"""In the order in which they are tried: the more particular first."""
+
+
+def recognised(items: Sequence[Item]) -> str | None:
+    """The name of the format that most of some items have; None if most have none."""
+    counts = {name: sum(map(form.recognise, items)) for name, form in FORMATS.items()}
+    # An item without a span tells least, so the form that the most have wins, the first of equals.
+    name = max(counts, key=counts.__getitem__, default="")
+    return name if name and 2 * counts[name] >= len(items) > 0 else None
+
+
+def plain_row(item: dict[str, Any]) -> dict[str, Any] | None:
+    """The columns of an object that a tool exported with labels of whole texts.
+
+    Of a task of Label Studio: its data, and what was chosen under the name of each control. Of
+    other objects: themselves.
+
+    Returns:
+        None if the annotator rejected or skipped it.
+    """
+    if _is_label_studio(item):
+        results = label_studio_results(item)
+        if results is None:
+            return None
+        row = {"id": item.get("id"), **item["data"]}
+        for result in results:
+            value = result.get("value")
+            chosen = value.get("choices") if isinstance(value, dict) else None
+            if isinstance(chosen, list) and isinstance(result.get("from_name"), str):
+                row[result["from_name"]] = chosen
+        return row
+    if item.get("answer") in ("reject", "ignore") and _is_prodigy(item):
+        return None
+    if "label" not in item and isinstance(item.get("accept"), list) and _is_prodigy(item):
+        return {**item, "label": item["accept"]}
+    return item
+
+
+# ------------------------------------------------------------------------------------------- spans
+
+
+@dataclass
+class SpanChecks:
+    """What was found in the spans of a file.
+
+    Attributes:
+        utf16: texts whose offsets count UTF-16 code units.
+        trimmed: spans with white space at an end, which is taken off.
+    """
+
+    utf16: int = 0
+    trimmed: int = 0
+    discontinuous: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+
+def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[CharacterSpan]:
+    """The spans of a text, within it and without white space at their ends.
+
+    Raises:
+        InputError: a span is empty or not within the text, or the file says that another text
+            stands there.
+    """
+    text, spans = record.text, record.spans or []
+    if any(_differs(text, span) for span in spans) and any(ord(c) > 0xFFFF for c in text):
+        place = {0: 0}
+        units = 0
+        for n, character in enumerate(text, start=1):
+            units += 1 + (ord(character) > 0xFFFF)
+            place[units] = n
+        moved = [
+            CharacterSpan(place.get(s.start, -1), place.get(s.end, -1), s.label, s.text, s.pieces)
+            for s in spans
+        ]
+        if not any(_differs(text, span) for span in moved):
+            spans, checks.utf16 = moved, checks.utf16 + 1
+    found = []
+    for span in spans:
+        if not 0 <= span.start < span.end <= len(text):
+            raise InputError(
+                f"the span {span.start} to {span.end} ({span.label}) is not within the text, which "
+                f"has {len(text)} characters. Starts count from 0, ends are the character after "
+                "the last; correct it, or remove it.",
+                path=path,
+                line=record.line,
+            )
+        if _differs(text, span):
+            raise InputError(
+                f"the span {span.start} to {span.end} ({span.label}) is {span.text!r} by the file, "
+                f"but {text[span.start : span.end]!r} stands there. Was the text changed after it "
+                "was annotated, or its line ends? Export both again.",
+                path=path,
+                line=record.line,
+            )
+        own = text[span.start : span.end]
+        start = span.start + len(own) - len(own.lstrip())
+        end = span.end - (len(own) - len(own.rstrip()))
+        if start >= end:
+            raise InputError(
+                f"the span {span.start} to {span.end} ({span.label}) is white space; remove it.",
+                path=path,
+                line=record.line,
+            )
+        checks.trimmed += (start, end) != (span.start, span.end)
+        checks.discontinuous += span.pieces > 1
+        found.append(CharacterSpan(start, end, span.label))
+    return found
+
+
+def _differs(text: str, span: CharacterSpan) -> bool:
+    """Whether a file says that something else stands there; white space may be written otherwise."""
+    if span.text is None or span.pieces > 1:
+        return False
+    return "".join(text[max(span.start, 0) : max(span.end, 0)].split()) != "".join(
+        span.text.replace("\\n", "\n").split()
+    )
+
+
+# -------------------------------------------------------------------------------------------- brat
+
+
+def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> SpanText:
+    """A document of brat: a text, and the lines of its ``.ann`` file.
+
+    Only text-bound annotations (``T1``, tab, type and offsets, tab, text) are read; relations,
+    events and notes tag no words.
+
+    Raises:
+        InputError: a line that begins with T and is none.
+    """
+    spans = []
+    for number, line in annotations:
+        if not line.startswith("T"):
+            continue
+        fields = line.split("\t")
+        label, _, offsets = fields[1].strip().partition(" ") if len(fields) > 1 else ("", "", "")
+        pieces = [piece.split() for piece in offsets.split(";")]
+        if not label or any(len(p) != 2 or not all(n.isdigit() for n in p) for p in pieces):
+            raise InputError(
+                f"{line[:60]!r} is no annotation of a text; it must be T1, a tab, a type with the "
+                "first character and the one after the last, a tab, and the text.",
+                path=path,
+                line=number,
+            )
+        start, end = int(pieces[0][0]), int(pieces[-1][1])
+        said = fields[2] if len(fields) > 2 else None
+        spans.append(CharacterSpan(start, end, label, said, len(pieces)))
+    return SpanText(text, spans, 1)
+
+
+def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:
+    """Write an ``.ann`` file and the ``.txt`` file beside it; several texts are lines of it.
+
+    Raises:
+        DiskError: a file cannot be written.
+    """
+    lines: list[str] = []
+    start = 0
+    for t in texts:
+        for first, end, label in t.spans:
+            words = " ".join(t.text[first:end].split("\n"))
+            lines.append(f"T{len(lines) + 1}\t{label} {start + first} {start + end}\t{words}\n")
+        start += len(t.text) + 1
+    write_text(path.with_suffix(".txt"), "\n".join(t.text for t in texts) + "\n")
+    write_text(path, "".join(lines))

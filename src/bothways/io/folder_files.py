@@ -1,0 +1,102 @@
+"""Files of model, vocabulary and corpus folders: what they may be, before they are read.
+
+What is read here came from elsewhere: by download, by copying, out of an archive. A pipe in place
+of a file would wait for ever, a device never ends, and a pointer of git-lfs is 130 bytes of text
+where gigabytes are meant; each is named. Sizes beyond any real file are refused before memory is
+taken. (Files that a user names, such as texts to label, may be pipes.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from bothways.errors import InputError
+
+MOST_SETTINGS = 64
+"""MiB of a JSON file of settings, such as config.json."""
+MOST_VOCABULARY = 512
+"""MiB of a file that holds a vocabulary."""
+MOST_PIECES = 2**23
+"""Pieces of a vocabulary, some thirty times the largest that encoders have."""
+
+_SETTINGS = ".json"
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of this name, even if it cannot be read: a link that leads nowhere
+    stands for a file that is missed."""
+    return os.path.lexists(path)
+
+
+def checked(path: Path) -> Path:
+    """The path of a file in a folder, if it is one that can be read.
+
+    Raises:
+        InputError: it is missing, no regular file, larger than any such file, a pointer of git-lfs,
+            or its permissions keep it from being read.
+    """
+    try:
+        mode = path.stat()
+    except OSError as error:
+        if not is_there(path):
+            raise InputError("does not exist.", path=path) from None
+        what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
+        if error.errno not in (errno.ELOOP, errno.ENOENT):
+            what = f"not to be read: {error.strerror}"
+        raise InputError(f"is {what}; put the file itself there.", path=path) from None
+    for is_of, kind in _KINDS:
+        if is_of(mode.st_mode):
+            raise InputError(f"is {kind}, not a file; put the file there.", path=path)
+    limit = _most(path.name)
+    if limit and mode.st_size > limit * 2**20:
+        raise InputError(
+            f"has {mode.st_size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
+            "or another file.",
+            path=path,
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_POINTER))
+    except OSError as error:
+        raise InputError(
+            f"cannot be read: {error.strerror}. Check its permissions.", path=path
+        ) from None
+    if head == _POINTER:
+        raise InputError(
+            "is a pointer of git-lfs, not the file that it stands for: the repository was cloned "
+            "without it. Run `git lfs pull` in its folder, or download the file.",
+            path=path,
+        )
+    return path
+
+
+def count_lines(path: Path) -> int:
+    """How many line feeds a file has."""
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
+
+
+def ends_a_line(path: Path) -> bool:
+    """Whether a file's last character ends a line."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1))
+        return file.read() in (b"\n", b"\r")
+
+
+def _most(name: str) -> int:
+    """MiB; 0 for files whose size the model decides."""
+    if name in _VOCABULARIES:
+        return MOST_VOCABULARY
+    return MOST_SETTINGS if name.endswith(_SETTINGS) else 0

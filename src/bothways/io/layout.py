@@ -1,0 +1,366 @@
+"""How text lies on its lines: hard-wrapped, with pages, one document a line; and joined again.
+
+Books of Project Gutenberg, e-mail and text exported from PDF break paragraphs into lines that end
+below one limit. What tells them from lines that are short by themselves (verse, titles, posts) is
+that the next word would not have fitted. Everything is decided by the beginning of a file, so it
+is the same however the file is cut and resumed.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Lines = Literal["auto", "keep", "join"]
+
+SAMPLE = 2**18
+"""Bytes of a file that are looked at."""
+_NARROWEST, _WIDEST = 28, 200
+_BREAKS = 20  # at least so many lines that end in the middle of a paragraph
+_FULL = 0.75  # share of such lines after which the next word would not have fitted
+_SLACK = 0.82  # of the width: lines wrapped by hand, or between words of a justified page
+_ENDING = 0.35  # at most so many of them end like a sentence
+_LOWER = 0.35  # of the lines after them, where letters have case, at least so many begin in lower
+# The last lines of paragraphs end anywhere; if hardly one is less than half full, these are no
+# paragraphs but lines of one length.
+_LASTS, _SHORT, _SHORT_LASTS = 5, 0.4, 0.12
+_PAGES = 5
+_LINES = 200
+
+_END = re.compile(r"[.!?…。！？।։؟:;][\"'”’»)\]]*\Z")
+_PREFIX = re.compile(r"(?:> ?)*[ \t]*")
+_ITEM = re.compile(r"(?:[-*•·–—]|\(?(?:\d{1,3}|[a-zA-Z])[.)])[ \t]")
+_PAGE = re.compile(
+    r"(?:[-–—\[(|]\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
+    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—\])|])?",
+    re.IGNORECASE,
+)
+_CONTENTS = re.compile(r".{3,}?(?:\s?\.){3,}\s*(?:\d{1,4}|[ivxlc]+)|.{3,}?[ \t]{3,}\d{1,4}")
+_NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
+_HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
+# After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
+_AFTER_A_HYPHEN = frozenset("and or to und oder bis et ou y o e od en of och eller og".split())
+_DASH = re.compile(r"\w(?:--|[—])\Z")
+_WORD = re.compile(r"[^\W\d_]+")
+_NO_SPACES = re.compile("[\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff\uff00-\uff60]")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the text of a file lies on its lines.
+
+    Attributes:
+        width: the limit below which lines end, in columns, East Asian characters having two; 0 if
+            lines are not hard-wrapped.
+        pages: whether lines with nothing but the number of a page stand between them.
+        headers: lines that are repeated at the top or bottom of pages, without numbers.
+        hyphens: whether words are broken at line ends.
+        indented: whether the first lines of paragraphs, and only these, are indented.
+        contents: how many lines look like those of a table of contents.
+        single: whether there is no blank line, so that the file is one document.
+    """
+
+    width: int = 0
+    pages: bool = False
+    headers: frozenset[str] = frozenset()
+    hyphens: bool = False
+    indented: bool = False
+    contents: int = 0
+    single: bool = False
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether lines are hard-wrapped."""
+        return self.width > 0
+
+    def joins(self, lines: Lines) -> bool:
+        """Whether lines are joined, by an option."""
+        return lines == "join" or (lines == "auto" and self.wrapped)
+
+    def notes(self, lines: Lines, documents: str) -> dict[str, str]:
+        """What is to be said about it, as sentences, by what they are about.
+
+        Args:
+            lines: the option.
+            documents: what separates documents: ``blank`` lines, ``line`` or ``file``.
+        """
+        notes = {}
+        joined = self.joins(lines)
+        if self.wrapped:
+            what = (
+                "are joined to paragraphs (--lines keep: each line is one)"
+                if joined
+                else "are taken as paragraphs (--lines join joins them)"
+            )
+            notes["wrapped"] = f"its lines are hard-wrapped at {self.width} characters and {what}"
+            if documents == "blank":
+                notes["wrapped"] += (
+                    ". Blank lines separate documents; where they only separate paragraphs, and a "
+                    "file is one document, give --documents file"
+                )
+            if joined and self.hyphens:
+                notes["hyphens"] = "words are broken at line ends with hyphens; they are joined"
+        if self.pages:
+            with_headers = f" and {len(self.headers)} repeated headers" * bool(self.headers)
+            notes["pages"] = f"page numbers{with_headers} stand between its lines and are " + (
+                "left out" if joined else "text here (--lines join leaves them out)"
+            )
+        if self.contents >= _PAGES:
+            notes["contents"] = (
+                f"{self.contents} lines look like a table of contents; they are text here, so "
+                "remove them if they are one"
+            )
+        if self.single and documents == "blank" and not joined:
+            notes["single"] = (
+                "it has no blank line, so it is one document; if each line is a document of its "
+                "own, give --documents line"
+            )
+        return notes
+
+
+def columns(text: str) -> int:
+    """How wide a text is: East Asian characters take two columns, marks none."""
+    if text.isascii():
+        return len(text)
+    kinds = (unicodedata.east_asian_width(c) if ord(c) > 0x10FF else "N" for c in text)
+    marks = sum(unicodedata.combining(c) > 0 for c in text)
+    return len(text) - marks + sum(kind in "WF" for kind in kinds)
+
+
+def look(lines: Sequence[str]) -> Layout:
+    """The layout of a file, from its first lines.
+
+    Args:
+        lines: without line ends, but with the space before and after their text.
+    """
+    lines = [_without_empty_quote(line) for line in lines]
+    texts = [line.strip() for line in lines]
+    full = [text for text in texts if text]
+    single = len(full) >= _LINES and len(full) == len(texts)
+    pages, headers = _pages(texts)
+    contents = sum(_CONTENTS.fullmatch(text) is not None for text in full)
+    indented = _indents(lines)
+    width = _width(lines, pages, headers, indented)
+    hyphens = width > 0 and _hyphenates(texts)
+    return Layout(width, pages, headers, hyphens, indented, contents, single and not width)
+
+
+def _without_empty_quote(line: str) -> str:
+    """A line that has nothing but the marks of a quoted e-mail is blank."""
+    return "" if line.startswith(">") and not line.strip("> \t\r") else line
+
+
+def _indents(lines: Sequence[str]) -> bool:
+    depths = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+    first = sum(depth >= 2 for depth in depths)
+    again = sum(a == b >= 2 for a, b in zip(depths, depths[1:], strict=False))
+    return first >= _BREAKS and again < 0.5 * first < 0.4 * len(depths)
+
+
+def _width(lines: Sequence[str], pages: bool, headers: frozenset[str], indented: bool) -> int:
+    """The limit below which lines end; 0 if they are not hard-wrapped."""
+    lines = [line for line in lines if not _is_furniture(line.strip(), pages, headers)]
+    widths = sorted(columns(line.rstrip()) for line in lines if line.strip())
+    if not widths:
+        return 0
+    width = widths[min(int(0.97 * len(widths)), len(widths) - 1)]
+    if not _NARROWEST <= width <= _WIDEST or widths[int(0.995 * (len(widths) - 1))] > 1.25 * width:
+        return 0
+    breaks = forced = ends = cased = lower = lasts = short = 0
+    within = False  # a paragraph of several lines
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if not line.strip():
+            within = False
+        elif not following.strip() or _begins_anew(line, following, indented):
+            lasts += within
+            short += within and columns(line.strip()) < _SHORT * width
+            within = False
+        else:
+            within = True
+            breaks += 1
+            if _is_full(line, following, width):
+                forced += 1
+                ends += _END.search(line.rstrip()) is not None
+                first = following.lstrip(" \t>\"'“‘«(")[:1]
+                cased += first.lower() != first.upper()
+                lower += first != first.upper()
+    return (
+        width
+        if forced >= _BREAKS
+        and forced >= _FULL * breaks
+        and ends <= _ENDING * forced
+        and (2 * cased < forced or lower >= _LOWER * cased)
+        and (lasts < _LASTS or short >= _SHORT_LASTS * lasts)
+        else 0
+    )
+
+
+def _is_full(line: str, following: str, width: int) -> bool:
+    """Whether the next line's first word would not have fitted, or hardly."""
+    text = _own(following)
+    first = text.split(maxsplit=1)[0] if text else ""
+    if _NO_SPACES.match(first):  # may be broken anywhere
+        first = first[0]
+    return columns(line.rstrip()) + 1 + columns(first) > _SLACK * width
+
+
+def _begins_anew(line: str, following: str, indented: bool) -> bool:
+    """Whether a line begins a paragraph by itself: indented otherwise, or an item of a list."""
+    before, own = _PREFIX.match(line), _PREFIX.match(following)
+    assert before and own
+    if before[0].count(">") != own[0].count(">"):
+        return True
+    deeper = len(own[0].expandtabs()) - len(before[0].expandtabs())
+    if indented and len(following) - len(following.lstrip()) >= 2:
+        return True
+    return deeper >= 2 or _ITEM.match(following[own.end() :]) is not None
+
+
+def _pages(texts: Sequence[str]) -> tuple[bool, frozenset[str]]:
+    """Whether lines with the numbers of pages, which go up by one, stand in a text; and the lines
+    beside them that are repeated."""
+    numbered = [
+        (n, int(found[1])) for n, text in enumerate(texts) if (found := _PAGE.fullmatch(text))
+    ]
+    steps = [b - a for (_, a), (_, b) in zip(numbered, numbered[1:], strict=False)]
+    if len(numbered) < _PAGES or sum(step == 1 for step in steps) < 0.7 * len(steps):
+        return False, frozenset()
+    beside: Counter[str] = Counter()
+    for n, _ in numbered:
+        for way in (-1, 1):
+            at = n + way
+            while 0 <= at < len(texts) and not texts[at]:
+                at += way
+            if 0 <= at < len(texts) and len(texts[at]) < 80:
+                beside[_without_numbers(texts[at])] += 1
+    often = max(3, len(numbered) // 3)
+    return True, frozenset(text for text, count in beside.items() if text and count >= often)
+
+
+def _without_numbers(text: str) -> str:
+    return " ".join(_NUMBERS.sub(" ", text.lower()).split())
+
+
+def _is_furniture(text: str, pages: bool, headers: frozenset[str]) -> bool:
+    """Whether a line is the number or the repeated header of a page."""
+    if not pages or not text:
+        return False
+    return _PAGE.fullmatch(text) is not None or _without_numbers(text) in headers
+
+
+def _hyphenates(texts: Sequence[str]) -> bool:
+    """Whether more words are broken at line ends than have a hyphen of their own there."""
+    broken = whole = 0
+    words = {word for text in texts for word in _WORD.findall(text.lower())}
+    for text, following in zip(texts, texts[1:], strict=False):
+        found, rest = _HYPHENATED.search(text), _WORD.match(following)
+        if found and rest and rest[0][0].islower():
+            joined = (found[1] + rest[0]).lower() in words
+            broken += joined
+            whole += not joined
+    return broken >= _PAGES and 2 * broken >= whole
+
+
+def joined(lines: Iterable[str], layout: Layout) -> Iterator[str]:
+    """The paragraphs of hard-wrapped lines, without the numbers and headers of pages.
+
+    A line is joined to the next if that one's first word would not have fitted; so verse, headings
+    and items of lists stay as they are. Over the end of a page a paragraph goes on if it has no
+    full stop there and the next line begins in lower case.
+
+    Args:
+        lines: whole paragraphs; in order.
+        layout: of the file. Lines that are not hard-wrapped are joined up to every blank line.
+
+    Yields:
+        Paragraphs, and an empty text for each blank line.
+    """
+    lines = [_without_empty_quote(line) for line in lines]
+    known = _known_words(lines) if layout.hyphens else frozenset[str]()
+    kept = _without_pages(lines, layout)
+    paragraph, last = "", ""
+    for line in kept:
+        text = line.strip()
+        if not text or not paragraph:
+            if paragraph:
+                yield paragraph
+            if not text:
+                yield ""
+            paragraph = _own(line)
+        elif _joins(last, line, layout):
+            paragraph = _with(paragraph, _own(line), layout, known)
+        else:
+            yield paragraph
+            paragraph = _own(line)
+        last = line
+    if paragraph:
+        yield paragraph
+
+
+def _joins(line: str, following: str, layout: Layout) -> bool:
+    if _begins_anew(line, following, layout.indented):
+        return False
+    width = layout.width
+    return (
+        not width
+        or _is_full(line, following, width)
+        or (layout.hyphens and _HYPHENATED.search(line.rstrip()) is not None)
+    )
+
+
+def _own(line: str) -> str:
+    """The text of a line, without the marks of a quoted e-mail."""
+    found = _PREFIX.match(line)
+    assert found
+    return line[found.end() :].strip() if ">" in found[0] else line.strip()
+
+
+def _with(paragraph: str, line: str, layout: Layout, known: frozenset[str]) -> str:
+    """A paragraph with its next line."""
+    if paragraph.endswith("\u00ad"):
+        return paragraph[:-1] + line
+    found, rest = _HYPHENATED.search(paragraph), _WORD.match(line)
+    if found and rest and rest[0].lower() not in _AFTER_A_HYPHEN:
+        left, right = found[1].lower(), rest[0].lower()
+        if layout.hyphens and rest[0][0].islower() and f"{left}-{right}" not in known:
+            return paragraph[:-1] + line
+        return paragraph + line
+    if _DASH.search(paragraph) or (paragraph[-1].isalnum() and line.startswith(("--", "—"))):
+        return paragraph + line
+    if _NO_SPACES.match(paragraph[-1]) and _NO_SPACES.match(line) and not _hangul(line[0]):
+        return paragraph + line
+    return f"{paragraph} {line}"
+
+
+def _hangul(character: str) -> bool:
+    return "\uac00" <= character <= "\ud7ff"
+
+
+def _known_words(lines: Sequence[str]) -> frozenset[str]:
+    """Words that a hyphen joins within lines."""
+    found = re.findall(r"[^\W\d_]+-[^\W\d_]+", "\n".join(line.strip().lower() for line in lines))
+    return frozenset(found)
+
+
+def _without_pages(lines: Sequence[str], layout: Layout) -> list[str]:
+    """The lines without those of pages, and without blank ones there that cut a paragraph."""
+    if not layout.pages:
+        return [line.replace("\f", "") for line in lines]
+    kept: list[str] = []
+    at_page = False
+    for line in lines:
+        text = line.strip()
+        if _is_furniture(text, layout.pages, layout.headers):
+            at_page = True
+            continue
+        if text and at_page:
+            ended = next((n for n in range(len(kept), 0, -1) if kept[n - 1].strip()), 0)
+            goes_on = ended and not _END.search(kept[ended - 1].rstrip()) and text[0].islower()
+            del kept[ended if goes_on else len(kept) :]
+            at_page = False
+        kept.append(line.replace("\f", ""))
+    return kept

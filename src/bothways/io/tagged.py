@@ -1,0 +1,216 @@
+"""Files with tags for words, whatever their format: the registry, and what a file is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bothways.errors import InputError
+from bothways.io.annotators import (
+    FORMATS,
+    CharacterSpan,
+    SpanChecks,
+    SpanText,
+    TaggedWords,
+    checked_spans,
+    read_brat,
+    recognised,
+)
+from bothways.io.broken import Broken
+from bothways.io.conll import (
+    ConllFile,
+    ConllFormat,
+    has_word_columns,
+    read_conll,
+    read_word_rows,
+)
+from bothways.io.json_files import json_objects, json_text
+from bothways.io.lines import listed
+from bothways.io.text import COMPRESSED, read_texts, read_whole
+
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
+TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
+NAMES = (COLUMNS, TABLE, BRAT, *FORMATS)
+"""The formats of files with tags."""
+_LOOKED_AT = 100  # items
+
+
+@dataclass(frozen=True)
+class TaggedFile:
+    """A file with tags for its words, or spans of its texts.
+
+    Attributes:
+        format: one of :data:`NAMES`.
+        sentences: of a file that is cut into words; None of one with texts.
+        texts: of a file with texts.
+        spans: of each text, within it; None if the file was read without them or has none.
+        remarks: what was recognised or left out, as sentences.
+    """
+
+    format: str
+    sentences: ConllFile | None = None
+    texts: tuple[SpanText, ...] = ()
+    spans: tuple[list[CharacterSpan], ...] | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def format_of(path: Path) -> str:
+    """The format of a file with tags, as far as its name and its first line tell; of JSON, the
+    empty text."""
+    names = [s.lower() for s in path.suffixes]
+    if names and names[-1] in COMPRESSED:
+        names.pop()
+    suffix = names[-1] if names else ""
+    if suffix in JSON_SUFFIXES:
+        return ""
+    if suffix == ".ann":
+        return BRAT
+    if suffix == ".csv" or has_word_columns(path):
+        return TABLE
+    return COLUMNS
+
+
+def read_tagged(
+    path: Path, layout: ConllFormat, *, labelled: bool, names: tuple[str, ...] = ()
+) -> TaggedFile:
+    """Read a file, in whatever format it is.
+
+    Args:
+        path: CoNLL columns, CoNLL-U, CSV with a word per row, brat's ``.ann`` (with the ``.txt`` of
+            the same name beside it), or JSON of any entry of
+            :data:`bothways.io.annotators.FORMATS`.
+        layout: of columns.
+        labelled: tags or spans are needed.
+        names: of tags, for JSON that has their numbers.
+
+    Raises:
+        InputError: it cannot be read, is of none of these formats, or lacks tags that are needed;
+            file and line are named.
+    """
+    form = format_of(path)
+    if form == COLUMNS:
+        found = read_conll(path, layout, labelled=labelled)
+        return TaggedFile(form, found, remarks=found.remarks)
+    if form == TABLE:
+        found = read_word_rows(path, layout, labelled=labelled)
+        return TaggedFile(form, found, remarks=found.remarks)
+    if form == BRAT:
+        return _with_texts(form, [_brat_document(path)], ["it is brat's"], path, labelled=labelled)
+    return _read_json(path, labelled=labelled, names=names)
+
+
+def _brat_document(path: Path) -> SpanText:
+    beside = path.with_suffix(".txt")
+    if not beside.is_file():
+        raise InputError(
+            f"the text that it annotates is not beside it: {beside.name} is missing.", path=path
+        )
+    empty = not path.stat().st_size
+    return read_brat(path, read_whole(beside, as_it_is=True), [] if empty else [*read_texts(path)])
+
+
+def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedFile:
+    broken = Broken()
+    items = list(json_objects(path, broken))
+    if len(items) == 1 and isinstance(items[0][1], list):  # a list of pairs on one line
+        number, inner = items[0]
+        items = [(number, item) for item in inner] if _are_items(inner) else items
+    if not items:
+        raise InputError("has no examples.", path=path)
+    form = recognised([item for _, item in items[:_LOOKED_AT]])
+    if form is None and not labelled and all(isinstance(item, dict) for _, item in items):
+        form = "doccano"  # texts without spans are read in any of these forms
+    if form is None:
+        first = items[0][1]
+        keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
+        raise InputError(
+            f"has {keys}, which no known format of tags has: "
+            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))} (docs/data.md shows "
+            "them).",
+            path=path,
+            line=items[0][0],
+        )
+    read = FORMATS[form].read
+    found = [read(item, path, number) for number, item in items]
+    remarks = [*broken.remarks, f"it is {FORMATS[form].title}"]
+    if rejected := found.count(None):
+        remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+    kept = [record for record in found if record is not None]
+    if not kept:
+        raise InputError("has no examples that were not rejected or skipped.", path=path)
+    words = [record for record in kept if isinstance(record, TaggedWords)]
+    if words:
+        sentences = _sentences(words, path, names, labelled=labelled)
+        return TaggedFile(form, sentences, remarks=tuple(remarks))
+    texts = [record for record in kept if isinstance(record, SpanText)]
+    return _with_texts(form, texts, remarks, path, labelled=labelled)
+
+
+def _are_items(values: list[object]) -> bool:
+    return bool(values) and all(isinstance(value, dict | list) for value in values)
+
+
+def _with_texts(
+    form: str, texts: list[SpanText], remarks: list[str], path: Path, *, labelled: bool
+) -> TaggedFile:
+    for text in texts:
+        json_text(text.text, "text", path, text.line)
+        if labelled and text.spans is None:
+            raise InputError(
+                "the text has no list of spans; leave out texts that nobody annotated, or give an "
+                "empty list to those without entities.",
+                path=path,
+                line=text.line,
+            )
+    kept = [text for text in texts if text.text.strip()]
+    if len(kept) < len(texts):
+        remarks = [*remarks, f"{len(texts) - len(kept):,} empty texts are left out"]
+    if not kept:
+        raise InputError("every text is empty.", path=path)
+    if any(text.spans is None for text in kept):
+        return TaggedFile(form, None, tuple(kept), None, tuple(remarks))
+    checks = SpanChecks()
+    spans = tuple(checked_spans(text, path, checks) for text in kept)
+    for count, what in (
+        (checks.utf16, "texts count characters as browsers do (UTF-16); their spans are read so"),
+        (checks.trimmed, "spans begin or end with white space, which is taken off"),
+        (checks.discontinuous, "discontinuous spans are taken from first to last character"),
+    ):
+        if count:
+            remarks = [*remarks, f"{count:,} {what}"]
+    return TaggedFile(form, None, tuple(kept), spans, tuple(remarks))
+
+
+def _sentences(
+    records: list[TaggedWords], path: Path, names: tuple[str, ...], *, labelled: bool
+) -> ConllFile:
+    words, lines, tags = [], [], []
+    for record in records:
+        own = record.tags
+        if own is None and labelled:
+            raise InputError("the words have no tags.", path=path, line=record.line)
+        for word in record.words:
+            json_text(word, "tokens", path, record.line)
+            if not word:
+                raise InputError("a word is empty.", path=path, line=record.line)
+        words.append(record.words)
+        lines.append([record.line] * len(record.words))
+        tags.append([_tag(tag, names, path, record.line, labelled=labelled) for tag in own or []])
+    has_tags = all(record.tags is not None for record in records)
+    return ConllFile(words, lines, tags if has_tags else None, [0] * len(words), "\t")
+
+
+def _tag(tag: str | int, names: tuple[str, ...], path: Path, line: int, *, labelled: bool) -> str:
+    if isinstance(tag, str):
+        return tag.strip()
+    if 0 <= tag < len(names):
+        return names[tag]
+    if not labelled:
+        return str(tag)
+    known = f"task.labels has {len(names)} names" if names else "the file does not name them"
+    raise InputError(
+        f"the tag is the number {tag}, and {known}; name all tags in the order of their numbers: "
+        "--task.labels O B-PER I-PER ...",
+        path=path,
+        line=line,
+    )

@@ -1,0 +1,198 @@
+"""Adapter folders: the weights of a LoRA merged into those of its base, everything else named.
+
+``adapter_config.json`` and ``adapter_model.safetensors`` are what the library PEFT writes. A matrix
+W of the base becomes W + B A * alpha / rank (Hu et al. 2021, section 4.1), which is what the pair
+computes beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.errors import InputError, ModelError
+from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import model_folder
+from bothways.io.json_files import read_json_file
+from bothways.runtime.weights import Stored, map_safetensors, stored_weights
+
+ADAPTER = "adapter_config.json"
+_WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"
+_BEFORE = "base_model.model."
+_PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.default)?\.weight")
+# Whole modules that were trained and kept beside the pairs.
+_WHOLE = re.compile(r"\.(modules_to_save\.default|base_layer|original_module)(?=\.)")
+_USUAL: Mapping[str, tuple[Any, ...]] = {
+    "use_dora": (False, None),
+    "fan_in_fan_out": (False, None),
+    "layer_replication": (None,),
+    "alora_invocation_tokens": (None,),
+    "use_bdlora": (None, False),
+    "target_parameters": (None, []),
+    "trainable_token_indices": (None,),
+    "lora_bias": (False, None),
+}
+"""Settings that change what is computed -> the values with which it is the above."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """A base with its adapter merged.
+
+    Attributes:
+        base: its folder.
+        path: the file of the adapter's weights, for messages.
+        weights: by the base's names.
+        classes: of transformers that the adapter says it is for, by the end of their names.
+    """
+
+    base: Path
+    path: Path
+    weights: dict[str, Stored]
+    classes: str
+
+
+_CLASSES = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+}
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter instead of a model."""
+    return is_there(folder / ADAPTER) and not is_there(folder / "config.json")
+
+
+def read_adapter(folder: Path) -> Adapted:
+    """Merge a LoRA into its base.
+
+    Args:
+        folder: of the adapter, which names its base: a folder beside it or here, or a model of the
+            Hub.
+
+    Raises:
+        ModelError: another kind of adapter, a base that is not at hand, or weights that are not the
+            base's.
+    """
+    values = _settings(folder / ADAPTER)
+    base = _base(folder, values)
+    if is_there(folder / _WEIGHTS):
+        path = folder / _WEIGHTS
+    else:
+        what = f"only {_OLD}, which is pickled" if is_there(folder / _OLD) else "no weights"
+        raise ModelError(f"{folder} holds {what}; an adapter's weights are in {_WEIGHTS}.")
+    try:
+        theirs = map_safetensors(checked(path))
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    _, weights = stored_weights(base)
+    pairs: dict[str, dict[str, Stored]] = {}
+    for name, value in theirs.items():
+        short = name.removeprefix(_BEFORE)
+        if found := _PAIR.fullmatch(short):
+            pairs.setdefault(found["module"], {})[found["part"]] = value
+        elif "lora_" in short or "original_module" in short:
+            raise ModelError(
+                f"{path}: {name} is not of a pair of matrices beside a linear map, which is all "
+                f"that is merged here. {_REMEDY}"
+            )
+        else:
+            weights[_WHOLE.sub("", short)] = value
+    for module, pair in pairs.items():
+        name = _in_base(f"{module}.weight", weights)
+        if not name or set(pair) != {"A", "B"}:
+            raise ModelError(
+                f"{path}: {module} is not among the weights of {base}, or has one matrix of two; "
+                "the adapter is of another base."
+            )
+        weights[name] = _merged(weights[name], pair, _scale(module, pair, values), path, name)
+    return Adapted(base, path, weights, _CLASSES.get(str(values.get("task_type")), ""))
+
+
+_REMEDY = "Merge it with the library that made it (merge_and_unload), and save the whole model."
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json_file(checked(path))
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    kind = values.get("peft_type") if isinstance(values, dict) else None
+    if kind != "LORA":
+        raise ModelError(
+            f"{path}: this folder holds an adapter{f' of the type {kind}' if kind else ''}, not a "
+            f"model; bothways merges LoRA only. {_REMEDY}"
+        )
+    for key, usual in _USUAL.items():
+        if values.get(key, usual[0]) not in usual:
+            raise ModelError(
+                f"{path}: {key} is {values[key]!r}, which is not merged here. {_REMEDY}"
+            )
+    if values.get("bias", "none") not in ("none", "all", "lora_only"):
+        raise ModelError(f"{path}: bias is {values['bias']!r}; it must be none, all or lora_only.")
+    return dict(values)
+
+
+def _base(folder: Path, values: Mapping[str, Any]) -> Path:
+    named = values.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ModelError(f"{folder / ADAPTER} does not name its base (base_model_name_or_path).")
+    beside = folder / named
+    try:
+        base = beside if is_there(beside / "config.json") else model_folder(named)
+    except ModelError as error:
+        raise ModelError(f"{folder} is an adapter of {named}. {error}") from None
+    if not is_there(base / "config.json"):
+        raise ModelError(
+            f"{folder} holds an adapter of {named}, which is no model folder here; put the base "
+            f"where {ADAPTER} names it (base_model_name_or_path)."
+        )
+    return base
+
+
+def _in_base(name: str, weights: Mapping[str, Stored]) -> str:
+    """The name in the base's file; empty without one. Of the two, only one may have been saved with
+    a head, and so have the encoder's prefix."""
+    ends = [other for other in weights if other.endswith("." + name)]
+    for found in (name, name.partition(".")[2], *(ends if len(ends) == 1 else ())):
+        if found in weights:
+            return str(found)
+    return ""
+
+
+def _scale(module: str, pair: Mapping[str, Stored], values: Mapping[str, Any]) -> float:
+    rank = pair["A"].shape[0]
+    alpha = _of_module(module, values.get("alpha_pattern"), values.get("lora_alpha", rank))
+    return float(alpha) / (math.sqrt(rank) if values.get("use_rslora") else rank)
+
+
+def _of_module(module: str, pattern: Any, usual: Any) -> Any:
+    """The value of a pattern for a module, as PEFT matches them: at the end of its name."""
+    for key, value in (pattern or {}).items():
+        if re.match(rf"(.*\.)?({key})$", module):
+            return value
+    return usual
+
+
+def _merged(
+    whole: Stored, pair: Mapping[str, Stored], scale: float, path: Path, name: str
+) -> Stored:
+    a, b = pair["A"].values(), pair["B"].values()
+    if (
+        a.ndim != 2
+        or b.ndim != 2
+        or (b.shape[0], a.shape[1]) != whole.shape
+        or (a.shape[0] != b.shape[1])
+    ):
+        raise ModelError(
+            f"{path}: the matrices for {name} have the shapes {b.shape} and {a.shape}, its own is "
+            f"{whole.shape}; the adapter is of another base."
+        )
+    return Stored(whole.values() + np.float32(scale) * (b @ a), "float32")

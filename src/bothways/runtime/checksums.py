@@ -1,0 +1,92 @@
+"""What a model folder of ours says of its own files: sizes, checksums, and whose vocabulary it is.
+
+``checksums.json`` is written last. A folder that another library saves into keeps it, so what has
+changed since can be told; a flipped bit of a weight, too, which no format notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+from bothways.io.files import PARTIAL, sha256, write_json
+from bothways.io.folder_files import checked, is_there
+from bothways.io.json_files import read_json_file
+
+CHECKSUMS = "checksums.json"
+READ_ON_LOAD = 64
+"""MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
+
+
+def write_checksums(folder: Path, vocabulary: str) -> None:
+    """Add the checksums of a folder's files to it.
+
+    Args:
+        folder: complete.
+        vocabulary: the fingerprint of the model's tokenizer.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    sums = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in files
+        if path.name != CHECKSUMS and not path.name.startswith(PARTIAL)
+    }
+    write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})
+
+
+def changed_files(
+    folder: Path,
+    *,
+    whole: bool,
+    of: str = "",
+    may_lack: Collection[str] = ("bothways.json",),
+) -> dict[str, str]:
+    """The files of a folder that are not as they were written -> what is different.
+
+    Args:
+        folder: of a model; empty for one without checksums.
+        whole: compare every byte of every file, instead of where that is cheap.
+        of: how the names start of the files that are compared.
+        may_lack: files that may have been removed; without ours, the folder is one made elsewhere.
+    """
+    path = folder / CHECKSUMS
+    if not is_there(path):
+        return {}
+    try:
+        files = read_json_file(checked(path))["files"]
+        recorded = {name: (int(of["bytes"]), str(of["sha256"])) for name, of in files.items()}
+    except InputError as error:
+        return {CHECKSUMS: f"cannot be read ({error.problem.rstrip('.')})"}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {CHECKSUMS: "does not hold checksums of files"}
+    changed = {}
+    for name, (size, checksum) in recorded.items():
+        if not name.startswith(of):
+            continue
+        file = folder.joinpath(*(Path(part).name for part in name.split("/") if part != ".."))
+        try:
+            found = file.stat().st_size if file.is_file() else -1
+            if found < 0:
+                if name not in may_lack:
+                    changed[name] = "is missing"
+            elif found != size:
+                changed[name] = f"has {found:,} bytes, and {size:,} when it was written"
+            elif (whole or size <= READ_ON_LOAD * 2**20) and sha256(file) != checksum:
+                changed[name] = "does not match its checksum"
+        except OSError as error:
+            changed[name] = f"cannot be read ({error.strerror})"
+    return changed
+
+
+def recorded_vocabulary(folder: Path) -> str:
+    """The fingerprint of the tokenizer that a model was written with; empty if none is recorded."""
+    try:
+        values: Any = read_json_file(checked(folder / CHECKSUMS))
+    except InputError:
+        return ""
+    return str(values.get("vocabulary") or "") if isinstance(values, dict) else ""

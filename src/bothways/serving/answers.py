@@ -1,0 +1,322 @@
+"""Answers to requests, from a model: each function runs in a thread and returns what is sent."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.api.model import Model
+from bothways.runtime.entities import Tagged, tag_texts
+from bothways.runtime.pipeline import Prediction
+from bothways.serving import wire
+from bothways.serving.batching import TICKET
+from bothways.serving.refusals import RefusedError
+from bothways.serving.served import (
+    ANSWERS,
+    CHOOSE,
+    CLASSES,
+    FILL,
+    SIMILARITY,
+    TAGS,
+    VECTORS,
+    ServedModel,
+)
+from bothways.tasks.schemes import OUTSIDE
+
+_SEVERAL = 5
+"""Pieces for a mask, if the request does not say how many."""
+_PARAMETERS = {
+    CLASSES: ("top_k", "function_to_apply"),
+    TAGS: ("aggregation_strategy",),
+    ANSWERS: ("top_k",),
+    FILL: ("top_k", "targets"),
+    VECTORS: ("normalize", "truncate"),
+}
+"""Those of Hugging Face's API that each task takes."""
+
+
+def invalid(message: str) -> RefusedError:
+    """The answer to a request that asks for what is not done."""
+    return RefusedError("invalid", message)
+
+
+# ------------------------------------------------------------------------------------ Hugging Face
+
+
+def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
+    """What a request of Hugging Face's API asks: by the shape of its inputs, else what the model
+    does first."""
+    parts = form.inputs
+    if isinstance(parts, wire.Parts):
+        if parts.source_sentence is not None:
+            return SIMILARITY
+        if parts.question is not None:
+            return ANSWERS
+        if parts.choices is not None:
+            return CHOOSE
+    return served.task
+
+
+def infer(model: Model, form: wire.Inference, task: str) -> Any:
+    """The answer to a request of Hugging Face's API."""
+    parts, asked = form.inputs, form.parameters
+    for name in asked.__struct_fields__:
+        if getattr(asked, name) is not None and name not in _PARAMETERS.get(task, ()):
+            raise invalid(f"parameters.{name} has no effect on {task}; leave it out.")
+    if asked.top_k is not None and asked.top_k < 1:
+        raise invalid("parameters.top_k must be at least 1.")
+    if task == SIMILARITY:
+        return similarity(model, wire.Similarity(_parts(parts, "source_sentence", "sentences")))
+    if task == ANSWERS:
+        return _answers(model, _parts(parts, "question", "context"), asked.top_k or 1)
+    if task == CHOOSE:
+        given = _parts(parts, "context", "choices")
+        return choose(model, wire.Choices(given.context or "", given.choices or []))
+    single = not isinstance(parts, list)
+    if task == CLASSES:
+        _refuse_function(model, asked.function_to_apply)
+        items = [_pair(one) for one in (parts if isinstance(parts, list) else [parts])]
+        return [_labels(row, asked.top_k) for row in _rows(_predict(model, items))]
+    texts = _texts(parts)
+    if task == TAGS:
+        words = asked.aggregation_strategy == "none"
+        found = [_tagged(one, words=words) for one in tag_texts(model.loaded, texts)]
+        return found[0] if single else found
+    if task == FILL:
+        filled = [_filled(model, text, asked.top_k or _SEVERAL, asked.targets) for text in texts]
+        return filled[0] if single else filled
+    if task != VECTORS:
+        raise invalid(f"this route does not do {task}; it has a route of its own.")
+    return embed(
+        model,
+        wire.Embed(
+            texts,
+            normalize=bool(_given(form.normalize, asked.normalize)),
+            truncate=_given(form.truncate, asked.truncate),
+            truncation_direction=form.truncation_direction,
+            prompt_name=form.prompt_name,
+            dimensions=form.dimensions,
+        ),
+        own=_given(form.normalize, asked.normalize) is None,
+    )
+
+
+def _given(*values: bool | None) -> bool | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _parts(given: Any, *names: str) -> wire.Parts:
+    """Inputs of several texts, of which these are needed and no others taken."""
+    wanted = " and ".join(names)
+    if not isinstance(given, wire.Parts):
+        raise invalid(f"inputs must be an object with {wanted}.")
+    there = {name for name in given.__struct_fields__ if getattr(given, name) is not None}
+    if there != set(names):
+        raise invalid(f"inputs must have {wanted}, and nothing else.")
+    return given
+
+
+def _texts(given: Any) -> list[str]:
+    texts = given if isinstance(given, list) else [given]
+    if not all(isinstance(text, str) for text in texts):
+        raise invalid("inputs must be a text or a list of texts for this task.")
+    return texts
+
+
+def _pair(given: str | wire.Parts) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (given,)
+    names = ("text", "text_pair") if given.text_pair is not None else ("text",)
+    parts = _parts(given, *names)
+    return tuple(str(getattr(parts, name)) for name in names)
+
+
+def _refuse_function(model: Model, function: str | None) -> None:
+    """Refuse another function of the outputs than the task's own."""
+    own = {"multilabel": "sigmoid", "classification": "softmax"}
+    kind = str(model.loaded.about.get("kind", "classification"))
+    if function is not None and function != own.get(kind, "none"):
+        raise invalid(
+            f"parameters.function_to_apply must be {own.get(kind, 'none')} for this model, or be "
+            "left out; /predict with raw_scores gives its outputs as they are."
+        )
+
+
+def _predict(model: Model, items: wire.Items) -> Prediction:
+    sizes = {len(item) for item in items}
+    if len(sizes) > 1:
+        raise invalid("inputs has single texts and pairs; send either in one request.")
+    a = [item[0] for item in items]
+    return model.predict(a, [item[1] for item in items] if sizes == {2} else None)
+
+
+def _rows(found: Prediction, *, raw: bool = False) -> list[list[wire.Label]]:
+    """Of each text, its labels or scores in the order of the outputs."""
+    values = found.logits if raw else found.values
+    return [
+        [wire.Label(name, value) for name, value in zip(found.names, row, strict=True)]
+        for row in values.tolist()
+    ]
+
+
+def _labels(row: list[wire.Label], top: int | None) -> list[wire.Label]:
+    return sorted(row, key=lambda one: -one.score)[:top]
+
+
+def _tagged(found: Tagged | None, *, words: bool) -> list[wire.TaggedEntity | wire.TaggedWord]:
+    if found is None:  # a text without words
+        return []
+    if not words:
+        return [
+            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end) for e in found.entities
+        ]
+    rows = zip(found.tags, found.probabilities, found.words, found.spans, strict=True)
+    return [
+        wire.TaggedWord(tag, score, number, word, *span)
+        for number, (tag, score, word, span) in enumerate(rows, start=1)
+        if tag != OUTSIDE
+    ]
+
+
+def _answers(model: Model, parts: wire.Parts, top: int) -> Any:
+    found = model.answer(parts.question or "", parts.context or "", top=top)
+    rows = [wire.AnswerFound(a.text, a.probability, a.start, a.end) for a in found]
+    return rows if top > 1 else rows[0]
+
+
+def _filled(model: Model, text: str, top: int, targets: list[str] | None) -> Any:
+    mask, tokenizer = model.tokenizer.roles.mask or "", model.tokenizer
+    if mask not in text:
+        raise invalid(
+            f"an input has no {mask}; write {mask} where a token is to be predicted, or ask the "
+            "route /pipeline/feature-extraction for vectors."
+        )
+    found = [
+        [
+            wire.Filled(f.probability, id := tokenizer.id(f.piece), tokenizer.text_of(id), f.text)
+            for f in fillings
+        ]
+        for fillings in model.fill_mask(text, top=top, targets=targets)
+    ]
+    return found[0] if len(found) == 1 else found
+
+
+# ----------------------------------------------------------------------- text-embeddings-inference
+
+
+def _refuse_extras(form: Any) -> None:
+    """Refuse what would change vectors or scores and is not done here."""
+    direction = getattr(form, "truncation_direction", None)
+    if direction is not None and direction.lower() != "right":
+        raise invalid("truncation_direction must be right, or be left out.")
+    if getattr(form, "prompt_name", None) is not None:
+        raise invalid("prompt_name is not taken; write the prompt before each text.")
+
+
+def embed(model: Model, form: wire.Embed, *, own: bool = False) -> list[list[float]]:
+    """A vector per text; ``own``: scaled as the model's folder says."""
+    rows: list[list[float]] = _vectors(model, form, None if own else form.normalize).tolist()
+    return rows
+
+
+def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> NDArray[np.float32]:
+    _refuse_extras(form)
+    texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
+    hidden = model.loaded.config.hidden
+    if form.dimensions not in (None, hidden):
+        raise invalid(f"dimensions must be {hidden} for this model, or be left out.")
+    return model.embed(texts, normalize=normalize, long="cut" if form.truncate else "windows")
+
+
+def embed_all(model: Model, form: wire.Embed) -> list[list[list[float]]]:
+    """A vector per token of each text, without special tokens."""
+    _refuse_extras(form)
+    texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
+    long = "cut" if form.truncate else "windows"
+    found = model.embed_tokens(texts, normalize=form.normalize, long=long)  # type: ignore[arg-type]
+    return [one.vectors.tolist() for one in found]
+
+
+def predict(model: Model, form: wire.Predict) -> Any:
+    """The labels of one input, or of each; the most probable first."""
+    _refuse_extras(form)
+    found = _predict(model, form.items())
+    if form.truncate is False and found.cut:
+        raise RefusedError(
+            "too_large",
+            f"an input has more than {found.length} tokens; send truncate: true to have it cut.",
+            limit=found.length,
+        )
+    rows = [_labels(row, None) for row in _rows(found, raw=form.raw_scores)]
+    return rows[0] if form.single else rows
+
+
+def rerank(model: Model, form: wire.Rerank) -> list[wire.RankedText]:
+    """The texts, best first."""
+    _refuse_extras(form)
+    ranked = model.rank(form.query, form.texts, raw=form.raw_scores)
+    return [wire.RankedText(r.index, r.score, r.text if form.return_text else None) for r in ranked]
+
+
+def similarity(model: Model, form: wire.Similarity) -> list[float]:
+    """The cosine of a sentence with each of the others."""
+    parts = _parts(form.inputs, "source_sentence", "sentences")
+    texts = [parts.source_sentence or "", *(parts.sentences or [])]
+    source, *others = model.embed(texts, normalize=True).astype(np.float64)
+    return [float(np.dot(source, other)) for other in others]
+
+
+def tokenize(model: Model, form: wire.Tokenize) -> list[list[wire.Token]]:
+    """The tokens of each text."""
+    _refuse_extras(form)
+    tokenizer = model.tokenizer
+    found = []
+    for (text,) in form.items():
+        encoding = tokenizer.encode(text)
+        (place,) = encoding.parts
+        own = range(len(encoding.tokens))[place]
+        rows = []
+        for n in range(len(encoding.tokens)) if form.add_special_tokens else own:
+            start, stop = encoding.offsets[n] if n in own else (None, None)
+            id, piece = encoding.ids[n], encoding.tokens[n]
+            rows.append(wire.Token(id, piece, n not in own, start, stop))
+        found.append(rows)
+    return found
+
+
+def decode(model: Model, form: wire.Decode) -> list[str]:
+    """The text of each list of ids."""
+    skip = form.skip_special_tokens
+    return [model.tokenizer.decode(row, skip_special=skip) for row in form.rows]
+
+
+# ------------------------------------------------------------------------------- our own, OpenAI's
+
+
+def choose(model: Model, form: wire.Choices) -> wire.Chosen:
+    """The probability of each choice."""
+    return wire.Chosen(model.choose(form.context, form.choices))
+
+
+def next_sentence(model: Model, form: wire.Pair) -> wire.Follows:
+    """The probability that a text follows another."""
+    return wire.Follows(model.next_sentence(form.text, form.text_pair))
+
+
+def embeddings(model: Model, form: wire.Embeddings) -> wire.EmbeddingList:
+    """A vector of length 1 per text."""
+    asked = wire.Embed(form.input, dimensions=form.dimensions)
+    vectors = _vectors(model, asked, normalize=True)
+    if form.encoding_format == "base64":
+        rows: list[Any] = [
+            base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors
+        ]
+    else:
+        rows = vectors.tolist()
+    ticket = TICKET.get()
+    tokens = ticket.tokens if ticket else 0
+    found = [wire.Embedding(n, row) for n, row in enumerate(rows)]
+    return wire.EmbeddingList(found, form.model, wire.Usage(tokens, tokens))

@@ -1,0 +1,406 @@
+"""The application: routes, and what happens around every answer."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from threading import Event, Thread
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bothways.errors import BothwaysError
+from bothways.serving import answers, wire
+from bothways.serving.metrics import Metrics
+from bothways.serving.openapi import describe
+from bothways.serving.options import Limits
+from bothways.serving.refusals import RefusedError, check_items, decode, of_error
+from bothways.serving.served import (
+    CHOOSE,
+    CLASSES,
+    NEXT,
+    RANK,
+    SIMILARITY,
+    VECTORS,
+    ServedModel,
+    Threads,
+)
+from bothways.tasks.examples import PREDICT_TOKENS
+
+log = logging.getLogger("bothways.serving")
+ANY = ""
+"""The task of a route that every model has."""
+_OPENAI = "/v1/"
+_READ_ON = 4
+"""Times the limit up to which a body that is too long is read, to be answered."""
+_PROBE = 1.0  # seconds between looks at the models
+_OPEN = ("/", "/health", "/ready")
+"""Paths that need no key."""
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A route that asks a model.
+
+    Attributes:
+        path: at the root, for the first model; and below ``/models/NAME``.
+        form: its body.
+        answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
+            task, too.
+        task: that the model must do.
+        found: what it answers, for the description.
+        what: its inputs are called.
+    """
+
+    path: str
+    form: type[wire.Form]
+    answer: Callable[..., Any]
+    task: str
+    found: Any
+    what: str = "inputs"
+
+    @property
+    def decoder(self) -> msgspec.json.Decoder[wire.Form]:
+        """Of the body."""
+        return _decoder(self.form)
+
+
+@cache
+def _decoder(form: type[wire.Form]) -> msgspec.json.Decoder[wire.Form]:
+    return msgspec.json.Decoder(form)
+
+
+_VECTOR = list[list[float]]
+_INFERRED = Any
+ASKS = (
+    Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
+    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
+    Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
+    Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
+    Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
+    Ask("/tokenize", wire.Tokenize, answers.tokenize, ANY, list[list[wire.Token]]),
+    Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
+    Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
+    Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
+    Ask(
+        "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
+    ),
+)
+
+
+@dataclass
+class Server:
+    """What the routes share.
+
+    Attributes:
+        models: by name; the first answers where a request names none.
+        threads: that work for requests.
+        limits: of requests.
+        metrics: of the process.
+        key: that clients must send; none if empty.
+        in_hand: called with the number of requests that are being answered, when it changes.
+        draining: the server ends soon: it is not ready any more.
+    """
+
+    models: Mapping[str, ServedModel]
+    threads: Threads
+    limits: Limits
+    metrics: Metrics
+    key: str = ""
+    in_hand: Callable[[int], object] = field(default=lambda _: None)
+    draining: bool = False
+    _answering: int = 0
+
+    def count(self, change: int) -> None:
+        """Count a request that comes into the server's hands, or leaves them."""
+        self._answering += change
+        self.metrics.in_flight.set(self._answering)
+        self.in_hand(self._answering)
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models compute."""
+        return not self.draining and all(served.ready for served in self.models.values())
+
+    def model(self, name: str | None) -> ServedModel:
+        """A model by its name; the first, if None.
+
+        Raises:
+            RefusedError: there is none of that name.
+        """
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            raise RefusedError("not_found", f"no such model; there are: {', '.join(self.models)}.")
+        return self.models[name]
+
+
+def application(server: Server) -> Starlette:
+    """The ASGI application of a server."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        ended = Event()
+        watchdog = Thread(target=_watch, args=(server, ended), name="watchdog", daemon=True)
+        watchdog.start()
+        yield
+        ended.set()
+
+    def guarded(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Any:
+        return _guarded(server, path, endpoint)
+
+    routes = [
+        Route(path, guarded(path, _asking(server, ask)), methods=["POST"])
+        for ask in ASKS
+        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}")
+    ]
+    routes += [
+        Route(path, guarded(path, endpoint), methods=["GET"])
+        for path, endpoint in _gets(server).items()
+    ]
+    # Of two routes with the same path, Starlette would answer for the second with the first's
+    # methods; one route then has both.
+    app = Starlette(routes=_merged(routes), lifespan=lifespan)
+    app.add_exception_handler(HTTPException, lambda _, error: _of_http(server, error))
+    return app
+
+
+def _merged(routes: list[Route]) -> list[Route]:
+    """The routes, those with the same path as one."""
+    by_path: dict[str, list[Route]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    merged = []
+    for path, same in by_path.items():
+        endpoints = {method: route.endpoint for route in same for method in route.methods or ()}
+
+        async def endpoint(request: Request, endpoints: Any = endpoints) -> Response:
+            answer: Response = await endpoints[request.method](request)
+            return answer
+
+        merged.append(Route(path, endpoint, methods=list(endpoints)))
+    return merged
+
+
+def _watch(server: Server, ended: Event) -> None:
+    """Have the models compute their known answers, until the server ends."""
+    while not ended.wait(_PROBE):
+        for served in server.models.values():
+            try:
+                served.probe()
+            except Exception as error:
+                log.error("the known answer of %s: %s", served.name, type(error).__name__)
+
+
+# --------------------------------------------------------------------------------- around an answer
+
+
+def _guarded(
+    server: Server, path: str, endpoint: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose errors are answers, and whose answers are counted."""
+
+    async def guarded(request: Request) -> Response:
+        started = time.monotonic()
+        server.count(+1)
+        try:
+            _check_key(server, request)
+            response = await endpoint(request)
+        except RefusedError as refusal:
+            response = _refuse(server, refusal, path)
+            if (read := getattr(request.state, "read", None)) is not None:
+                server.metrics.refusal_seconds.observe(time.monotonic() - read)
+        except ClientDisconnect:
+            response = Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            # Neither the message nor values: either may have a part of an input.
+            places = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s: %s\n%s", path, type(error).__name__, places)
+            defect = RefusedError("internal", "an error of the server; see its log.")
+            response = _refuse(server, defect, path)
+        finally:
+            server.count(-1)
+        name = request.path_params.get("model", "")
+        name = name if name in server.models else ""
+        server.metrics.requests.labels(path, name, str(response.status_code)).inc()
+        server.metrics.seconds.labels(path).observe(time.monotonic() - started)
+        return response
+
+    return guarded
+
+
+def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
+    server.metrics.refused.labels(refusal.body.error_type).inc()
+    return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
+
+
+def _of_http(server: Server, error: HTTPException) -> Response:
+    """The answer where no route takes a request."""
+    if error.status_code == 405:
+        refusal = RefusedError("method", "the route takes another method; see /openapi.json.")
+    else:
+        refusal = RefusedError("not_found", "there is no such route; see /openapi.json.")
+    refusal.headers |= dict(error.headers or {})
+    return _refuse(server, refusal)
+
+
+def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, status, headers, "application/json")
+
+
+def _check_key(server: Server, request: Request) -> None:
+    if not server.key or (request.method == "GET" and request.url.path in _OPEN):
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    same = hmac.compare_digest(given.strip().encode(), server.key.encode())
+    if scheme.lower() != "bearer" or not same:
+        raise RefusedError(
+            "unauthorized",
+            "send the server's key: Authorization: Bearer KEY.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """The body of a request.
+
+    Raises:
+        RefusedError: it is longer than the limit. The rest is read, within bounds: a client that
+            is still sending would not see the answer.
+    """
+    parts, size, headers = bytearray(), 0, {}
+    async for part in request.stream():
+        size += len(part)
+        if size <= limit:
+            parts += part
+        elif size > _READ_ON * limit:  # the client may never end, so the rest stays unread
+            headers = {"Connection": "close"}
+            break
+    if size > limit:
+        raise RefusedError(
+            "too_large",
+            f"the body has more than {limit} bytes; send less at a time.",
+            limit=limit,
+            given=size,
+            headers=headers,
+        )
+    return bytes(parts)
+
+
+def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint that asks a model."""
+
+    async def endpoint(request: Request) -> Response:
+        limits = server.limits
+        body = await _body(request, limits.body)
+        request.state.read = time.monotonic()
+        form = decode(ask.decoder, body, limits.depth)
+        served = server.model(request.path_params.get("model") or form.wanted_model)
+        try:
+            items = form.items()
+        except msgspec.ValidationError as error:
+            raise RefusedError("invalid", f"{error}; see /openapi.json.") from None
+        check_items(items, limits.inputs, ask.what)
+        task = ask.task
+        more: tuple[Any, ...] = ()
+        if isinstance(form, wire.Inference):
+            task = request.path_params.get("task") or answers.task_of_inference(served, form)
+            more = (task,)
+        if task != ANY:
+            served.refuse_other(task)
+        ticket = served.admit(items, task)
+
+        def answer(model: Any) -> bytes:
+            return msgspec.json.encode(ask.answer(model, form, *more))
+
+        try:
+            characters = sum(len(text) for item in items for text in item)
+            return _json(await served.run(ticket, answer, characters))
+        except BothwaysError as error:
+            raise of_error(error, [text for item in items for text in item]) from None
+
+    return endpoint
+
+
+# ------------------------------------------------------------------------------- about the server
+
+
+def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+    """The routes that ask no model, by path."""
+    page = files("bothways.serving").joinpath("page.html").read_bytes()
+    description = msgspec.json.encode(describe(ASKS, list(server.models)))
+
+    async def health(request: Request) -> Response:
+        server.model(request.path_params.get("model"))
+        return _json(msgspec.json.encode(wire.Health("ok")))
+
+    async def ready(request: Request) -> Response:
+        model = request.path_params.get("model")
+        good = server.ready if model is None else server.ready and server.model(model).ready
+        status = wire.Health("ok" if good else "not ready")
+        return _json(msgspec.json.encode(status), 200 if good else 503)
+
+    async def info(request: Request) -> Response:
+        served = server.model(request.path_params.get("model"))
+        return _json(msgspec.json.encode(_info(server, served)))
+
+    async def models(_: Request) -> Response:
+        return _json(msgspec.json.encode(wire.ModelList([*map(wire.ModelCard, server.models)])))
+
+    async def metrics(_: Request) -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(_: Request) -> Response:
+        return _json(description)
+
+    async def start(_: Request) -> Response:
+        headers = {"Content-Security-Policy": _PAGE_POLICY}
+        return Response(page, headers=headers, media_type="text/html")
+
+    return {
+        "/": start,
+        "/health": health,
+        "/ready": ready,
+        "/info": info,
+        "/metrics": metrics,
+        "/openapi.json": openapi,
+        "/v1/models": models,
+        "/models/{model}/health": health,
+        "/models/{model}/ready": ready,
+        "/models/{model}/info": info,
+        "/models/{model}/v1/models": models,
+    }
+
+
+def _info(server: Server, served: ServedModel) -> wire.Info:
+    loaded, limits = served.model.loaded, server.limits
+    return wire.Info(
+        model_id=served.name,
+        model_pipeline_tag=served.task,
+        tasks=list(served.tasks),
+        model_dtype=served.batcher.precision,
+        engine=served.batcher.name,
+        max_input_length=loaded.config.positions,
+        max_batch_tokens=PREDICT_TOKENS,
+        max_client_batch_size=limits.inputs,
+        max_queued_tokens=limits.tokens,
+        version=version("bothways"),
+        labels=[str(label) for label in loaded.about.get("labels") or []],
+        models=list(server.models),
+    )

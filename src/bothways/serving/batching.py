@@ -1,0 +1,320 @@
+"""One compute thread per model, which makes batches of what all requests ask for.
+
+A :class:`Batcher` stands before a model's engine and is one itself. So a request runs through the
+same code as a call from Python, in a thread of its own, and only where that asks the engine its
+sequences meet those of others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.batch import Batch, flat_batch
+from bothways.io import arrays
+from bothways.runtime.engine import NONE, Engine, layer_name
+from bothways.serving.refusals import RefusedError
+from bothways.tasks.examples import PREDICT_TOKENS
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+PATIENCE = 2
+"""How often younger sequences may be computed before one that waits."""
+_LOOKED_AT = 2048
+"""Waiting sequences among which a batch is chosen."""
+_SMOOTHING = 0.2
+_TELLING = 4
+"""Of a full batch, the part from which on its rate tells how fast a queue is worked off."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request that was accepted.
+
+    Attributes:
+        deadline: by ``time.monotonic``.
+        reserved: tokens it was thought to have.
+        tokens: those that were asked of the engine for it.
+    """
+
+    deadline: float
+    reserved: int
+    tokens: int = 0
+
+
+TICKET: ContextVar[Ticket | None] = ContextVar("TICKET", default=None)
+"""The request for which this thread works."""
+
+
+class _Job:
+    """A call of the engine, which is done when all its sequences are."""
+
+    def __init__(self, batch: Batch, heads: Mapping[str, Integers], layers: Sequence[int]):
+        self.batch, self.heads, self.layers = batch, heads, tuple(sorted(set(layers)))
+        self.kind = (tuple(sorted(heads)), self.layers)
+        self.future: Future[dict[str, Floats]] = Future()
+        self.found: dict[str, Floats] = {}
+        self.left = batch.sequences
+        ticket = TICKET.get()
+        self.deadline = ticket.deadline if ticket else float("inf")
+        # Of each head, the rows of each sequence: at[rows[s]] are its flat positions.
+        self.rows: dict[str, list[Integers]] = {}
+        for head, at in heads.items():
+            sequence = np.searchsorted(batch.bounds, at, side="right") - 1
+            order = np.argsort(sequence, kind="stable")
+            cuts = np.searchsorted(sequence[order], np.arange(1, batch.sequences))
+            self.rows[head] = np.split(order, cuts)
+
+    def put(self, name: str, rows: Integers | slice, values: Floats, count: int) -> None:
+        """Store rows of an output that has ``count`` in all."""
+        if name not in self.found:
+            self.found[name] = np.zeros((count, *values.shape[1:]), np.float32)
+        self.found[name][rows] = values
+
+    def finish_one(self) -> None:
+        """Note that a sequence is done."""
+        self.left -= 1
+        if not self.left and not self.future.done():
+            self.future.set_result(self.found)
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(eq=False)
+class Entry:
+    """A sequence that waits.
+
+    Attributes:
+        job: that asked for it.
+        number: among the job's sequences.
+        length: in tokens.
+        kind: what is asked of it; sequences of one kind can share a batch.
+        passed: how often younger ones were computed before it.
+    """
+
+    job: _Job
+    number: int
+    length: int
+    kind: object
+    passed: int = 0
+
+
+def choose(waiting: Sequence[Entry], budget: int) -> list[Entry]:
+    """The next batch: the oldest sequence, and with it those of the nearest lengths; but first
+    those that were passed over :data:`PATIENCE` times, which are never passed over again.
+
+    Args:
+        waiting: one or more, the oldest first; ``passed`` of those that are passed over is raised.
+        budget: tokens of the batch, counted as if all were as long as its longest.
+    """
+    late = [n for n, entry in enumerate(waiting) if entry.passed >= PATIENCE]
+    first = waiting[late[0] if late else 0]
+    # Nothing that is younger than a late one of another kind may go before that.
+    end = next((n for n in late if waiting[n].kind != first.kind), len(waiting))
+    own = [entry for entry in waiting[:end] if entry.kind == first.kind]
+    must = [entry for entry in own if entry.passed >= PATIENCE]
+    rest = [entry for entry in own if entry.passed < PATIENCE]
+    rest.sort(key=lambda entry: (entry is not first, abs(entry.length - first.length)))
+    chosen: list[Entry] = []
+    longest = 0
+    for entry in (*must, *rest):
+        width = max(longest, entry.length)
+        if chosen and width * (len(chosen) + 1) > budget:
+            if entry.passed >= PATIENCE:
+                break
+            continue
+        chosen.append(entry)
+        longest = width
+    taken = set(map(id, chosen))
+    youngest = max(n for n, entry in enumerate(waiting) if id(entry) in taken)
+    for entry in waiting[:youngest]:
+        entry.passed += id(entry) not in taken
+    return chosen
+
+
+class Batcher:
+    """An engine that computes for several threads at once, in batches of all they ask for.
+
+    Args:
+        engine: that computes.
+        gate: held by threads that work for a request, and given back while they wait here.
+        observe: called after each batch with its sequences, its tokens and its seconds.
+        budget: tokens of a batch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        gate: threading.Semaphore,
+        observe: Callable[[int, int, float], object],
+        budget: int = PREDICT_TOKENS,
+    ):
+        self._engine, self._gate, self._observe, self._budget = engine, gate, observe, budget
+        self._waiting: list[Entry] = []
+        self._changed = threading.Condition()
+        self._stopped = False
+        self.rate = 0.0
+        """Tokens per second of late, in batches full enough to tell; 0 before the first."""
+        self.last = time.monotonic()
+        """When a batch was last finished."""
+        self.longest = 0.0
+        """Seconds that a batch took at most."""
+        self._thread = threading.Thread(target=self._serve, name="compute", daemon=True)
+        self._thread.start()
+
+    @property
+    def name(self) -> str:
+        """The engine's."""
+        return self._engine.name
+
+    @property
+    def precision(self) -> str:
+        """The engine's."""
+        return self._engine.precision
+
+    def working(self) -> AbstractContextManager[None]:
+        """Nothing: the compute thread is in the engine's own block all the time."""
+        return nullcontext()
+
+    def stop(self, within: float) -> bool:
+        """End the compute thread when nothing waits any more; whether it has, in so many
+        seconds."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        self._thread.join(within)
+        return not self._thread.is_alive()
+
+    def compute(
+        self, batch: Batch, heads: Mapping[str, Integers] = NONE, layers: Sequence[int] = ()
+    ) -> dict[str, Floats]:
+        """As :meth:`bothways.runtime.engine.Engine.compute`, in a batch with others' sequences.
+
+        Raises:
+            RefusedError: the deadline of this thread's request passed before.
+        """
+        job, ticket = _Job(batch, heads, layers), TICKET.get()
+        entries = [
+            Entry(job, number, length, job.kind)
+            for number, length in enumerate(batch.lengths.tolist())
+        ]
+        with self._changed:
+            self._waiting += entries
+            self._changed.notify()
+        if ticket is None:
+            return job.future.result()
+        ticket.tokens += int(batch.bounds[-1])
+        self._gate.release()
+        try:
+            return job.future.result()
+        finally:
+            self._gate.acquire()
+
+    def _serve(self) -> None:
+        with self._engine.working():
+            while True:
+                with self._changed:
+                    while not self._waiting and not self._stopped:
+                        self._changed.wait()
+                    if not self._waiting:
+                        return
+                    chosen = self._take()
+                if chosen:
+                    self._compute(chosen)
+
+    def _take(self) -> list[Entry]:
+        """The next batch, off the queue; what is past its deadline leaves it, too."""
+        now = time.monotonic()
+        for job in {entry.job for entry in self._waiting if entry.job.deadline < now}:
+            job.fail(past_deadline())
+        self._waiting = [entry for entry in self._waiting if not entry.job.future.done()]
+        if not self._waiting:
+            return []
+        chosen = choose(self._waiting[:_LOOKED_AT], self._budget)
+        taken = set(map(id, chosen))
+        self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
+        return chosen
+
+    def _compute(self, chosen: list[Entry]) -> None:
+        """Compute a batch, or job by job if that fails, so that none fails for another."""
+        try:
+            self._run(chosen)
+        except Exception as error:  # whatever it is, it is the requests' answer
+            jobs = list(dict.fromkeys(entry.job for entry in chosen))
+            if len(jobs) == 1:
+                jobs[0].fail(error)
+                return
+            for job in jobs:
+                self._compute([entry for entry in chosen if entry.job is job])
+
+    def _run(self, chosen: list[Entry]) -> None:
+        started = time.monotonic()
+        batch, heads = merge(chosen)
+        found = self._engine.compute(batch, heads, chosen[0].job.layers)
+        at = dict.fromkeys(heads, 0)
+        for entry, start, end in zip(chosen, batch.bounds, batch.bounds[1:], strict=False):
+            job, number = entry.job, entry.number
+            for head in heads:
+                rows = job.rows[head][number]
+                values = found[head][at[head] : at[head] + len(rows)]
+                job.put(head, rows, values, len(job.heads[head]))
+                at[head] += len(rows)
+            for name in map(layer_name, job.layers):
+                places = slice(*job.batch.bounds[number : number + 2].tolist())
+                job.put(name, places, found[name][start:end], len(job.batch.tokens))
+        self.last = time.monotonic()
+        seconds, tokens = self.last - started, int(batch.bounds[-1])
+        self.longest = max(self.longest, seconds)
+        if tokens * _TELLING >= self._budget:
+            rate = tokens / max(seconds, 1e-6)
+            self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
+        self._observe(len(chosen), tokens, seconds)
+        for entry in chosen:
+            entry.job.finish_one()
+
+
+def past_deadline() -> RefusedError:
+    """The answer to a request that could not be computed in time."""
+    return RefusedError(
+        "deadline",
+        "the deadline passed before the request could be computed; send less, or later.",
+        headers={"Retry-After": "1"},
+    )
+
+
+def merge(chosen: Sequence[Entry]) -> tuple[Batch, dict[str, Integers]]:
+    """The sequences as one batch, and the tokens of them that each head reads."""
+    starts = [int(entry.job.batch.bounds[entry.number]) for entry in chosen]
+    bounds = arrays.bounds([entry.length for entry in chosen])
+
+    def joined(field: str) -> Integers:
+        parts = [
+            getattr(entry.job.batch, field)[start : start + entry.length]
+            for entry, start in zip(chosen, starts, strict=True)
+        ]
+        return np.concatenate(parts)
+
+    heads = {
+        head: np.concatenate(
+            [
+                entry.job.heads[head][entry.job.rows[head][entry.number]] - start + shift
+                for entry, start, shift in zip(chosen, starts, bounds[:-1].tolist(), strict=True)
+            ]
+        )
+        for head in chosen[0].job.heads
+    }
+    longest = max(entry.length for entry in chosen)
+    batch = flat_batch(joined("tokens"), joined("segments"), bounds, max_positions=longest)
+    return batch, heads

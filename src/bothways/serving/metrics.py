@@ -1,0 +1,87 @@
+"""What the server counts, for Prometheus. No label is of a request's content."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from bothways.serving.options import SHARED
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # two lines for every counter, of no use
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The counters of a process."""
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        self.requests = Counter(
+            "bothways_requests", "Answers sent.", ["route", "model", "status"], registry=own
+        )
+        self.seconds = Histogram(
+            "bothways_request_seconds",
+            "From a request's first byte in the application to its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self.refused = Counter(
+            "bothways_refused", "Requests that were not answered.", ["reason"], registry=own
+        )
+        self.refusal_seconds = Histogram(
+            "bothways_refusal_seconds",
+            "From a request's last byte to its refusal, if it was read.",
+            buckets=_SECONDS,
+            registry=own,
+        )
+        self.in_flight = Gauge(
+            "bothways_in_flight",
+            "Requests that are being answered.",
+            multiprocess_mode="livesum",
+            registry=own,
+        )
+        self.queued = Gauge(
+            "bothways_queued_tokens",
+            "Tokens of accepted requests that are not answered yet.",
+            ["model"],
+            multiprocess_mode="livesum",
+            registry=own,
+        )
+        self.tokens = Counter("bothways_tokens", "Tokens computed.", ["model"], registry=own)
+        self.batch = Histogram(
+            "bothways_batch_sequences",
+            "Sequences computed together.",
+            ["model"],
+            buckets=_SEQUENCES,
+            registry=own,
+        )
+        self.computing = Counter(
+            "bothways_compute_seconds", "Seconds spent computing.", ["model"], registry=own
+        )
+        self.replaced = Counter(
+            "bothways_replaced_workers", "Workers that ended and were replaced.", registry=own
+        )
+        self.lost = Counter(
+            "bothways_lost_requests",
+            "Requests that were in the hands of a worker when it ended.",
+            registry=own,
+        )
+
+    def text(self) -> bytes:
+        """All counters in Prometheus' format, those of all processes if several count together."""
+        registry = self.registry
+        if os.environ.get(SHARED):
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

@@ -1,0 +1,107 @@
+"""The options of `bothways serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from bothways.config.fields import Options, require
+from bothways.errors import ConfigError
+from bothways.runtime.options import EngineChoice
+
+KEY = "BOTHWAYS_KEY"
+"""The environment variable with the key that clients must send."""
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable, of prometheus-client, with the folder in which several processes count
+together."""
+
+
+@dataclass(frozen=True)
+class Limits(Options):
+    """What one request, and all together, may ask of the server."""
+
+    body: int = 2_000_000
+    """Bytes of a request's body."""
+    inputs: int = 64
+    """Inputs of one request: texts to embed or label, texts to rank, choices."""
+    depth: int = 16
+    """Nested lists and objects of a body."""
+    tokens: int = 65_536
+    """Tokens of accepted requests that are not answered yet, of each model; more are refused until
+    there is room."""
+    receipt: float = 10.0
+    """Seconds in which a request must have arrived, headers and body."""
+    deadline: float = 30.0
+    """Seconds in which an accepted request must be answered; later it is not computed."""
+    connections: int = 1024
+    """Connections at a time. Beyond, the one is closed that has waited longest without a whole
+    request."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("body", "inputs", "depth", "tokens", "connections"):
+            require(f"limits.{name}", getattr(self, name), 1)
+        for name in ("receipt", "deadline"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"limits.{name} is {getattr(self, name)}; give seconds above 0.")
+
+
+@dataclass(frozen=True)
+class ServeConfig(EngineChoice):
+    """Serve models over HTTP: Hugging Face's inference API, text-embeddings-inference's and
+    OpenAI's embeddings. If the environment has BOTHWAYS_KEY, clients must send it as a bearer key.
+    """
+
+    models: tuple[str, ...]
+    """Model folders, each FOLDER or NAME=FOLDER; without a name, that of the folder. The first also
+    answers where a request names none."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 8000
+    """Port to listen on; 0 takes a free one."""
+    workers: int = 1
+    """Processes, each with its own copy of the models. One that ends is replaced."""
+    open: bool = False
+    """Listen beyond this machine although there is no BOTHWAYS_KEY."""
+    limits: Limits = field(default_factory=Limits)
+    """What one request, and all together, may ask of the server."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("workers", self.workers, 1)
+        require("port", self.port, 0)
+        if not self.models:
+            raise ConfigError("no model given; name a model folder, or several as NAME=FOLDER.")
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folders by the name of each model.
+
+        Raises:
+            ConfigError: two have the same name, or a name has other characters than URLs take.
+        """
+        found: dict[str, str] = {}
+        for given in self.models:
+            name, separator, folder = given.partition("=")
+            if not separator:
+                folder = given
+                name = given.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
+            if not name or not all(c.isalnum() or c in "-_." for c in name):
+                raise ConfigError(
+                    f"models: the name of {given!r} must be of letters, digits, '-', '_' and '.'; "
+                    "give one: NAME=FOLDER."
+                )
+            if name in found:
+                raise ConfigError(f"models: two are called {name!r}; give them names: NAME=FOLDER.")
+            found[name] = folder
+        return found
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

@@ -1,0 +1,122 @@
+"""HTTP on a connection, with what uvicorn lacks: a deadline for receiving a request, a limit of
+connections that slow ones cannot use up, and errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from bothways.serving.metrics import Metrics
+from bothways.serving.options import Limits
+from bothways.serving.refusals import RefusedError
+
+_RECEIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection of a server with :class:`Limits`."""
+
+    limits: ClassVar[Limits]
+    metrics: ClassVar[Metrics]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.waits_since = time.monotonic()
+        """When the connection began to wait for a whole request; infinity while it does not."""
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close the slowest connection if there are too many."""
+        super().connection_made(transport)
+        self._await_request()
+        if len(self.connections) > self.limits.connections:
+            slowest: Any = min(self.connections, key=lambda c: c.waits_since)  # type: ignore[union-attr]
+            slowest.refuse(
+                RefusedError(
+                    "unavailable",
+                    "too many connections; the one that waited longest is closed.",
+                    limit=self.limits.connections,
+                )
+            )
+
+    def data_received(self, data: bytes) -> None:
+        """Read, and look whether the request is whole."""
+        if self._deadline is None and self.conn.their_state is h11.IDLE:
+            self._await_request()
+        super().data_received(data)
+        if self.conn.their_state in _RECEIVED:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        """The rest of the request may still be coming, or a further one have begun."""
+        super().on_response_complete()
+        state = self.conn.their_state
+        if state in _RECEIVED:
+            self._stop_waiting()
+        elif state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._stop_waiting()
+            self.waits_since = time.monotonic()  # idle, and closed first if there are too many
+        elif self._deadline is None:
+            self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No deadline any more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, or has too long headers."""
+        self.refuse(RefusedError("malformed", f"{msg.rstrip('.')}; or its headers are too long."))
+
+    def _await_request(self) -> None:
+        self._stop_waiting()
+        self.waits_since = time.monotonic()
+        self._deadline = self.loop.call_later(self.limits.receipt, self._late)
+
+    def _stop_waiting(self) -> None:
+        self.waits_since = float("inf")
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self.refuse(
+            RefusedError(
+                "receipt_timeout",
+                f"the request did not arrive within {self.limits.receipt:g} seconds.",
+                limit=self.limits.receipt,
+            )
+        )
+
+    def refuse(self, refusal: RefusedError) -> None:
+        """Answer with an error, unless an answer has begun, and close."""
+        self._stop_waiting()
+        if self.transport.is_closing():
+            return
+        self.metrics.refused.labels(refusal.body.error_type).inc()
+        begun = self.cycle is not None and self.cycle.response_started
+        begun = begun and not self.cycle.response_complete
+        if not begun and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"connection", b"close"),
+            ]
+            body = refusal.encoded()
+            headers.append((b"content-length", str(len(body)).encode()))
+            reason = STATUS_PHRASES[refusal.status]
+            event = h11.Response(status_code=refusal.status, headers=headers, reason=reason)
+            for part in (event, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # the application is told, and sends nothing
+            self.cycle.message_event.set()
+        self.transport.close()
+
+
+def protocol(limits: Limits, metrics: Metrics) -> type[LimitedProtocol]:
+    """The protocol of a server."""
+    return type("ServerProtocol", (LimitedProtocol,), {"limits": limits, "metrics": metrics})

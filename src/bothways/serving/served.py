@@ -1,0 +1,268 @@
+"""A model that is served: what it can do, which requests it accepts, and their threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+import numpy as np
+
+from bothways.api.model import Model, load
+from bothways.batch import collate
+from bothways.errors import BothwaysError, ModelError
+from bothways.families.heads import (
+    CHOICE,
+    CLASSIFIER,
+    MASKED_LM,
+    NEXT_SENTENCE,
+    SPAN,
+    TAGGER,
+)
+from bothways.io.processes import usable_cores
+from bothways.runtime.ensemble import Ensemble
+from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
+from bothways.serving.metrics import Metrics
+from bothways.serving.options import Limits, ServeConfig
+from bothways.serving.refusals import RefusedError
+from bothways.tasks.kinds import task_of
+
+T = TypeVar("T")
+log = logging.getLogger("bothways.serving")
+
+CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "question-answering"
+FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
+RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
+"""What models do, by Hugging Face's names where it has one."""
+_OF_HEADS = {
+    **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
+    MASKED_LM: FILL,
+}
+THREADS = 32
+"""Requests at work at a time; of those, as many as there are cores are not waiting."""
+_PROBE_EVERY, _FRESH = 5.0, 10.0
+_SHARE = 0.8
+"""Of the deadline that a request may be expected to wait."""
+
+
+class Threads:
+    """The threads in which requests are tokenized and their outputs made into answers."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
+        self.gate = threading.Semaphore(usable_cores())
+
+    def run(self, ticket: Ticket, function: Callable[[], T]) -> T:
+        """Work for a request, in this thread."""
+        with self.gate:
+            if time.monotonic() > ticket.deadline:
+                raise past_deadline()
+            TICKET.set(ticket)
+            return function()
+
+
+class ServedModel:
+    """A model and its queue.
+
+    Args:
+        name: in URLs.
+        model: computed by its own engine so far; from now on by a batcher before it.
+        limits: of requests.
+        threads: that work for requests.
+        metrics: of the process.
+    """
+
+    def __init__(self, name: str, model: Model, limits: Limits, threads: Threads, metrics: Metrics):
+        self.name, self.model, self.limits = name, model, limits
+        self._threads = threads
+        self._queued = metrics.queued.labels(name)
+        batches, tokens = metrics.batch.labels(name), metrics.tokens.labels(name)
+        computing = metrics.computing.labels(name)
+
+        def observe(sequences: int, count: int, seconds: float) -> None:
+            batches.observe(sequences)
+            tokens.inc(count)
+            computing.inc(seconds)
+
+        loaded = model.loaded
+        self.batcher = Batcher(loaded.engine, gate=threads.gate, observe=observe)
+        loaded.use(self.batcher)
+        self.task, self.tasks = _tasks(model)
+        self._reserved, self._per_character = 0, 0.3
+        self._known: dict[str, np.ndarray] | None = None
+        self._known_good = False
+
+    def refuse_other(self, task: str) -> None:
+        """Refuse what this model cannot do.
+
+        Raises:
+            RefusedError: naming what it can.
+        """
+        if task not in self.tasks:
+            able = ", ".join(self.tasks)
+            raise RefusedError(
+                "invalid", f"the model {self.name} does not do {task}; it does {able}."
+            )
+
+    def admit(self, items: Sequence[Sequence[str]], task: str) -> Ticket:
+        """Accept a request, or refuse it at once.
+
+        Args:
+            items: the texts that are read together, of each input.
+            task: what is asked.
+
+        Raises:
+            RefusedError: the queue is full, or would keep the request beyond its deadline; or the
+                request alone is more than the queue takes.
+        """
+        limit, positions = self.limits.tokens, self.model.loaded.config.positions
+        sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
+        if self._is_cut(task):
+            sizes = [min(size, positions) for size in sizes]
+        size = sum(sizes)
+        if size > limit:
+            raise RefusedError(
+                "too_large",
+                f"the request has about {size} tokens; send at most {limit} at a time.",
+                limit=limit,
+                given=size,
+            )
+        waiting, rate = self._reserved, self.batcher.rate
+        wait = (waiting + size) / rate if rate and waiting else 0.0
+        if waiting + size > limit or wait > _SHARE * self.limits.deadline:
+            after = max(1, math.ceil(waiting / rate)) if rate else 1
+            raise RefusedError(
+                "overloaded",
+                "too many requests are waiting; come back after the seconds of Retry-After.",
+                limit=limit,
+                given=waiting + size,
+                headers={"Retry-After": str(min(after, 60))},
+            )
+        self._reserve(size)
+        return Ticket(time.monotonic() + self.limits.deadline, size)
+
+    def _reserve(self, tokens: int) -> None:
+        # Of the event loop's thread alone, so no lock.
+        self._reserved += tokens
+        self._queued.set(self._reserved)
+
+    def _is_cut(self, task: str) -> bool:
+        """Whether longer texts are cut for a task, so that no sequence is longer than a window."""
+        if task in (CLASSES, RANK):
+            return task_of(self.model.loaded).options.long != "windows"
+        return task in (FILL, CHOOSE, NEXT)
+
+    async def run(self, ticket: Ticket, function: Callable[[Model], T], characters: int) -> T:
+        """Answer an accepted request, in a thread.
+
+        Args:
+            ticket: of :meth:`admit`.
+            function: makes the answer.
+            characters: of its texts.
+
+        Raises:
+            RefusedError: the deadline passed.
+            BothwaysError: what the model refuses.
+        """
+        context, loop = copy_context(), asyncio.get_running_loop()
+        work = loop.run_in_executor(
+            self._threads.pool,
+            lambda: context.run(self._threads.run, ticket, lambda: function(self.model)),
+        )
+        # Room in the queue is free when the thread is done, even if nobody waits for it any more.
+        work.add_done_callback(lambda done: self._release(ticket, characters, done))
+        try:
+            left = max(0.0, ticket.deadline - time.monotonic())
+            return await asyncio.wait_for(asyncio.shield(work), left + 1)
+        except TimeoutError:
+            raise past_deadline() from None
+
+    def _release(self, ticket: Ticket, characters: int, done: asyncio.Future[T]) -> None:
+        self._reserve(-ticket.reserved)
+        if not done.cancelled() and done.exception() is None and characters > 50:
+            seen = ticket.tokens / characters
+            self._per_character += 0.05 * (min(seen, 4.0) - self._per_character)
+
+    def probe(self) -> None:
+        """Compute a known answer, unless the model has just computed something: whether
+        :attr:`ready`."""
+        batcher = self.batcher
+        if self._known is not None and time.monotonic() - batcher.last < _PROBE_EVERY:
+            return
+        loaded = self.model.loaded
+        encoding = self.model.tokenizer.encode("")
+        ids = encoding.ids or [0]
+        batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
+        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
+        try:
+            if head:
+                found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
+            else:
+                found = batcher.compute(batch, layers=(loaded.config.layers,))
+        except BothwaysError as error:
+            self._known_good = False
+            log.error("model %s: the known answer failed (%s)", self.name, type(error).__name__)
+            return
+        found = {name: value[: len(ids)] for name, value in found.items()}
+        self._known = self._known or found
+        same = all(np.allclose(self._known[n], found[n], atol=1e-3) for n in found)
+        if not same:
+            log.error("model %s: the known answer has changed", self.name)
+        self._known_good = same
+
+    @property
+    def ready(self) -> bool:
+        """Whether it computed something not long ago, and its known answer is the first one."""
+        age = time.monotonic() - self.batcher.last
+        return self._known_good and age < max(_FRESH, 3 * self.batcher.longest)
+
+
+def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict[str, ServedModel]:
+    """The models of a server, each with a first answer computed.
+
+    Raises:
+        BothwaysError: a folder cannot be loaded or computed.
+    """
+    found = {}
+    for name, folder in config.folders.items():
+        model = load(folder, engine=config.engine, device=config.device)
+        if isinstance(model.loaded, Ensemble):
+            raise ModelError(
+                f"{folder} is a run folder, of several models; name the model folder of one seed."
+            )
+        found[name] = served = ServedModel(name, model, config.limits, threads, metrics)
+        served.probe()
+        if not served.ready:
+            raise ModelError(f"{folder}: the model computes no answer; see the message above.")
+    return found
+
+
+def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
+    """What a model does if nothing is said, and all that it can do."""
+    loaded = model.loaded
+    found = []
+    if (head := loaded.task_head) in _OF_HEADS:
+        found.append(_OF_HEADS[head])
+        task = task_of(loaded)
+        if head == CLASSIFIER and task.outputs == 1 and loaded.about.get("pair") is not False:
+            found.append(RANK)
+    if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
+        found.append(FILL)
+    if "pooling" in loaded.about:  # a folder of sentence-transformers is for vectors first
+        found.insert(0, VECTORS)
+    else:
+        found.append(VECTORS)
+    found.append(SIMILARITY)
+    if NEXT_SENTENCE in loaded.heads:
+        found.append(NEXT)
+    return found[0], tuple(found)
+
+
+def _has_mask(model: Model) -> bool:
+    return model.tokenizer.roles.mask is not None

@@ -1,0 +1,309 @@
+"""`bothways serve`: one process that answers, or several under a parent that replaces them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from bothways.errors import BothwaysError, ConfigError
+from bothways.io.processes import exit_with
+from bothways.serving.options import KEY, SHARED, ServeConfig
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from bothways.serving.app import Server
+
+log = logging.getLogger("bothways.serving")
+_GRACE = 1.0
+"""Seconds in which a server that was asked to end still takes requests, but says it is not ready:
+who sends them needs time to notice."""
+_BACKLOG = 2048
+_SWITCH = 0.001
+"""Seconds after which threads that work for requests make way for the one that has connections."""
+_KEEP_ALIVE = 30
+_LOOK = 0.05
+"""Seconds between looks at the workers."""
+_TRIES = 3
+"""Workers in a row that may end before they are ready."""
+
+
+def serve(config: ServeConfig) -> int:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Raises:
+        ConfigError: a name or address is not as it must be, the address is in use, or everyone
+            could use the server.
+        BothwaysError: a model cannot be loaded.
+    """
+    _ = config.folders  # refused now, before anything starts
+    if not config.local and not os.environ.get(KEY) and not config.open:
+        raise ConfigError(
+            f"host is {config.host}, which others can reach, and there is no {KEY} in the "
+            "environment, so anyone could use the server. Set it to a secret that clients send "
+            "(Authorization: Bearer SECRET), or say --open true."
+        )
+    _allow_connections(config.limits.connections)
+    if config.workers == 1:
+        with _listening(config.host, config.port) as listener:
+            return _answer(config, listener)
+    return _Parent(config).run()
+
+
+def _listening(host: str, port: int, **how: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, **how)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another with --host "
+            "and --port."
+        ) from None
+
+
+def _allow_connections(count: int) -> None:
+    """Let the process open as many files as it may have connections, if the system does."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = count + 256
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _say(listener: socket.socket, models: list[str], more: str = "") -> None:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"serving {', '.join(models)} at http://{shown}:{port}{more}", flush=True)
+
+
+# ------------------------------------------------------------------------------------ one process
+
+
+def make_server(config: ServeConfig, *, in_hand: Callable[[int], object] | None = None) -> Server:
+    """The models of a server with what its routes share; nothing listens yet.
+
+    Args:
+        config: which models, and what limits.
+        in_hand: called with the number of requests that are being answered, when it changes.
+
+    Raises:
+        BothwaysError: a model cannot be loaded.
+    """
+    from bothways.serving.app import Server
+    from bothways.serving.metrics import Metrics
+    from bothways.serving.served import Threads, open_models
+
+    threads, metrics = Threads(), Metrics()
+    models = open_models(config, threads, metrics)
+    server = Server(models, threads, config.limits, metrics, key=os.environ.get(KEY, ""))
+    if in_hand is not None:
+        server.in_hand = in_hand
+    return server
+
+
+def make_listener(server: Server) -> uvicorn.Server:
+    """What takes connections for a server, when it is run."""
+    import uvicorn
+
+    from bothways.serving.app import application
+    from bothways.serving.protocol import protocol
+
+    class Listener(uvicorn.Server):
+        """Ends in two steps: not ready any more, and then no connections."""
+
+        ends_at = math.inf
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+            if server.draining:
+                self.should_exit = True
+                self.force_exit = sig == signal.SIGINT
+            server.draining = True
+            self.ends_at = time.monotonic() + (_GRACE if sig == signal.SIGTERM else 0)
+
+        async def on_tick(self, counter: int) -> bool:
+            self.should_exit |= time.monotonic() >= self.ends_at
+            return await super().on_tick(counter)
+
+    return Listener(
+        uvicorn.Config(
+            application(server),
+            http=protocol(server.limits, server.metrics),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,  # paths are clients' own words
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=math.ceil(server.limits.deadline),
+        )
+    )
+
+
+def _answer(config: ServeConfig, listener: socket.socket, worker: Any = None) -> int:
+    """Load the models and answer until a signal."""
+    sys.setswitchinterval(_SWITCH)
+    server = make_server(config, in_hand=worker and worker.in_hand)
+    if worker is None:
+        _say(listener, list(server.models))
+    else:
+        worker.is_ready()
+    make_listener(server).run(sockets=[listener])
+    server.threads.pool.shutdown(wait=False, cancel_futures=True)
+    if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
+        sys.stdout.flush()
+        os._exit(0)  # a computation that does not end would keep the process
+    return 0
+
+
+# ------------------------------------------------------------------------------- several processes
+
+
+class _Slot:
+    """What a worker tells its parent: of this, its number and two shared arrays."""
+
+    def __init__(self, number: int, in_hand: Any, ready: Any):
+        self.number, self._in_hand, self._ready = number, in_hand, ready
+
+    def in_hand(self, count: int) -> None:
+        """Note how many requests are being answered."""
+        self._in_hand[self.number] = count
+
+    def is_ready(self) -> None:
+        """Note that the models are loaded."""
+        self._ready[self.number] = 1
+
+
+def _work(config: ServeConfig, slot: _Slot, port: int, parent: int) -> None:
+    """A worker process."""
+    exit_with(parent)
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
+    try:
+        with _listening(config.host, port, reuse_port=True) as listener:
+            status = _answer(config, listener, slot)
+    except BothwaysError as error:
+        print(f"bothways: error: {error}", file=sys.stderr)
+        status = 1
+    sys.exit(status)
+
+
+class _Parent:
+    """Starts workers, replaces those that end, and ends them with itself.
+
+    Args:
+        config: of the server.
+    """
+
+    def __init__(self, config: ServeConfig):
+        if not getattr(socket, "SO_REUSEPORT", None):
+            raise ConfigError(
+                "this system cannot share a port among processes; leave out --workers."
+            )
+        self.config = config
+        self._context = multiprocessing.get_context("spawn")
+        self._in_hand = self._context.RawArray("q", config.workers)
+        self._ready = self._context.RawArray("b", config.workers)
+        self._workers: dict[int, BaseProcess] = {}
+        self._ending = False
+
+    def run(self) -> int:
+        """Oversee the workers until a signal.
+
+        Returns:
+            The exit status: 1 if the workers end before they have ever answered.
+        """
+        config = self.config
+        with _listening(config.host, config.port):
+            pass  # nobody else has the port
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        with (
+            socket.socket(family) as holder,  # keeps the port, and takes no connections
+            tempfile.TemporaryDirectory(prefix="bothways-metrics-") as counted,
+        ):
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            holder.bind((config.host, config.port))
+            os.environ[SHARED] = counted  # before the library is imported, here and in workers
+            from bothways.serving.metrics import Metrics
+
+            self._metrics = Metrics()
+            self._port = holder.getsockname()[1]
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signal_number, self._end)
+            self._start(0)  # alone, so that what is wrong with a model is said once
+            while not self._ready[0] and not self._ending:
+                if self._workers[0].exitcode is not None:
+                    return 1
+                time.sleep(_LOOK)
+            for number in range(1, config.workers):
+                self._start(number)
+            if not self._ending:
+                _say(holder, list(config.folders), f", {config.workers} workers")
+            return self._oversee()
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        self._ending = True
+        for worker in self._workers.values():
+            if worker.pid and worker.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, number)
+
+    def _start(self, number: int) -> None:
+        self._ready[number] = self._in_hand[number] = 0
+        slot = _Slot(number, self._in_hand, self._ready)
+        self._workers[number] = worker = self._context.Process(
+            target=_work, args=(self.config, slot, self._port, os.getpid()), name=f"worker {number}"
+        )
+        worker.start()
+
+    def _oversee(self) -> int:
+        failures = 0
+        while not self._ending:
+            wait([worker.sentinel for worker in self._workers.values()], timeout=_LOOK)
+            for number, worker in self._workers.items():
+                if worker.exitcode is None or self._ending:
+                    continue
+                self._bury(number, worker)
+                failures = 0 if self._ready[number] else failures + 1
+                if failures >= _TRIES:
+                    log.error("workers end before they are ready; giving up")
+                    self._end(signal.SIGTERM, None)
+                    return 1
+                self._start(number)
+        until = time.monotonic() + _GRACE + self.config.limits.deadline + 5
+        for worker in self._workers.values():
+            worker.join(max(0.0, until - time.monotonic()))
+            if worker.is_alive():
+                worker.kill()
+        return 0
+
+    def _bury(self, number: int, worker: BaseProcess) -> None:
+        """Count what a worker had in hand when it ended."""
+        from prometheus_client.multiprocess import mark_process_dead
+
+        lost = int(self._in_hand[number])
+        log.warning(
+            "worker %d ended (%s) with %d requests in hand; starting another",
+            *(number, worker.exitcode, lost),
+        )
+        self._metrics.lost.inc(lost)
+        self._metrics.replaced.inc()
+        mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]

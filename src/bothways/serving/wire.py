@@ -1,0 +1,375 @@
+"""The bodies of requests and answers, in three dialects: Hugging Face's inference API,
+text-embeddings-inference's, OpenAI's embeddings. What a client may send and this server does not do
+is a field, too, so that it can be refused by name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Items = list[tuple[str, ...]]
+"""Of each input, the texts that are read together."""
+
+
+class Form(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request."""
+
+    def items(self) -> Items:
+        """The inputs."""
+        raise NotImplementedError
+
+    @property
+    def wanted_model(self) -> str | None:
+        """The model that the body names."""
+        return None
+
+
+def _singles(texts: str | list[str]) -> Items:
+    return [(texts,)] if isinstance(texts, str) else [(text,) for text in texts]
+
+
+# ------------------------------------------------------------------------------------ Hugging Face
+
+
+class Parts(msgspec.Struct, forbid_unknown_fields=True):
+    """An input of several texts: a pair; a question with its context; a sentence to compare with
+    others; a context with its choices."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    question: str | None = None
+    context: str | None = None
+    source_sentence: str | None = None
+    sentences: list[str] | None = None
+    choices: list[str] | None = None
+
+    def items(self) -> Items:
+        """The texts that are read together."""
+        if self.source_sentence is not None and self.sentences is not None:
+            pairs = zip([self.source_sentence], self.sentences, strict=False)
+            return [*pairs, *_singles(self.sentences[1:])]
+        if self.choices is not None:
+            return [(self.context or "", choice) for choice in self.choices]
+        return [tuple(t for t in (self.text, self.text_pair, self.question, self.context) if t)]
+
+
+class Parameters(msgspec.Struct, forbid_unknown_fields=True):
+    """How to answer, in Hugging Face's API."""
+
+    top_k: int | None = None
+    targets: list[str] | None = None
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    normalize: bool | None = None
+    truncate: bool | None = None
+
+
+class Inference(Form):
+    """A request of Hugging Face's API, for any task."""
+
+    inputs: str | Parts | list[str | Parts]
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+    options: dict[str, bool | str] | None = None
+    normalize: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    encoding_format: Literal["float"] | None = None
+
+    def items(self) -> Items:
+        """The inputs."""
+        given = self.inputs if isinstance(self.inputs, list) else [self.inputs]
+        return [i for one in given for i in ([(one,)] if isinstance(one, str) else one.items())]
+
+
+class Label(msgspec.Struct):
+    """A label of a text, or the name of a score."""
+
+    label: str
+    score: float
+
+
+class TaggedEntity(msgspec.Struct):
+    """An entity of a text; its score is that of its least probable tag."""
+
+    entity_group: str
+    score: float
+    word: str
+    start: int
+    end: int
+
+
+class TaggedWord(msgspec.Struct):
+    """A word with its tag, for ``aggregation_strategy`` none."""
+
+    entity: str
+    score: float
+    index: int
+    word: str
+    start: int
+    end: int
+
+
+class AnswerFound(msgspec.Struct):
+    """An answer; empty for "no answer"."""
+
+    answer: str
+    score: float
+    start: int
+    end: int
+
+
+class Filled(msgspec.Struct):
+    """A piece for a mask."""
+
+    score: float
+    token: int
+    token_str: str
+    sequence: str
+
+
+# ----------------------------------------------------------------------- text-embeddings-inference
+
+
+class Embed(Form):
+    """Texts to embed. Longer ones are read in windows; ``truncate`` cuts them instead."""
+
+    inputs: str | list[str]
+    normalize: bool = True
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+
+    def items(self) -> Items:
+        """The texts."""
+        return _singles(self.inputs)
+
+
+class Predict(Form):
+    """Texts to label: one, a pair [first, second], or a list of such, each in a list."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one input, whose answer is not in a list."""
+        return isinstance(self.inputs, str) or any(isinstance(one, str) for one in self.inputs)
+
+    def items(self) -> Items:
+        """The texts and pairs."""
+        if isinstance(self.inputs, str):
+            return [(self.inputs,)]
+        texts = [one for one in self.inputs if isinstance(one, str)]
+        if texts and len(texts) < len(self.inputs):
+            raise msgspec.ValidationError("Expected texts alone, or lists alone - at `$.inputs`")
+        pairs = [tuple(texts)] if texts else [tuple(one) for one in self.inputs]
+        if any(not 1 <= len(pair) <= 2 for pair in pairs):
+            raise msgspec.ValidationError(
+                "Expected a text, [first, second], or a list of [text] and [first, second] - at "
+                "`$.inputs`"
+            )
+        return pairs
+
+
+class Rerank(Form):
+    """A query, and texts to order by how well they answer it."""
+
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+    truncate: bool | None = None
+    truncation_direction: str | None = None
+
+    def items(self) -> Items:
+        """The pairs of query and text."""
+        return [(self.query, text) for text in self.texts]
+
+
+class RankedText(msgspec.Struct, omit_defaults=True):
+    """A text of the request, with its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Similarity(Form):
+    """A sentence, and others that it is compared with."""
+
+    inputs: Parts
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+
+    def items(self) -> Items:
+        """The sentences."""
+        return self.inputs.items()
+
+
+class Tokenize(Form):
+    """Texts to tokenize."""
+
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+    prompt_name: str | None = None
+
+    def items(self) -> Items:
+        """The texts."""
+        return _singles(self.inputs)
+
+
+class Token(msgspec.Struct):
+    """A token; where it lies in the text, in characters, unless it is special."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Decode(Form):
+    """Ids to write as text."""
+
+    ids: list[int | list[int]]
+    skip_special_tokens: bool = True
+
+    def items(self) -> Items:
+        """Nothing that the model reads."""
+        return [()] * len(self.rows)
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """The ids of each text."""
+        alone = [one for one in self.ids if isinstance(one, int)]
+        rows = [one for one in self.ids if not isinstance(one, int)]
+        if alone and rows:
+            raise msgspec.ValidationError("Expected ids alone, or lists alone - at `$.ids`")
+        return [alone] if alone else rows
+
+
+# ----------------------------------------------------------------------------------------- our own
+
+
+class Choices(Form):
+    """A context, and texts that may continue it."""
+
+    context: str
+    choices: list[str]
+
+    def items(self) -> Items:
+        """The pairs of context and choice."""
+        return [(self.context, choice) for choice in self.choices]
+
+
+class Chosen(msgspec.Struct):
+    """The probability of each choice, in the order of the request."""
+
+    probabilities: list[float]
+
+
+class Pair(Form):
+    """Two texts, of which the second may follow the first."""
+
+    text: str
+    text_pair: str
+
+    def items(self) -> Items:
+        """The pair."""
+        return [(self.text, self.text_pair)]
+
+
+class Follows(msgspec.Struct):
+    """The probability that the second text follows the first."""
+
+    probability: float
+
+
+# ------------------------------------------------------------------------------------------ OpenAI
+
+
+class Embeddings(Form):
+    """Texts to embed, for OpenAI's client; vectors are scaled to length 1."""
+
+    input: str | list[str]
+    model: str
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    user: str | None = None
+
+    @property
+    def wanted_model(self) -> str | None:
+        """The model that the body names."""
+        return self.model
+
+    def items(self) -> Items:
+        """The texts."""
+        return _singles(self.input)
+
+
+class Embedding(msgspec.Struct):
+    """A vector: numbers, or base64 of little-endian float32."""
+
+    index: int
+    embedding: list[float] | str
+    object: Literal["embedding"] = "embedding"
+
+
+class Usage(msgspec.Struct):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(msgspec.Struct):
+    """The vectors of all texts."""
+
+    data: list[Embedding]
+    model: str
+    usage: Usage
+    object: Literal["list"] = "list"
+
+
+class ModelCard(msgspec.Struct):
+    """A model of this server."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "bothways"
+
+
+class ModelList(msgspec.Struct):
+    """The models of this server."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class Info(msgspec.Struct, omit_defaults=True):
+    """What a model is and takes."""
+
+    model_id: str
+    model_pipeline_tag: str
+    tasks: list[str]
+    model_dtype: str
+    engine: str
+    max_input_length: int
+    max_batch_tokens: int
+    max_client_batch_size: int
+    max_queued_tokens: int
+    version: str
+    labels: list[str] = []
+    models: list[str] = []
+
+
+class Health(msgspec.Struct):
+    """Whether the server is alive, or ready."""
+
+    status: Literal["ok", "not ready"]

@@ -1,0 +1,500 @@
+"""The verbs as functions: keywords, data from memory, run folders that are chosen, objects."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import bothways as bw
+from bothways import cli
+from bothways.api.rows import columns_of
+from bothways.errors import ConfigError, InputError, ModelError, RunError
+from bothways.io import terminal
+from bothways.training.runfolder import RUN_FILE
+from finetuning_examples import MAGIC, start_model, words
+
+QUICK: dict[str, Any] = {
+    **{"epochs": 1, "lr": 3e-3, "length": 16, "batch": 8},
+    **{"precision": "fp32", "threads": 1},
+}
+SMALL: dict[str, Any] = {
+    "model": {"layers": 1, "hidden": 16, "heads": 2},
+    "phases": [{"length": 32, "batch": 4, "micro_batch": 4}],
+    **{"precision": "fp32", "threads": 1},
+}
+# The function of every verb; the methods are those of a model, a corpus.
+OF_VERBS = {
+    "answer": bw.Model.answer,
+    "bench train": bw.bench,
+    "choose": bw.Model.choose,
+    "convert": bw.convert,
+    "corpus build": bw.build_corpus,
+    "corpus show": bw.Corpus.show,
+    "demo": bw.demo,
+    "doctor": bw.diagnose,
+    "embed": bw.Model.embed,
+    "evaluate": bw.Model.evaluate,
+    "features": bw.features,
+    "fill-mask": bw.Model.fill_mask,
+    "finetune": bw.finetune,
+    "glue": bw.glue,
+    "next-sentence": bw.Model.next_sentence,
+    "plan": bw.plan,
+    "predict": bw.Model.predict,
+    "pretrain": bw.pretrain,
+    "reproduce": bw.reproduce,
+    "score": bw.score,
+    "split": bw.split,
+    "tag": bw.Model.tag,
+    "tasks": bw.list_tasks,
+    "vocab extend": bw.extend_vocabulary,
+    "vocab learn": bw.build_vocabulary,
+}
+
+
+def rows(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    texts = [words(rng, 5) for _ in range(count)]
+    for text in texts[1::2]:
+        text[2] = MAGIC
+    return [
+        {"id": n, "review": " ".join(text), "stars": ("bad", "good")[n % 2]}
+        for n, text in enumerate(texts)
+    ]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return start_model(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tune(start: Path) -> Callable[..., Any]:
+    def call(**options: Any) -> Any:
+        columns = {"text": "review", "label": "stars"}
+        return bw.finetune(start, verbose=False, **{**columns, **QUICK, **options})
+
+    return call
+
+
+def test_every_verb_has_a_function() -> None:
+    verbs = set()
+    for name, verb in cli.VERBS.items():
+        if isinstance(verb, cli.VerbGroup):
+            verbs |= {f"{name} {action}" for action in verb.actions}
+        else:
+            verbs.add(name)
+    assert verbs <= OF_VERBS.keys()
+    assert all(callable(function) for function in OF_VERBS.values())
+
+
+def test_data_come_in_many_forms() -> None:
+    listed = rows(4)
+    frame = pd.DataFrame(listed)
+    columns = {name: frame[name].tolist() for name in frame}
+    forms = {
+        "pandas": frame,
+        "polars": pl.DataFrame(listed),
+        "pyarrow": pa.Table.from_pylist(listed),
+        "rows": listed,
+        "columns": columns,
+        "arrays": {name: np.array(values) for name, values in columns.items()},
+        "generator": iter(listed),
+    }
+    for form, data in forms.items():
+        assert columns_of(data, "train") == columns, form
+    assert columns_of((["a"], [1]), "train") == {"text": ["a"], "label": [1]}
+    missing = pd.DataFrame({"a": ["x", None], "b": [1.0, float("nan")]})
+    assert columns_of(missing, "train") == {"a": ["x", None], "b": [1.0, None]}
+
+
+def test_a_data_set_of_hugging_face() -> None:
+    """Its features name the classes that it gives by number."""
+    names = types.SimpleNamespace(names=["bad", "good"])
+    data = {"text": ["a", "b"], "label": [1, 0], "tags": [[1, 0], [-1]]}
+
+    class Dataset:
+        def __init__(self) -> None:
+            self.column_names: Any = [*data]
+            self.features = {"label": names, "tags": types.SimpleNamespace(feature=names)}
+
+        def __getitem__(self, name: str) -> Any:
+            return data[name]
+
+    assert columns_of(Dataset(), "train") == {
+        "text": ["a", "b"],
+        "label": ["good", "bad"],
+        "tags": [["good", "bad"], [None]],
+    }
+    splits = Dataset()
+    splits.column_names = {"train": []}
+    with pytest.raises(ConfigError, match=r"splits train; give one of them, such as data\['train'"):
+        columns_of(splits, "train")
+
+
+def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
+    train, dev = pd.DataFrame(rows(32)), pd.DataFrame(rows(16, seed=1))
+    train.to_csv("train.csv", index=False)
+    dev.to_csv("dev.csv", index=False)
+    memory = tune(train=train, dev=pl.from_pandas(dev), seeds=2)
+    files = tune(train="train.csv", dev=Path("dev.csv"), seeds=[0, 1], run="runs/files")
+    assert memory.run.parent == Path("runs")
+    assert [s.seed for s in memory.seeds] == [0, 1]
+    assert memory.scores == files.scores
+    texts = dev["review"].tolist()
+    assert (memory.model.predict_proba(texts) == files.model.predict_proba(texts)).all()
+    assert memory.model.classes_ == ["bad", "good"]
+    prediction = memory.model.predict(texts)
+    assert prediction.to_frame().columns.tolist() == ["text", "label", "p(bad)", "p(good)"]
+    assert prediction[3]["label"] == prediction.labels[3]
+    measured = memory.model.evaluate(dev)
+    assert measured["accuracy"] == memory.best.measurement.scores["accuracy"]
+    assert dict(memory.model.evaluate("dev.csv")) == dict(measured)
+    assert dict(memory.model.evaluate((texts, dev["stars"]))) == dict(measured)
+    assert memory.page.exists()
+    assert {record["run"] for record in memory.history} == {"seed 0", "seed 1"}
+    again = bw.finetune(memory, train, dev, text="review", label="stars", verbose=False, **QUICK)
+    assert again.run != memory.run
+
+
+def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
+    data = {"train": rows(16), "dev": rows(8)}
+    one = tune(**data)
+    stamp = (one.run / RUN_FILE).stat().st_mtime_ns
+    assert tune(**data).run == one.run
+    assert (one.run / RUN_FILE).stat().st_mtime_ns == stamp
+    two = tune(**data, epochs=2)
+    other = tune(train=rows(16, seed=3), dev=rows(8))
+    assert len({one.run, two.run, other.run}) == 3
+    with pytest.raises(RunError, match=r"epochs: 1 in the folder, 2 requested[^$]*overwrite=True"):
+        tune(**data, epochs=2, run=one.run)
+    replaced = tune(**data, epochs=2, run=one.run, overwrite=True)
+    assert replaced.run == one.run
+    assert replaced.scores == two.scores
+    Path("precious").mkdir()
+    with pytest.raises(ConfigError, match="precious is no run folder"):
+        tune(**data, run="precious", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": 3}, "train is a int; give the path of a file, a data frame"),
+        ({"train": ["a text"]}, "train is a list of str; give"),
+        ({"train": []}, "train has no rows"),
+        ({"text": "revue"}, "text is 'revue', but train has no such column; it has 'id', 'review'"),
+        ({"label": "labels"}, "label is 'labels', but train has no such column"),
+        (
+            {"text": None, "train": [{"a": "w1", "stars": "good"}]},
+            "text: name the column of the texts; train has 'a', 'stars'",
+        ),
+        ({"train": [*rows(3), {"id": 3}]}, "train: row 3 has no 'review'"),
+        (
+            {"train": [{"review": 7, "stars": "a"}]},
+            r"train: row 0, column 'review' is 7 \(int\); a text is a string.*dropna",
+        ),
+        (
+            {"dev": pd.DataFrame({"review": ["a", "b"], "stars": ["x", None]})},
+            r"dev: row 1, column 'stars' has no label.*dropna\(subset=\['stars'\]\)",
+        ),
+        ({"train": {"review": ["a"], "stars": []}}, "not equally long: review 1, stars 0"),
+        ({"epoch": 3}, "there is no option 'epoch'; did you mean 'epochs'"),
+        ({"epochs": 2.5}, "epochs is 2.5; it must be a whole number"),
+        ({"lr": "fast"}, "lr is 'fast'; it must be a number"),
+        ({"optimizer": {"rate": 1}}, "optimizer has no option 'rate'"),
+        ({"optimizer": {"lr": 1e-3}}, "optimizer.lr is given twice"),
+        ({"minutes": 5}, "a fine-tuning is as long as its epochs"),
+        ({"seeds": 0}, "seeds is 0; give how many runs"),
+        ({"kind": "words"}, "kind is 'words'; choose from"),
+        ({"task": "mrcp"}, "did you mean 'mrpc'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_the_call(
+    tune: Callable[..., Any], here: Path, change: dict[str, Any], message: str
+) -> None:
+    data = {"train": rows(8), "dev": rows(8)}
+    with pytest.raises((ConfigError, InputError), match=message):
+        tune(**{**data, **change})
+    assert not [*here.rglob(RUN_FILE)]
+
+
+def test_models_are_named_by_objects(start: Path) -> None:
+    with pytest.raises(ConfigError, match="model is a int; give a model folder"):
+        bw.finetune(3, rows(4), rows(4))  # type: ignore[arg-type]
+    model = bw.load(start)
+    assert model.folder == start
+    found = bw.finetune(
+        model, rows(8), rows(8), text="review", label="stars", verbose=False, **QUICK
+    )
+    saved = found.model.save("saved")
+    texts = [row["review"] for row in rows(4)]
+    assert bw.load(saved).predict(texts).labels == found.model.predict(texts).labels
+    with pytest.raises(ModelError, match="saved exists already"):
+        found.model.save("saved")
+    with pytest.raises(ModelError, match="no task head"):
+        model.evaluate(rows(4))
+    assert bw.load(found).predict(texts).labels == found.model.predict(texts).labels
+    with pytest.raises(ConfigError, match="folder is a int; give a model folder"):
+        bw.load(3)
+
+
+def test_tags_and_questions_from_memory(start: Path) -> None:
+    sentences = [row["review"].split() for row in rows(16)]
+    tagged = [
+        {"tokens": s, "tags": ["B-X" if word == MAGIC else "O" for word in s]} for s in sentences
+    ]
+    result = bw.finetune(start, tagged, tagged[:4], kind="tagging", verbose=False, **QUICK)
+    assert set(result.scores) >= {"f1"}
+    assert result.model.evaluate(tagged[:4]).keys() >= {"f1"}
+    squad = [
+        {
+            "id": str(n),
+            "question": "w1 w2",
+            "context": row["review"],
+            "answers": {"text": [row["review"][:2]], "answer_start": [0]},
+        }
+        for n, row in enumerate(rows(8))
+    ]
+    options = {**QUICK, "length": 24}
+    answered = bw.finetune(start, squad, squad[:4], kind="spans", verbose=False, **options)
+    assert answered.metrics[0] == "f1"
+    with pytest.raises(InputError, match="row 0 has 2 words in 'tokens', but not as many tags"):
+        bw.finetune(start, [{"tokens": ["a", "b"], "tags": ["O"]}], tagged, kind="tagging")
+
+
+def test_several_labels_and_pairs_from_memory(tune: Callable[..., Any]) -> None:
+    data = [{**row, "topics": ["a"] if row["id"] % 2 else ["a", "b"]} for row in rows(16)]
+    several = tune(train=data, dev=data, label="topics", kind="multilabel")
+    assert set(several.model.classes_) == {"a", "b"}
+    pairs = [{**row, "other": "w3 w4"} for row in rows(16)]
+    model = tune(train=pairs, dev=pairs, text_b="other").model
+    assert len(model.predict(["w1"], ["w2"])) == 1
+
+
+def test_vocabulary_and_corpus_from_memory(here: Path) -> None:
+    texts = [f"The dog {n} lives. A cat {n} walks.\nIt sleeps at {n}." for n in range(40)]
+    tokenizer = bw.learn_vocabulary(texts, size=100)
+    Path("texts").mkdir()
+    (here / "texts/a.txt").write_text("\n\n".join(texts))
+    from_files = bw.learn_vocabulary("texts", size=100, verbose=False)
+    assert from_files.pieces == tokenizer.pieces
+    assert bw.learn_vocabulary(pd.Series(texts), size=100).pieces == tokenizer.pieces
+    assert len(tokenizer) == tokenizer.vocab_size
+    assert tokenizer("the dog").ids == tokenizer.encode("the dog").ids
+    corpus = bw.build_corpus(texts, tokenizer, heldout=0.1, verbose=False)
+    assert corpus.folder.parent == Path("corpora")
+    assert len(corpus) + len(corpus.heldout) == 40
+    assert len(corpus.documents) == len([*corpus]) == corpus.report["train"]["documents"]
+    assert corpus[0].sentences == ["the dog 0 lives.", "a cat 0 walks.", "it sleeps at 0."]
+    assert corpus[0].tokens[0] == ["the", "dog", "0", "lives", "."]
+    assert corpus[-1].number == len(corpus) - 1
+    assert [d.number for d in corpus[2:4]] == [2, 3]
+    with pytest.raises(IndexError):
+        corpus[len(corpus)]
+    same = bw.build_corpus("texts", tokenizer, "corpus", heldout=0.1, verbose=False)
+    assert [d.text for d in same] == [d.text for d in corpus]
+    assert "{" in repr(corpus.show(2, length=32, rate=0.3))
+    with pytest.raises(ConfigError, match="no option 'lenght'; did you mean 'length'"):
+        corpus.show(lenght=32)
+    with pytest.raises(ConfigError, match="tokenizer not given"):
+        bw.build_corpus(texts)
+    Path("words.txt").write_text("zebra\n")
+    tokenizer.save("vocabulary")
+    report = bw.extend_vocabulary("vocabulary", "more", words=["zebra"], verbose=False)
+    assert report["vocabulary"]
+    assert bw.Tokenizer.from_folder("more").id("zebra") == 100
+
+
+@pytest.fixture
+def corpus(tiny_corpus: Path) -> bw.Corpus:
+    return bw.Corpus(tiny_corpus)
+
+
+def test_pretraining_by_keywords(corpus: bw.Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    given: dict[str, Any] = {**SMALL, "evaluate": {"sequences": 8}}
+    run = bw.pretrain(corpus, "tiny", steps=2, verbose=False, **given)
+    shown = capsys.readouterr()
+    assert shown.out == shown.err == ""
+    assert run.run.parent == Path("runs")
+    assert run.steps == 2
+    assert bw.pretrain(corpus, "tiny", steps=2, verbose=False, **given).run == run.run
+    assert {"mlm_loss"} <= {name for record in run.history for name in record}
+    assert run.plot().startswith(b"\x89PNG")
+    assert isinstance(bw.load(run.model).evaluate(corpus), str)
+    more = bw.pretrain(corpus, steps=3, minutes=None, start=run, verbose=False, **SMALL)
+    assert more.steps == 3
+    for options, message in (
+        ({}, "minutes not given"),
+        ({"minuts": 1}, "minutes not given"),
+        ({"steps": 2, "minutes": 1}, "clock: give one of"),
+        ({"clock": {"minuts": 1}}, "clock has no option 'minuts'; did you mean 'minutes'"),
+        ({"steps": 2, "phases": [{"lenght": 3}]}, r"phases\[0\] has no option 'lenght'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            bw.pretrain(corpus, **options)
+    with pytest.raises(ConfigError, match="corpus is a int; give a corpus folder"):
+        bw.pretrain(3, minutes=1)
+
+
+def test_configs_take_what_people_write() -> None:
+    config = bw.PretrainConfig(clock={"minutes": 1}, corpus=Path("corpus"))  # type: ignore[arg-type]
+    assert config.clock.minutes == 1
+    assert config.corpus == "corpus"
+    files = bw.CorpusConfig(files="texts", tokenizer="v", out="o").files  # type: ignore[arg-type]
+    assert files == ("texts",)
+    seeds = bw.FinetuneConfig(seeds=[np.int64(3)]).seeds  # type: ignore[arg-type]
+    assert seeds == (3,)
+    assert type(seeds[0]) is int
+    for wrong, message in (
+        ({"clock": 3}, r"clock is 3; it must be ClockOptions\(...\) or a dictionary"),
+        ({"corpus": 3}, "corpus is 3; it must be text"),
+        ({"seed": "1"}, "seed is '1'; it must be a whole number"),
+        ({"recompute": 1}, "recompute is 1; it must be True or False"),
+        ({"snapshots": 3}, "snapshots is 3; it must be a list of whole numbers"),
+        ({"phases": "x"}, r"phases is 'x'; it must be a list of Phase\(...\)"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            bw.PretrainConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
+    """The gradient is that of the loss: a small step against it lowers it by as much."""
+    model = bw.new_model(corpus, layers=1, hidden=16, heads=2, seed=1)
+    network = model.network
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    step = bw.pretraining_step(model, corpus, batch=4, length=32)
+    assert all((before[name] == p).all() for name, p in network.named_parameters())
+    assert not network.training
+    assert step.loss == pytest.approx(step.losses["mlm_loss"] + step.losses["nsp_loss"], rel=1e-6)
+    assert len(step.tokens) == len(step.follows or []) == 4
+    for target in step.targets:
+        assert step.tokens[target.sequence][target.position] == target.shown
+    assert {name: g.shape for name, g in step.gradients.items()} == {
+        name: tuple(p.shape) for name, p in network.named_parameters() if name in step.gradients
+    }
+    rate = 1e-3 / step.gradient_norm**2
+    step.descend(rate)
+    after = bw.pretraining_step(model, corpus, batch=4, length=32)
+    assert after.tokens == step.tokens
+    assert step.loss - after.loss == pytest.approx(1e-3, rel=0.05)
+    again = bw.pretraining_step(model, corpus, batch=4, length=32, step=1)
+    assert again.tokens != step.tokens
+    with pytest.raises(ConfigError, match="different tokenizers"):
+        bw.pretraining_step(bw.load("mini-en"), corpus)
+
+
+def test_objects_show_themselves(corpus: bw.Corpus, tune: Callable[..., Any]) -> None:
+    model = bw.load("mini-en")
+    encoding = model.tokenizer("A <b>dog</b>.")
+    assert encoding.tokens[:2] == ["[CLS]", "a"]
+    assert all(isinstance(id, int) for id in encoding.ids)
+    assert "&lt;" in encoding._repr_html_()
+    assert "<b>" not in encoding._repr_html_()
+    assert "4 layers, hidden 256" in repr(model)
+    result = tune(train=rows(16), dev=rows(8), epochs=2)
+    step = bw.pretraining_step(
+        bw.new_model(corpus, layers=1, hidden=16, heads=2), corpus, batch=2, length=32
+    )
+    shown = [
+        *(model, model.tokenizer, encoding, corpus, corpus[0], corpus.show(1, length=32)),
+        *(result, result.model.predict(["w1"] * 30), result.model.evaluate(rows(4)), step),
+    ]
+    for item in shown:
+        page = item._repr_html_()
+        assert page.startswith('<div class="bothways">'), item
+        assert page.count("<div") == page.count("</div>")
+        assert repr(item).count("\n") < 40
+    assert "data:image/png" in result._repr_html_()
+    assert repr(result) == result.table()
+    assert "... and 20 more" in repr(result.model.predict(["w1"] * 30))
+
+
+class Cell:
+    """What IPython would show."""
+
+    def __init__(self, shown: list[str]):
+        self.shown = shown
+
+    def update(self, item: str) -> None:
+        self.shown.append(item)
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As if this ran in a notebook's cell; the HTML that is shown in it."""
+    shown: list[str] = []
+    shell = type("ZMQInteractiveShell", (), {})()
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    display = types.ModuleType("IPython.display")
+    display.HTML = str  # type: ignore[attr-defined]
+
+    def show(item: str, *, display_id: bool) -> Cell:
+        assert display_id
+        shown.append(item)
+        return Cell(shown)
+
+    display.display = show  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return shown
+
+
+def test_a_notebook_has_bars(
+    notebook: list[str], tune: Callable[..., Any], start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert terminal.in_notebook()
+    tune(train=rows(16), dev=rows(8))
+    assert notebook == []  # verbose=False
+    options = {"text": "review", "label": "stars", **QUICK, "epochs": 2}
+    bw.finetune(start, rows(16), rows(8), **options)
+    assert 'max="4"' in notebook[-1]
+    assert "4 of 4" in notebook[-1]
+    assert "loss" in notebook[-1]
+    assert "run folder: runs" in capsys.readouterr().out
+
+
+def test_errors_in_a_notebook_are_their_message() -> None:
+    with pytest.raises(ConfigError) as caught:
+        bw.finetune("mini-en", epoch=3)
+    (line,) = caught.value._render_traceback_()
+    assert line.startswith("ConfigError: there is no option 'epoch'")
+
+
+def test_lists_and_scores() -> None:
+    assert "mrpc" in repr(bw.list_tasks())
+    assert repr(bw.list_tasks("mrpc")).startswith("#")
+    assert "tiny" in bw.list_recipes()
+    Path("rows.tsv").write_text("sentence\tlabel\n" + "".join(f"w{n}\ta\n" for n in range(40)))
+    assert any("train" in line for line in bw.split("rows.tsv", "parts", share=0.5))
+    forecast = bw.plan("tiny", steps=2, verbose=False, **SMALL)
+    assert "memory" in repr(forecast)
+
+
+def test_importing_needs_no_frames() -> None:
+    script = (
+        "import sys\nsys.modules['pandas'] = sys.modules['polars'] = None\nimport bothways as bw\n"
+        "model = bw.load('mini-en')\nbw.sklearn.TextEmbedder().fit_transform(['a'])\n"
+        "from bothways.runtime.pipeline import Prediction\nimport numpy as np\n"
+        "p = Prediction(['a'], np.ones((1, 1)), ('a',), 0, 0, 8)\n"
+        "try:\n    p.to_frame()\nexcept bw.BothwaysError as error:\n"
+        "    assert 'pip install pandas' in str(error)\nelse:\n    raise AssertionError\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

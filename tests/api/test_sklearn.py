@@ -1,0 +1,264 @@
+"""The estimators of scikit-learn: its conventions, on texts, with a small encoder."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks as checks
+
+import bothways as bw
+from bothways.api.sklearn import (
+    MultiLabelClassifier,
+    TextClassifier,
+    TextEmbedder,
+    TextRegressor,
+    TextTagger,
+)
+from bothways.errors import ConfigError, InputError
+from bothways.finetuning.options import FinetuneConfig
+from finetuning_examples import MAGIC, start_model, words
+
+ALL = (TextClassifier, TextRegressor, MultiLabelClassifier, TextTagger, TextEmbedder)
+QUICK: dict[str, Any] = {"lr": 3e-3, "length": 16, "precision": "fp32", "threads": 1}
+
+
+def examples(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Is the magic word among the words?"""
+    rng = np.random.default_rng(seed)
+    texts = [words(rng, 6) for _ in range(count)]
+    for text in texts[1::2]:
+        text[int(rng.integers(6))] = MAGIC
+    return [" ".join(text) for text in texts], ["without", "with"] * (count // 2)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return start_model(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(scope="module")
+def quick(start: Path) -> Callable[..., Any]:
+    def make(kind: type[Any], **options: Any) -> Any:
+        return kind(str(start), **{**QUICK, **options})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def classifier(quick: Callable[..., Any]) -> Any:
+    texts, labels = examples(192)
+    return quick(TextClassifier, epochs=20).fit(texts, labels)
+
+
+def test_a_classifier_learns_and_predicts(classifier: Any) -> None:
+    texts, labels = examples(40, seed=5)
+    assert classifier.classes_.tolist() == ["with", "without"]
+    assert classifier.score(texts, labels) > 0.9
+    proba = classifier.predict_proba(texts)
+    assert proba.shape == (40, 2)
+    assert np.allclose(proba.sum(1), 1)
+    assert (classifier.classes_[proba.argmax(1)] == classifier.predict(texts)).all()
+    assert classifier.model_.predict(texts).labels == classifier.predict(texts).tolist()
+
+
+def test_texts_come_as_lists_arrays_and_columns(classifier: Any) -> None:
+    texts, _ = examples(6, seed=6)
+    expected = classifier.predict(texts).tolist()
+    for given in (np.array(texts), np.array(texts, dtype=object), tuple(texts), pa.array(texts)):
+        assert classifier.predict(given).tolist() == expected
+    assert classifier.predict(np.array(texts)[:, None]).tolist() == expected
+    alone = [classifier.predict([text])[0] for text in texts]
+    assert alone == expected
+    for wrong, message in (("one text", "list of texts"), ([1], r"X\[0\] is 1"), ([], "no texts")):
+        with pytest.raises((ValueError, InputError), match=message):
+            classifier.predict(wrong)
+
+
+def test_what_was_fitted_is_pickled_copied_and_saved(classifier: Any, tmp_path: Path) -> None:
+    texts, _ = examples(8, seed=7)
+    expected = classifier.predict_proba(texts)
+    joblib.dump(classifier, tmp_path / "classifier.joblib")
+    for other in (
+        pickle.loads(pickle.dumps(classifier)),
+        joblib.load(tmp_path / "classifier.joblib"),
+        TextClassifier.load(classifier.save(tmp_path / "saved")),
+    ):
+        assert (other.predict_proba(texts) == expected).all()
+        assert other.classes_.tolist() == classifier.classes_.tolist()
+    assert (bw.load(tmp_path / "saved").predict_proba(texts) == expected).all()
+    with pytest.raises(ConfigError, match="exists already"):
+        classifier.save(tmp_path / "saved")
+    with pytest.raises(ConfigError, match="not TextRegressor's"):
+        TextRegressor.load(tmp_path / "saved")
+
+
+def test_nothing_is_left_where_the_program_runs(
+    quick: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts, labels = examples(16)
+    capsys.readouterr()
+    first = quick(TextClassifier, epochs=1).fit(texts, labels)
+    assert [*tmp_path.iterdir()] == []
+    shown = capsys.readouterr()
+    assert shown.out == shown.err == ""
+    again = clone(first)
+    assert again.get_params() == first.get_params()
+    with pytest.raises(NotFittedError):
+        again.predict(texts)
+    assert (again.fit(texts, labels).predict_proba(texts) == first.predict_proba(texts)).all()
+    home = first.files_.path
+    assert home.is_dir()
+    del first
+    assert not home.exists()
+
+
+def test_numbers_and_booleans_are_classes(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(16)
+    for classes in (np.array([7, -1]), np.array([True, False])):
+        y = classes[[int(label == "with") for label in labels]]
+        model = quick(TextClassifier, epochs=1).fit(texts, y)
+        assert model.predict(texts).dtype == y.dtype
+        assert model.classes_.tolist() == sorted(classes.tolist())
+    with pytest.raises(ValueError, match="one class"):
+        quick(TextClassifier).fit(texts, ["a"] * 16)
+    with pytest.raises(ValueError, match="16 texts and y 3 labels"):
+        quick(TextClassifier).fit(texts, ["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"y\[1\] is missing"):
+        quick(TextClassifier).fit(texts[:2], ["a", float("nan")])
+
+
+def test_pairs(quick: Callable[..., Any]) -> None:
+    a, labels = examples(32)
+    pairs = [[text, "w9 w10"] for text in a]
+    model = quick(TextClassifier, epochs=1).fit(pairs, labels)
+    expected = model.predict_proba(pairs)
+    assert (model.predict_proba(np.array(pairs)) == expected).all()
+    frame = pa.table({"one": a, "two": ["w9 w10"] * 32})
+    assert (model.predict_proba(frame) == expected).all()
+    with pytest.raises(InputError, match="pairs"):
+        model.predict(a)
+
+
+def test_cross_validation_and_search(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(24)
+    model = quick(TextClassifier, epochs=1)
+    scores = cross_val_score(model, texts, labels, cv=2, scoring="f1_macro")
+    assert scores.shape == (2,)
+    assert np.isfinite(scores).all()
+    search = GridSearchCV(model, {"lr": [1e-3, 3e-3]}, cv=2).fit(np.array(texts), labels)
+    assert search.best_params_["lr"] in (1e-3, 3e-3)
+    assert search.predict(texts[:2]).shape == (2,)
+
+
+def test_vectors_before_a_classifier(start: Path) -> None:
+    texts, labels = examples(64)
+    pipeline = make_pipeline(
+        TextEmbedder(str(start)), LogisticRegression(class_weight="balanced", max_iter=500)
+    )
+    assert cross_val_score(pipeline, texts, labels, cv=2, scoring="f1_macro").shape == (2,)
+    pipeline.fit(texts, labels)
+    again = pickle.loads(pickle.dumps(pipeline))
+    assert (again.predict_proba(texts) == pipeline.predict_proba(texts)).all()
+    assert len(pipeline[0].get_feature_names_out()) == pipeline[0].transform(texts).shape[1]
+    model = bw.load(start)
+    assert (TextEmbedder(model).fit_transform(texts) == model.embed(texts)).all()
+    assert (clone(TextEmbedder(model)).transform(texts[:1]) == model.embed(texts[:1])).all()
+
+
+def test_regression(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(96)
+    y = np.array([2.5 if label == "with" else -1.0 for label in labels])
+    model = quick(TextRegressor, epochs=20).fit(texts, y)
+    assert model.predict(texts).shape == (96,)
+    assert model.score(texts, y) > 0.2
+    both = quick(TextRegressor, epochs=1).fit(texts, np.stack([y, -y], 1))
+    assert both.predict(texts).shape == (96, 2)
+    with pytest.raises(ValueError, match="finite"):
+        quick(TextRegressor).fit(texts, [np.inf] * 96)
+
+
+def test_several_labels(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(64)
+    given = [["magic", "any"] if label == "with" else ["any"] for label in labels]
+    lists = quick(MultiLabelClassifier, epochs=4).fit(texts, given)
+    assert lists.classes_.tolist() == ["any", "magic"]
+    assert {*map(type, lists.predict(texts))} == {tuple}
+    assert {label for own in lists.predict(texts) for label in own} <= {"any", "magic"}
+    matrix = np.array([[1, label == "with"] for label in labels], dtype=int)
+    model = quick(MultiLabelClassifier, epochs=4).fit(texts, matrix)
+    assert model.predict(texts).shape == (64, 2)
+    assert model.predict_proba(texts).shape == (64, 2)
+    assert (model.predict(texts) == (model.predict_proba(texts) >= 0.5)).all()
+    assert 0 <= model.score(texts, matrix) <= 1
+
+
+def test_tags(quick: Callable[..., Any]) -> None:
+    texts, _ = examples(96)
+    sentences = [text.split() for text in texts]
+    tags = [["B-X" if word == MAGIC else "O" for word in sentence] for sentence in sentences]
+    model = quick(TextTagger, epochs=25, batch=16).fit(sentences, tags)
+    assert sorted(model.classes_) == ["B-X", "I-X", "O"]
+    found = model.predict(sentences)
+    assert [len(own) for own in found] == [len(sentence) for sentence in sentences]
+    assert model.score(sentences, tags) > 0.5
+    assert cross_val_score(quick(TextTagger, epochs=1), sentences, tags, cv=2).shape == (2,)
+    with pytest.raises(InputError, match="not as many tags"):
+        quick(TextTagger).fit([["w1", "w2"]], [["O"]])
+
+
+@pytest.mark.skipif(
+    "class_weights" not in FinetuneConfig.__dataclass_fields__, reason="no weights of classes yet"
+)
+def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(64)
+    for weights in ("balanced", {"with": 3, "without": 0.5}):
+        model = quick(TextClassifier, epochs=1, dev=0.25, class_weight=weights).fit(texts, labels)
+        assert 0 <= model.result_["accuracy"] <= 1
+    with pytest.raises(ValueError, match="class_weight has 'neither'"):
+        quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
+    best = quick(TextClassifier, epochs=2, dev=0.25, options={"keep": "best"}).fit(texts, labels)
+    assert best.predict(texts).shape == (64,)
+
+
+def test_options_are_checked(quick: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="parameter of its own"):
+        quick(TextClassifier, options={"lr": 1.0}).fit(*examples(16))
+    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
+        quick(TextClassifier, options={"dropuot": 0.1}).fit(*examples(16))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_checks_of_scikit_learn_that_apply_to_text(kind: type[Any]) -> None:
+    """``check_estimator`` leaves all but one out for estimators that take no matrix of numbers."""
+    name, estimator = kind.__name__, kind()
+    for check in (
+        checks.check_estimator_cloneable,
+        checks.check_estimator_tags_renamed,
+        checks.check_valid_tag_types,
+        checks.check_estimator_repr,
+        checks.check_no_attributes_set_in_init,
+        checks.check_parameters_default_constructible,
+        checks.check_get_params_invariance,
+        checks.check_set_params,
+    ):
+        check(name, clone(estimator))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checks.check_estimator(kind())

@@ -1,0 +1,184 @@
+"""Hard-wrapped text in a corpus: the same as its paragraphs on a line each, however it is read."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import textwrap
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bothways.corpus import build, sources
+from bothways.corpus.build import build_corpus
+from bothways.corpus.options import CorpusConfig
+from bothways.corpus.report import short_report
+from bothways.corpus.store import SPLITS, TokenStore
+from bothways.tokenization.learning import learn_vocabulary
+
+WORDS = "the red fox found a small boat in the garden and sold it to our old teacher".split()
+PARAGRAPHS = [
+    " ".join(WORDS[(7 * n + 5 * k * (1 + n % 3)) % len(WORDS)] for k in range(12 + n * 7 % 31))
+    + "."
+    for n in range(120)
+]
+Build = Callable[..., tuple[dict[str, Any], list[list[int]]]]
+
+
+@pytest.fixture
+def built(tmp_path: Path, tiny_tokenizer_folder: Path) -> Build:
+    """Builds a corpus of a text; its report, and the ids of all documents."""
+
+    def run(text: str | bytes, *, name: str = "a.txt", **options: Any) -> Any:
+        folder = tmp_path / "texts"
+        folder.mkdir(exist_ok=True)
+        path = folder / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        os.utime(path, (0, 0))  # the same file for a build that goes on
+        words = {"files": (str(path),), "out": str(tmp_path / "corpus"), "heldout": 0.1}
+        words |= {"tokenizer": str(tiny_tokenizer_folder), "single_sentence": "keep", **options}
+        report = build_corpus(CorpusConfig(**words))
+        path.unlink()
+        ids = []
+        for split in SPLITS:
+            store = TokenStore.open(words["out"], split)
+            edges = store.sentence_bounds[store.document_bounds]
+            ids += [
+                store.tokens_between(a, b).tolist() for a, b in zip(edges, edges[1:], strict=False)
+            ]
+        return report, sorted(ids)
+
+    return run
+
+
+WRAPPED = "\n\n".join(textwrap.fill(p, 50) for p in PARAGRAPHS) + "\n"
+A_LINE_EACH = "\n\n".join(PARAGRAPHS) + "\n"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"workers": 2}, {"workers": 1, "documents": "line"}], ids=["one", "two", "line"]
+)
+def test_paragraphs_are_those_of_lines(built: Build, options: dict[str, Any]) -> None:
+    expected, plain = built(A_LINE_EACH)
+    found, joined = built(WRAPPED, **options)
+    assert joined == plain
+    assert found["text_mb"] == expected["text_mb"]
+    assert "layout" not in expected
+    assert "a.txt: its lines are hard-wrapped at 50 characters" in found["layout"]["wrapped"]
+    assert "layout: wrapped" in short_report(found)
+
+
+def test_small_units_compression_and_line_ends_change_nothing(
+    built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, expected = built(WRAPPED)
+    monkeypatch.setattr(sources, "UNIT_BYTES", 700)
+    assert built(WRAPPED)[1] == expected
+    assert built(gzip.compress(WRAPPED.encode()), name="a.txt.gz")[1] == expected
+    assert built(WRAPPED.replace("\n", "\r\n"))[1] == expected
+    assert built("\ufeff" + WRAPPED)[1] == expected
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_an_interrupted_build_goes_on_alike(
+    built: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    text = gzip.compress(WRAPPED.encode(), mtime=0) if name.endswith(".gz") else WRAPPED.encode()
+    monkeypatch.setattr(sources, "UNIT_BYTES", 700)
+    whole, expected = built(text, name=name)
+    original, seen = build.encode_unit, []
+
+    def fail_late(*args: Any) -> Any:
+        seen.append(args)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(build, "encode_unit", fail_late)
+    other = {"out": str(tmp_path / "other"), "workers": 1}
+    with pytest.raises(KeyboardInterrupt):
+        built(text, name=name, **other)
+    monkeypatch.setattr(build, "encode_unit", original)
+    again, ids = built(text, name=name, **other)
+    assert again["continued_units"] > 2
+    assert ids == expected
+    assert again["layout"] == whole["layout"]
+
+
+def test_lines_are_kept_or_joined_by_option(built: Build) -> None:
+    kept, ids = built(WRAPPED, lines="keep")
+    assert "layout" not in kept
+    lines = [line for line in WRAPPED.split("\n") if line]
+    assert kept["duplicates"]["paragraphs"]["read"] == len(lines)
+    # Too few lines to be recognised.
+    short = "\n\n".join(textwrap.fill(p, 50) for p in PARAGRAPHS[:3])
+    sentences = [
+        built(text, heldout=0.0, **options)[0]["train"]["sentences"]
+        for text, options in (
+            ("\n\n".join(PARAGRAPHS[:3]), {}),
+            (short, {"lines": "join"}),
+            (short, {}),
+        )
+    ]
+    assert sentences == [3, 3, len(short.split("\n")) - 2]
+
+
+def test_a_document_a_line(built: Build) -> None:
+    text = "\n".join(PARAGRAPHS * 2)
+    report, ids = built(text, documents="line")
+    assert len(ids) == 240
+    assert "layout" not in report
+    with pytest.raises(Exception, match="put a blank line between documents"):
+        built(text)
+
+
+def test_decomposed_text_is_counted(built: Build, tmp_path: Path) -> None:
+    text = "\n\n".join(f"Tiếng Việt số {n} rất hay. Một câu nữa." for n in range(30))
+    for lowercase, normalization, noticed in (
+        (False, "bert", True),
+        (True, "bert", False),
+        (False, "composed", False),
+    ):
+        learned = learn_vocabulary(
+            [text], size=80, lowercase=lowercase, normalization=normalization
+        )
+        learned.save(tmp_path / "v")
+        mixed = unicodedata.normalize("NFD", text[:400]) + text[400:]
+        report, _ = built(mixed, tokenizer=str(tmp_path / "v"))
+        assert ("decomposed" in report.get("layout", {})) is noticed
+        if noticed:
+            assert "such paragraphs)" in report["layout"]["decomposed"]
+    assert "layout" not in built(text, tokenizer=str(tmp_path / "v"))[0]
+
+
+STRAY = (
+    "._a.txt",
+    "__MACOSX/._a.txt",
+    "__MACOSX/b.txt",
+    ".git/c.txt",
+    ".ipynb_checkpoints/a-checkpoint.txt",
+)
+
+
+def test_stray_files_are_left_out_and_said(tmp_path: Path, tiny_tokenizer_folder: Path) -> None:
+    folder = tmp_path / "t"
+    for name in STRAY:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X        \0\2")
+    (folder / "a.txt").write_text(A_LINE_EACH)
+    said: list[str] = []
+    config = CorpusConfig(
+        files=(str(folder),),
+        tokenizer=str(tiny_tokenizer_folder),
+        out=str(tmp_path / "c"),
+        single_sentence="keep",
+    )
+    report = build_corpus(config, say=said.append)
+    assert report["files"] == 1
+    assert len(said) == 1
+    assert said[0].startswith("5 hidden files, or files of the system's own, are left out")
+    assert np.isclose(report["text_mb"], sum(len(p) for p in PARAGRAPHS) / 1e6)

@@ -1,0 +1,195 @@
+"""How text lies on its lines: what is recognised, what is joined, and what stays as it is."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from bothways.io.layout import Layout, joined, look
+
+WORDS = (
+    "the baker carried two letters in the morning and a quiet boy repaired the garden while our "
+    "teacher told a long story about ships that nobody in the village had ever seen before"
+).split()
+
+
+def paragraph(n: int) -> str:
+    sentences = []
+    for s in range(1 + n % 4):
+        words = [
+            WORDS[(n * 7 + s * 5 + k * (1 + n % 3)) % len(WORDS)] for k in range(9 + (n + s) % 13)
+        ]
+        sentences.append(" ".join(words).capitalize() + ".")
+    return " ".join(sentences)
+
+
+PARAGRAPHS = [paragraph(n) for n in range(90)]
+
+
+def wrapped(width: int = 70, *, between: str = "\n\n", indent: str = "") -> str:
+    return between.join(textwrap.fill(p, width, initial_indent=indent) for p in PARAGRAPHS)
+
+
+def read(text: str) -> tuple[Layout, list[str]]:
+    lines = text.split("\n")
+    layout = look(lines)
+    return layout, [line for line in joined(lines, layout) if line] if layout.wrapped else []
+
+
+@pytest.mark.parametrize("width", [40, 64, 72, 78, 100])
+def test_hard_wrapped_text_is_joined(width: int) -> None:
+    layout, found = read(wrapped(width))
+    assert width - 6 <= layout.width <= width
+    assert found == PARAGRAPHS
+
+
+def test_indented_paragraphs_without_blank_lines() -> None:
+    assert read(wrapped(between="\n", indent="   "))[1] == PARAGRAPHS
+
+
+def test_windows_line_ends_and_quoted_mail() -> None:
+    quoted = "\n".join("> " + line if line else ">" for line in wrapped(66).split("\n"))
+    layout, found = read(quoted)
+    assert layout.wrapped
+    assert found == PARAGRAPHS
+
+
+SPEECH = [f"Line {n} of the verse is short\nand so is the next" for n in range(60)]
+NOT_WRAPPED = {
+    "a paragraph a line": "\n\n".join(PARAGRAPHS),
+    "one document a line": "\n".join(PARAGRAPHS),
+    "one sentence a line": "\n".join(
+        s + "." for p in PARAGRAPHS for s in p.rstrip(".").split(". ")
+    ),
+    "verse": "\n\n".join(SPEECH),
+    "titles": "\n".join(f"On the {WORDS[n % 30]} of {WORDS[n * 3 % 30]}" for n in range(200)),
+    "a list": "\n".join(f"- {p[:60]}" for p in PARAGRAPHS),
+    "numbers": "\n".join(f"{n:06} {n * n:09} {n * 7:05}" for n in range(200)),
+    "sentences of one length": "\n".join(
+        f"{WORDS[n % 30]:<12} is the word of day {n:03}." for n in range(200)
+    ),
+    "nothing": "",
+    "few lines": textwrap.fill(PARAGRAPHS[3], 40),
+}
+
+
+@pytest.mark.parametrize("name", NOT_WRAPPED)
+def test_other_lines_stay_as_they_are(name: str) -> None:
+    assert not look(NOT_WRAPPED[name].split("\n")).wrapped
+
+
+def test_short_lines_in_a_wrapped_file_stay(tmp_path: Path) -> None:
+    verse = "Roses are red,\nviolets are blue,\nsugar is sweet."
+    items = "- the first thing\n- the second thing"
+    text = f"CHAPTER I\n\n{wrapped()}\n\n{verse}\n\n{items}"
+    _, found = read(text)
+    assert found == ["CHAPTER I", *PARAGRAPHS, *verse.split("\n"), *items.split("\n")]
+
+
+def test_words_broken_at_line_ends() -> None:
+    lines = []
+    for p in PARAGRAPHS:
+        text = textwrap.fill(p, 60)
+        # The last word of every other line is broken.
+        own = text.split("\n")
+        for n in range(0, len(own) - 1, 2):
+            first = own[n + 1].split(" ")[0]
+            if len(first) > 5 and first.isalpha():
+                own[n] += f" {first[:3]}-"
+                own[n + 1] = first[3:] + own[n + 1][len(first) :]
+        lines += [*own, ""]
+    layout = look(lines)
+    assert layout.hyphens
+    assert [p for p in joined(lines, layout) if p] == PARAGRAPHS
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        ("he is a well-", "known man", "he is a well-known man"),
+        ("both pre- and post-", "war", "both pre- and post-war"),
+        ("all the pre-", "and post-war houses", "all the pre- and post-war houses"),
+        ("out of New York-", "Boston trains", "out of New York-Boston trains"),
+        ("a soft\u00ad", "ware", "a software"),
+        ("he said--", "and left", "he said--and left"),
+        ("昨日は雨が", "降った", "昨日は雨が降った"),
+        ("서울은 넓고", "사람이 많다", "서울은 넓고 사람이 많다"),
+    ],
+)
+def test_what_comes_between_two_lines(first: str, second: str, together: str) -> None:
+    assert [*joined([first, second], Layout(width=len(first)))] == [together]
+
+
+def pages(header: str = "", footer: str = "{}") -> list[str]:
+    lines = wrapped().split("\n")
+    found: list[str] = []
+    for number, start in enumerate(range(0, len(lines), 20), start=1):
+        found += (
+            [header] * bool(header) + lines[start : start + 20] + ["", footer.format(number), ""]
+        )
+    return found
+
+
+@pytest.mark.parametrize("footer", ["{}", "- {} -", "Page {} of 40", "[{}]"])
+def test_page_numbers_are_left_out_and_paragraphs_go_on(footer: str) -> None:
+    layout = look(pages(footer=footer))
+    assert layout.pages
+    found = [p for p in joined(pages(footer=footer), layout) if p]
+    assert len(set(found) & set(PARAGRAPHS)) >= 0.9 * len(PARAGRAPHS)
+    assert not any(p == footer.format(2) for p in found)
+    assert "left out" in layout.notes("auto", "file")["pages"]
+
+
+def test_repeated_headers() -> None:
+    lines = pages(header="THE BAKER OF THE VILLAGE")
+    layout = look(lines)
+    assert layout.headers == {"the baker of the village"}
+    assert not any("THE BAKER" in p for p in joined(lines, layout))
+
+
+def test_what_is_said() -> None:
+    layout = look(wrapped().split("\n"))
+    notes = layout.notes("auto", "blank")
+    assert "hard-wrapped at 70 characters and are joined" in notes["wrapped"]
+    assert "--documents file" in notes["wrapped"]
+    assert "--documents file" not in layout.notes("auto", "file")["wrapped"]
+    single = look([f"{p} {p} {p}" for p in PARAGRAPHS] * 3).notes("auto", "blank")
+    assert "no blank line" in single["single"]
+    contents = [f"Chapter {n} ........ {n * 9}" for n in range(1, 12)]
+    assert (
+        "11 lines look like a table of contents"
+        in look(contents).notes("auto", "blank")["contents"]
+    )
+    assert look(PARAGRAPHS).notes("auto", "blank") == {}
+
+
+DATA = os.environ.get("BOTHWAYS_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="BOTHWAYS_DATA is not set")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "text_en/classics-00.txt.xz",
+        "text_en/news.txt.xz",
+        "text_multi/de.txt.xz",
+        "ko/text/prose.txt.xz",
+    ],
+)
+def test_real_text(name: str) -> None:
+    path = Path(str(DATA), name)
+    if not path.exists():
+        pytest.skip(f"no {name}")
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        text = file.read(200_000)
+    assert not look(text.split("\n")).wrapped
+    paragraphs = [" ".join(p.split()) for p in text.split("\n") if p.strip()]
+    lines = "\n\n".join(textwrap.fill(p, 72) for p in paragraphs).split("\n")
+    layout = look(lines)
+    assert layout.wrapped
+    found = {p for p in joined(lines, layout) if p}
+    assert len(found & set(paragraphs)) > 0.9 * len(set(paragraphs))

@@ -1,0 +1,165 @@
+"""The fastest precision: timed once, kept, handed on; and precisions that an engine lacks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways import cli
+from bothways.api.model import load
+from bothways.errors import ConfigError
+from bothways.model.engine import TorchEngine
+from bothways.model.folder import save_model
+from bothways.runtime import speed
+from bothways.runtime.engine import EngineOptions, engines
+from bothways.runtime.folder import load_model
+from bothways.runtime.onnx_engine import GraphEngine, OnnxEngine
+from bothways.runtime.options import EmbedConfig, PredictConfig
+from bothways.runtime.speed import settled
+from model_examples import small_bert, small_tokenizer
+
+AUTO = EngineOptions(precision="auto")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "bothways" / "speed.json"
+
+
+@pytest.fixture
+def timed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Sets what engines measure; counts how often."""
+    calls: list[str] = []
+
+    def set_to(torch: dict[str, float], onnxruntime: dict[str, float]) -> list[str]:
+        def of(own: dict[str, float], name: str) -> Any:
+            return classmethod(lambda _, device: calls.append(f"{name} {device}") or own)
+
+        monkeypatch.setattr(TorchEngine, "product_seconds", of(torch, "torch"))
+        monkeypatch.setattr(OnnxEngine, "product_seconds", of(onnxruntime, "onnxruntime"))
+        # What others of its kind are measured by, if they are installed.
+        monkeypatch.setattr(GraphEngine, "product_seconds", classmethod(lambda *_: {}))
+        cache.unlink(missing_ok=True)
+        return calls
+
+    return set_to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model")
+    save_model(path, small_bert(classes=2), small_tokenizer(97), {"kind": "classification"})
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("torch", "onnxruntime", "chosen"),
+    [
+        ({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0}, ("torch", "bf16")),
+        ({"fp32": 3.0, "bf16": 2.5}, {"fp32": 3.0}, ("torch", "fp32")),  # not worth its rounding
+        ({"fp32": 3.0, "bf16": 9.0}, {"fp32": 2.7}, ("torch", "fp32")),  # products are not all
+        ({"fp32": 3.0, "bf16": 9.0}, {"fp32": 1.0}, ("onnxruntime", "fp32")),
+        ({"fp32": 9.0, "bf16": 2.0}, {"fp32": 1.0}, ("onnxruntime", "fp32")),
+    ],
+)
+def test_the_fastest_is_taken(timed: Any, torch: Any, onnxruntime: Any, chosen: Any) -> None:
+    timed(torch, onnxruntime)
+    found = settled(AUTO)
+    assert (found.name, found.precision) == chosen
+    assert found.reason.startswith(f"{chosen[1]} with {chosen[0]}")
+    assert f"torch fp32 {1e3 * torch['fp32']:.2f} ms" in found.reason
+    assert settled(found) is found
+    assert settled(pickle.loads(pickle.dumps(found))) == found, "it can be handed on"
+
+
+def test_it_is_timed_once(timed: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
+    assert settled(AUTO) == settled(AUTO)
+    assert calls == ["torch cpu", "onnxruntime cpu"]
+    assert len(json.loads(cache.read_text())) == 1
+    only = settled(EngineOptions("onnxruntime", precision="auto"))
+    assert (only.name, only.precision) == ("onnxruntime", "fp32")
+    assert calls[2:] == ["onnxruntime cpu"]
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")  # another machine, as far as products go
+    settled(AUTO)
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}', "null"])
+def test_a_damaged_cache_is_made_anew(timed: Any, cache: Path, content: str) -> None:
+    calls = timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_text(content)
+    for _ in range(2):
+        assert settled(AUTO).precision == "bf16"
+    assert calls == ["torch cpu", "onnxruntime cpu"]
+
+
+def test_damaged_figures_are_measured_again(timed: Any, cache: Path) -> None:
+    calls = timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
+    settled(AUTO)
+    cache.write_text(json.dumps({key: {"torch": 3} for key in json.loads(cache.read_text())}))
+    assert settled(AUTO).precision == "bf16"
+    assert len(calls) == 4
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    timed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert settled(AUTO).precision == "bf16"
+
+
+def test_real_products_are_timed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_LONGEST", 0.01)
+    found = settled(AUTO)
+    assert found.name in engines()
+    (seconds,) = json.loads(cache.read_text()).values()
+    assert seconds["torch"].keys() == {"fp32", "bf16"}
+    assert seconds["onnxruntime"].keys() == {"fp32"}
+    assert all(0 < own < 10 for of in seconds.values() for own in of.values())
+
+
+def test_verbs_say_what_auto_chose(
+    timed: Any, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert EmbedConfig(folder, "o.npz").precision == "auto"
+    assert PredictConfig(folder).precision == "fp32"
+    timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
+    out = str(tmp_path / "o.npz")
+    assert cli.main(["embed", folder, "w1 w2", "--out", out]) == 0
+    assert "note: bf16 with torch, which is fastest here" in capsys.readouterr().err
+    assert cli.main(["embed", folder, "w1 w2", "--out", out, "--precision", "fp32"]) == 0
+    assert cli.main(["predict", folder, "w1 w2"]) == 0
+    assert "fastest" not in capsys.readouterr().err
+    loaded = load_model(folder, options=AUTO)
+    assert loaded.engine.precision == "bf16"
+    assert loaded.options.precision == "bf16"
+
+
+def test_a_precision_that_an_engine_lacks_is_refused_by_name(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", folder, "w1", "--precision", "int8", "--engine", "torch"]
+    assert cli.main(words) == 1
+    told = "the engine torch computes in fp32 or bf16, not in int8"
+    assert told in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=told):
+        load(folder, engine="torch", precision="int8")
+    with pytest.raises(ConfigError, match=r"the engine onnxruntime computes in .*, not in bf16"):
+        load(folder, engine="onnxruntime", precision="bf16")
+
+
+def test_without_an_engine_named_one_that_has_the_precision_is_taken(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchEngine, "precisions", ("bf16",))
+    assert load_model(folder).engine.name == "onnxruntime"
+    assert load_model(folder, options=EngineOptions(precision="bf16")).engine.name == "torch"

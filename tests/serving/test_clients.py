@@ -1,0 +1,274 @@
+"""What real clients send, and the exact answers that they get, against those of the same model
+without a server."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
+
+from serving_examples import Running, make_folders, offline, running
+
+TEXT, OTHER = "w1 w2 w3", "w40 w5"
+MASKED = "w1 [MASK] w3"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(make_folders(tmp_path_factory.mktemp("models"))) as found:
+        yield found
+
+
+def client(server: Running, name: str) -> InferenceClient:
+    # With a model that is a URL, as for an endpoint of one's own.
+    return InferenceClient(model=f"{server.url}/models/{name}", provider="hf-inference", token="x")
+
+
+def sorted_labels(values: np.ndarray, names: tuple[str, ...]) -> list[tuple[str, float]]:
+    found = zip(names, values.tolist(), strict=True)
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+# ------------------------------------------------------------------------------------ Hugging Face
+
+
+@pytest.mark.parametrize("name", ["classes", "several", "score"])
+def test_text_classification(server: Running, name: str) -> None:
+    found = client(server, name).text_classification(TEXT)
+    expected = offline(server.folders[name]).predict([TEXT])
+    pairs = [(one.label, one.score) for one in found]
+    assert pairs == sorted_labels(expected.values[0], expected.names)
+    assert len(client(server, name).text_classification(TEXT, top_k=1)) == 1
+
+
+def test_text_classification_of_several_and_of_pairs(server: Running) -> None:
+    inputs = [TEXT, OTHER]
+    found = server.post("/models/classes", {"inputs": inputs}).json()
+    assert [len(row) for row in found] == [3, 3]
+    single = server.post("/models/classes", {"inputs": TEXT}).json()
+    assert single == found[:1]
+    pair = {"text": TEXT, "text_pair": OTHER}
+    found = server.post("/models/reranker", {"inputs": pair}).json()
+    value = offline(server.folders["reranker"]).predict([TEXT], [OTHER]).values[0, 0]
+    assert found == [[{"label": "score", "score": value}]]
+
+
+def test_token_classification(server: Running) -> None:
+    model = offline(server.folders["tags"])
+    found = client(server, "tags").token_classification(TEXT, aggregation_strategy="simple")
+    assert [(e.entity_group, e.word, e.start, e.end, e.score) for e in found] == [
+        (e.type, e.text, e.start, e.end, e.probability) for e in model.tag(TEXT).entities
+    ]
+    assert found
+    words = client(server, "tags").token_classification(TEXT, aggregation_strategy="none")
+    tagged = model.tag(TEXT)
+    tags = [tag for tag in tagged.tags if tag != "O"]
+    assert [one["entity"] for one in words] == tags
+    assert server.post("/models/tags", {"inputs": [TEXT, " "]}).json()[1] == []
+
+
+def test_question_answering(server: Running) -> None:
+    context = "w7 w8 w9"
+    (best,) = offline(server.folders["answers"]).answer(TEXT, context, top=1)
+    found = client(server, "answers").question_answering(question=TEXT, context=context)
+    expected = (best.text, best.start, best.end, best.probability)
+    assert (found.answer, found.start, found.end, found.score) == expected
+    several = client(server, "answers").question_answering(question=TEXT, context=context, top_k=2)
+    assert isinstance(several, list)
+    assert len(several) == 2
+
+
+def test_fill_mask(server: Running) -> None:
+    model = offline(server.folders["pretrained"])
+    (expected,) = model.fill_mask(MASKED, top=3)
+    found = client(server, "pretrained").fill_mask(MASKED, top_k=3)
+    assert [(f.token_str, f.score, f.sequence) for f in found] == [
+        (f.piece, f.probability, f.text) for f in expected
+    ]
+    assert [model.tokenizer.id(f.token_str) for f in found] == [f.token for f in found]
+    among = client(server, "pretrained").fill_mask(MASKED, targets=["w9", "w4"])
+    assert {f.token_str for f in among} == {"w9", "w4"}
+    two = server.post("/models/pretrained", {"inputs": "[MASK] w1 [MASK]"}).json()
+    assert [len(row) for row in two] == [5, 5]
+
+
+def test_vectors_and_similarity(server: Running) -> None:
+    model = offline(server.folders["vectors"])
+    of_client = client(server, "vectors")
+    np.testing.assert_array_equal(of_client.feature_extraction(TEXT), model.embed([TEXT]))
+    np.testing.assert_array_equal(
+        of_client.feature_extraction([TEXT, OTHER], normalize=True),
+        model.embed([TEXT, OTHER], normalize=True),
+    )
+    found = of_client.sentence_similarity(TEXT, [OTHER, TEXT])
+    assert found == pytest.approx([float(cosine(model, OTHER)), 1.0])
+    # A model for something else gives its vectors where they are asked by name.
+    url = f"{server.url}/models/classes/pipeline/feature-extraction"
+    of_classes = InferenceClient(model=url, provider="hf-inference").feature_extraction(TEXT)
+    expected = offline(server.folders["classes"]).embed([TEXT])
+    np.testing.assert_array_equal(of_classes, expected)
+
+
+def cosine(model: Any, other: str) -> float:
+    a, b = model.embed([TEXT, other], normalize=True)
+    return float(a @ b)
+
+
+def test_the_base_url_form_of_the_client(server: Running) -> None:
+    found = InferenceClient(base_url=f"{server.url}/models/classes").text_classification(TEXT)
+    assert {one.label for one in found} == {"a", "b", "c"}
+
+
+def test_health_and_info(server: Running) -> None:
+    of_client = client(server, "tags")
+    assert of_client.health_check()
+    info = of_client.get_endpoint_info()
+    assert (info["model_id"], info["model_pipeline_tag"]) == ("tags", "token-classification")
+    assert info["max_client_batch_size"] == 64
+
+
+def test_an_error_reaches_the_client(server: Running) -> None:
+    with pytest.raises(HfHubHTTPError, match="422"):
+        client(server, "classes").question_answering(question="w1", context="w2")
+    with pytest.raises(HfHubHTTPError, match="422"):
+        client(server, "classes").fill_mask("w1", targets=["w2"])
+    with pytest.raises(HfHubHTTPError, match="404"):
+        client(server, "nothing").text_classification(TEXT)
+
+
+# ------------------------------------------------------------------------------------------ OpenAI
+
+
+def test_openai(server: Running) -> None:
+    of_openai = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0)
+    expected = offline(server.folders["vectors"]).embed([TEXT, OTHER], normalize=True)
+    found = of_openai.embeddings.create(model="vectors", input=[TEXT, OTHER])
+    np.testing.assert_array_equal(np.array([d.embedding for d in found.data], "f4"), expected)
+    assert [d.index for d in found.data] == [0, 1]
+    assert found.usage.prompt_tokens == found.usage.total_tokens == 5 + 4
+    floats = of_openai.embeddings.create(model="vectors", input=TEXT, encoding_format="float")
+    np.testing.assert_array_equal(np.array(floats.data[0].embedding, "f4"), expected[0])
+    assert [model.id for model in of_openai.models.list()] == list(server.folders)
+    with pytest.raises(openai.UnprocessableEntityError, match="token ids where texts are meant"):
+        of_openai.embeddings.create(model="vectors", input=[[1, 2], [3]])
+    with pytest.raises(openai.NotFoundError, match="no such model"):
+        of_openai.embeddings.create(model="text-embedding-3-small", input=TEXT)
+
+
+def test_base64_is_of_little_endian_float32(server: Running) -> None:
+    asked = {"model": "vectors", "input": TEXT, "encoding_format": "base64"}
+    found = server.post("/v1/embeddings", asked).json()
+    raw = base64.b64decode(found["data"][0]["embedding"])
+    expected = offline(server.folders["vectors"]).embed([TEXT], normalize=True)
+    assert raw == expected.astype("<f4").tobytes()
+
+
+# ----------------------------------------------------------------------- text-embeddings-inference
+
+
+def ask(server: Running, name: str, route: str, **body: Any) -> Any:
+    answer = server.post(f"/models/{name}{route}", body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_embed(server: Running) -> None:
+    model = offline(server.folders["vectors"])
+    found = ask(server, "vectors", "/embed", inputs=TEXT)
+    np.testing.assert_array_equal(np.array(found, "f4"), model.embed([TEXT], normalize=True))
+    plain = ask(server, "vectors", "/embed", inputs=[TEXT, OTHER], normalize=False)
+    np.testing.assert_array_equal(np.array(plain, "f4"), model.embed([TEXT, OTHER]))
+    tokens = ask(server, "vectors", "/embed_all", inputs=TEXT, normalize=False)
+    (expected,) = model.embed_tokens([TEXT])
+    np.testing.assert_array_equal(np.array(tokens[0], "f4"), expected.vectors)
+    long = " ".join(["w5"] * 90)
+    cut = ask(server, "vectors", "/embed", inputs=long, normalize=False, truncate=True)
+    np.testing.assert_array_equal(np.array(cut, "f4"), model.embed([long], long="cut"))
+    whole = ask(server, "vectors", "/embed", inputs=long, normalize=False)
+    np.testing.assert_array_equal(np.array(whole, "f4"), model.embed([long]))
+
+
+def test_predict(server: Running) -> None:
+    model = offline(server.folders["classes"])
+    expected = model.predict([TEXT])
+    found = ask(server, "classes", "/predict", inputs=TEXT)
+    pairs = [(one["label"], one["score"]) for one in found]
+    assert pairs == sorted_labels(expected.values[0], expected.names)
+    assert ask(server, "classes", "/predict", inputs=[[TEXT], [OTHER]])[0] == found
+    raw = ask(server, "classes", "/predict", inputs=TEXT, raw_scores=True)
+    pairs = [(one["label"], one["score"]) for one in raw]
+    assert pairs == sorted_labels(expected.logits[0], expected.names)
+    of_pair = ask(server, "reranker", "/predict", inputs=[TEXT, OTHER])
+    value = offline(server.folders["reranker"]).predict([TEXT], [OTHER]).values[0, 0]
+    assert of_pair == [{"label": "score", "score": value}]
+    long = {"inputs": " ".join(["w5"] * 90), "truncate": False}
+    refused = server.post("/models/classes/predict", long)
+    assert (refused.status_code, refused.json()["limit"]) == (413, 40)
+
+
+def test_rerank(server: Running) -> None:
+    texts = ["w9", "w8 w7", "w6"]
+    ranked = offline(server.folders["reranker"]).rank(TEXT, texts)
+    expected = [{"index": one.index, "score": one.score} for one in ranked]
+    assert ask(server, "reranker", "/rerank", query=TEXT, texts=texts) == expected
+    found = ask(server, "reranker", "/rerank", query=TEXT, texts=texts, return_text=True)
+    assert [one["text"] for one in found] == [one.text for one in ranked]
+
+
+def test_similarity_tokenize_decode(server: Running) -> None:
+    inputs = {"source_sentence": TEXT, "sentences": [OTHER]}
+    (found,) = ask(server, "vectors", "/similarity", inputs=inputs)
+    assert found == pytest.approx(cosine(offline(server.folders["vectors"]), OTHER))
+    (tokens,) = ask(server, "vectors", "/tokenize", inputs="w1 w2")
+    assert [one["text"] for one in tokens] == ["[CLS]", "w1", "w2", "[SEP]"]
+    assert tokens[2] == {"id": 7, "text": "w2", "special": False, "start": 3, "stop": 5}
+    (own,) = ask(server, "vectors", "/tokenize", inputs="w1", add_special_tokens=False)
+    assert [one["text"] for one in own] == ["w1"]
+    assert ask(server, "vectors", "/decode", ids=[t["id"] for t in tokens]) == ["w1 w2"]
+
+
+# ----------------------------------------------------------------------------------------- our own
+
+
+def test_choose_and_next_sentence(server: Running) -> None:
+    choices = ["w4", "w5 w6"]
+    found = ask(server, "choice", "/choose", context=TEXT, choices=choices)
+    expected = offline(server.folders["choice"]).choose(TEXT, choices)
+    assert found == {"probabilities": expected}
+    inputs = {"context": TEXT, "choices": choices}
+    assert ask(server, "choice", "", inputs=inputs) == {"probabilities": expected}
+    follows = ask(server, "pretrained", "/next-sentence", text=TEXT, text_pair=OTHER)
+    value = offline(server.folders["pretrained"]).next_sentence(TEXT, OTHER)
+    assert follows == {"probability": value}
+
+
+def test_routes_without_a_model_are_of_the_first(server: Running) -> None:
+    assert server.post("/predict", {"inputs": TEXT}).json() == ask(
+        server, "classes", "/predict", inputs=TEXT
+    )
+    found = server.post("/", {"inputs": TEXT}).json()
+    assert found == server.post("/models/classes", {"inputs": TEXT}).json()
+
+
+def test_the_description_names_every_route(server: Running) -> None:
+    paths = server.get("/openapi.json").json()["paths"]
+    assert {"/embed", "/models/{model}", "/v1/embeddings", "/models/{model}/rerank"} <= set(paths)
+    schemas = server.get("/openapi.json").json()["components"]["schemas"]
+    assert {"Embed", "ErrorBody", "EmbeddingList", "Parts"} <= set(schemas)
+
+
+def test_the_page_and_metrics(server: Running) -> None:
+    page = server.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    metrics = server.get("/metrics").text
+    assert 'bothways_requests_total{model="classes",route="/models/{model}",status="200"}' in (
+        metrics
+    )
+    assert "bothways_in_flight 1.0" in metrics  # this one

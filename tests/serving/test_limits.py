@@ -1,0 +1,353 @@
+"""What the server refuses, with which limit, and that the next request is served."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from bothways.cli import main
+from bothways.errors import ConfigError
+from bothways.serving.options import KEY, Limits, ServeConfig
+from bothways.serving.refusals import is_deeper
+from bothways.serving.server import serve
+from serving_examples import Running, make_folders, offline, running
+
+GOOD = {"inputs": "w1 w2 w3"}
+SECRET = "w77"  # of no other text here
+DEEP = b"[" * 40 + b"]" * 40
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    names = ("classes", "vectors", "pretrained", "choice", "reranker")
+    folders = make_folders(tmp_path_factory.mktemp("models"), *names)
+    with running(folders, body=20_000, inputs=8, receipt=0.6, deadline=5.0) as found:
+        yield found
+
+
+def check_good(server: Running) -> None:
+    answer = server.post("/models/classes", GOOD)
+    assert answer.status_code == 200
+    (row,) = answer.json()
+    assert {one["label"] for one in row} == {"a", "b", "c"}
+
+
+LONG = SECRET * 9000
+ROUTE = "/models/classes"
+BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
+    "body": (ROUTE, {"inputs": LONG}, 413, "more than 20000 bytes", 20_000),
+    "inputs": (ROUTE, {"inputs": [SECRET] * 9}, 413, "9 inputs in one request", 8),
+    "texts": ("/rerank", {"query": SECRET, "texts": [SECRET] * 9}, 413, "9 texts", 8),
+    "depth": (ROUTE, b'{"inputs":' + DEEP + b"}", 413, "more than 16 deep", 16),
+    "elsewhere": (ROUTE, b'{"options":{"a":' + DEEP + b"}}", 413, "more than 16 deep", 16),
+    "very deep": (ROUTE, b"[" * 9_000 + b"]" * 9_000, 413, "more than 16 deep", 16),
+    "open": (ROUTE, b"[" * 19_000, 413, "more than 16 deep", 16),
+    "broken": (ROUTE, b"{", 400, "not JSON that can be read", None),
+    "nul": (ROUTE, {"inputs": [SECRET, f"{SECRET}\0"]}, 422, "input 2 has a NUL character", None),
+    "surrogate": (ROUTE, b'{"inputs":"w77 \\ud800"}', 400, "a surrogate without its other", None),
+    "latin": (ROUTE, b'{"inputs":"w77 \xe9"}', 400, "not UTF-8", None),
+    "empty": (ROUTE, {"inputs": []}, 422, "inputs is empty; give one or more", 8),
+    "nothing": (ROUTE, b"", 400, "not JSON that can be read", None),
+    "no inputs": (ROUTE, {}, 422, "missing required field `inputs`", None),
+    "a number": (ROUTE, {"inputs": 3}, 422, "got `int` - at `$.inputs`", None),
+    "ids": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2]]}, 422, "token ids", None),
+    "one list of ids": (ROUTE, {"inputs": [1, 2]}, 422, "token ids where texts are meant", None),
+    "unknown": ("/models/other", GOOD, 404, "no such model; there are: classes, vectors", None),
+    "unknown below": ("/models/w77/embed", GOOD, 404, "no such model", None),
+    "no route": ("/models/classes/nothing", GOOD, 404, "no such route", None),
+    "head": ("/models/classes/rerank", {"query": "a", "texts": ["b"]}, 422, "not do text-r", None),
+    "task": ("/models/vectors/pipeline/fill-mask", GOOD, 422, "does not do fill-mask", None),
+    "no mask": ("/models/pretrained", {"inputs": SECRET}, 422, "has no [MASK]", None),
+    "target": (
+        *("/models/pretrained", {"inputs": "[MASK]", "parameters": {"targets": ["w777"]}}),
+        *(422, "target 1 of 1 is no piece", None),
+    ),
+    "parameter": (ROUTE, {**GOOD, "parameters": {"threshold": 1}}, 422, "threshold", None),
+    "function": (
+        *(ROUTE, {**GOOD, "parameters": {"function_to_apply": "sigmoid"}}),
+        *(422, "function_to_apply must be softmax", None),
+    ),
+    "choice": (ROUTE, {**GOOD, "parameters": {"function_to_apply": SECRET}}, 422, "choices", None),
+    "one choice": ("/models/choice/choose", {"context": SECRET, "choices": ["w1"]}, 422, "", None),
+    "prompt": ("/models/vectors/embed", {**GOOD, "prompt_name": "q"}, 422, "prompt_name", None),
+    "dimensions": ("/models/vectors/embed", {**GOOD, "dimensions": 8}, 422, "must be 16", None),
+    "triple": ("/predict", {"inputs": ["w1", "w2", "w3"]}, 422, "Expected a text", None),
+    "pairs": ("/models/reranker", {"inputs": "w1"}, 422, "pairs of texts", None),
+    "ids out of range": ("/models/vectors/decode", {"ids": [97_000]}, 422, "97000", None),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_has_one_clear_answer_and_the_next_is_served(
+    server: Running, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, content, status, message, limit = BAD[name]
+    with caplog.at_level(logging.DEBUG, logger="bothways.serving"):
+        answer = server.post(path, content)
+    found = answer.json()
+    assert answer.status_code == status, found
+    error = found["error"]["message"] if path.startswith("/v1") else found["error"]
+    assert message in error
+    assert found.get("limit") == limit
+    assert found["error_type"]
+    assert SECRET not in answer.text
+    assert SECRET not in server.get("/metrics").text
+    assert SECRET not in caplog.text
+    check_good(server)
+
+
+def test_other_methods_and_routes(server: Running) -> None:
+    answer = server.get("/embed")
+    assert (answer.status_code, answer.json()["error_type"]) == (405, "method")
+    assert answer.headers["allow"] == "POST"
+    for path in ("/w77", "/models/w77/health", "/models/w77/info"):
+        assert server.get(path).json()["error_type"] == "not_found"
+
+
+def test_a_defect_is_not_told(server: Running, monkeypatch: Any, caplog: Any) -> None:
+    served = server.server.models["classes"]
+
+    def broken(*_: Any) -> Any:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr(served.model, "predict", broken)
+    answer = server.post(ROUTE, GOOD)
+    assert answer.json() == {
+        "error": "an error of the server; see its log.",
+        "error_type": "internal",
+    }
+    assert answer.status_code == 500
+    assert "ValueError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [(b"[]", 1), (b'{"a":[[],[]]}', 3), (b'["[[[[[[[[[[","\\"[["]', 1), (b'[{"a":[{}]}]', 4)],
+)
+def test_depth(text: bytes, depth: int) -> None:
+    assert is_deeper(text, depth - 1) == (depth > 0 and b"[" in text)
+    assert not is_deeper(text, depth)
+
+
+# -------------------------------------------------------------------------------- slow connections
+
+
+def connect(server: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+HEADERS = b"POST /models/classes HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize("begins", [b"", b"POST /mod", HEADERS + b"Content-Length: 50\r\n\r\n{"])
+def test_a_request_that_trickles_is_ended(server: Running, begins: bytes) -> None:
+    started = time.monotonic()
+    with connect(server) as connection:
+        connection.sendall(begins)
+        answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["limit"] == 0.6
+    assert 0.5 < time.monotonic() - started < 5
+    check_good(server)
+
+
+def test_a_chunked_body_without_end_is_ended(server: Running) -> None:
+    with connect(server) as connection:
+        connection.sendall(HEADERS + b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"fa0\r\n" + b"x" * 4000 + b"\r\n"
+        answer = b""
+        try:
+            for _ in range(200):
+                connection.sendall(chunk)
+        except OSError:
+            pass
+        try:
+            answer = all_of(connection)
+        except ConnectionResetError:
+            answer = b"HTTP/1.1 413 "  # it was closed while we sent
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    check_good(server)
+
+
+def test_what_is_no_http(server: Running) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"w77\r\n\r\n")
+        answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"error_type":"malformed"' in answer
+    assert SECRET.encode() not in answer
+
+
+def test_the_slowest_connection_goes_if_there_are_too_many(tmp_path: Path) -> None:
+    folders = make_folders(tmp_path, "classes")
+    with running(folders, connections=4, receipt=20.0) as server:
+        slow = [connect(server) for _ in range(4)]
+        for connection in slow:
+            connection.sendall(b"POST")
+            time.sleep(0.02)
+        check_good(server)
+        assert all_of(slow[0]).startswith(b"HTTP/1.1 503 ")
+        slow[1].settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            slow[1].recv(1)
+        for connection in slow:
+            connection.close()
+
+
+# --------------------------------------------------------------------------------------- overload
+
+
+def test_overload_is_refused_at_once_and_the_accepted_are_served(tmp_path: Path) -> None:
+    """A slow engine, four requests' worth of queue, forty requests."""
+    text = " ".join(["w5"] * 30)
+    folders = make_folders(tmp_path, "classes")
+    with running(folders, tokens=150, deadline=20.0) as server:
+        served = server.server.models["classes"]
+        compute, hold = served.batcher._engine.compute, threading.Event()
+
+        def slow(*given: Any, **how: Any) -> Any:
+            hold.wait(10)
+            return compute(*given, **how)
+
+        served.batcher._engine.compute = slow  # type: ignore[method-assign]
+
+        def ask(_: int) -> tuple[int, float, httpx.Response]:
+            started = time.monotonic()
+            answer = server.post(ROUTE, {"inputs": text})
+            return answer.status_code, time.monotonic() - started, answer
+
+        with ThreadPoolExecutor(40) as pool:
+            waiting = [pool.submit(ask, n) for n in range(40)]
+            deadline = time.monotonic() + 10
+            while sum(one.done() for one in waiting) < 30 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            hold.set()
+            found = [one.result() for one in waiting]
+        refused = [answer for status, _, answer in found if status == 429]
+        accepted = [answer for status, _, answer in found if status == 200]
+        assert len(refused) + len(accepted) == 40
+        assert len(refused) >= 30
+        assert accepted
+        for answer in refused:
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["error_type"] == "overloaded"
+            assert answer.json()["limit"] == 150
+        expected = offline(folders["classes"]).predict([text]).values[0]
+        for answer in accepted:
+            assert sorted(one["score"] for one in answer.json()[0]) == sorted(expected.tolist())
+        assert served._reserved == 0
+        check_good(server)
+
+
+def test_past_its_deadline_nothing_is_computed(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "classes"), deadline=0.4) as server:
+        engine = server.server.models["classes"].batcher._engine
+        compute, hold, computed = engine.compute, threading.Event(), []
+
+        def slow(batch: Any, *given: Any, **how: Any) -> Any:
+            computed.append(batch.sequences)
+            hold.wait(10)
+            return compute(batch, *given, **how)
+
+        engine.compute = slow  # type: ignore[method-assign]
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(server.post, ROUTE, GOOD) for _ in range(3)]
+            until = time.monotonic() + 20
+            while server.server._answering < 3 and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.5)
+            hold.set()
+            found = [one.result() for one in asked]
+        late = [answer for answer in found if answer.status_code == 504]
+        assert late  # two may have met in the first batch
+        assert late[0].json()["error_type"] == "deadline"
+        assert sum(computed) < 3
+
+
+def test_a_request_that_is_too_much_alone_is_not_told_to_come_back(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "vectors"), tokens=100) as server:
+        answer = server.post("/embed", {"inputs": "w5 " * 900})
+        assert (answer.status_code, answer.json()["limit"]) == (413, 100)
+
+
+# ------------------------------------------------------------------------------------ who may ask
+
+
+def test_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "s3cret")
+    with running(make_folders(tmp_path, "classes")) as server:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic s3cret"}):
+            answer = server.post(ROUTE, GOOD, headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["www-authenticate"] == "Bearer"
+        good = server.post(ROUTE, GOOD, headers={"Authorization": "Bearer s3cret"})
+        assert good.status_code == 200
+        assert server.get("/health").status_code == server.get("/ready").status_code == 200
+        assert server.get("/metrics").status_code == 401
+
+
+def test_everyone_may_not_use_it_unless_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(KEY, raising=False)
+    assert main(["serve", str(tmp_path), "--host", "0.0.0.0"]) == 1
+    assert "there is no BOTHWAYS_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (("a", "b/a"), "two are called 'a'"),
+        (("x y=a",), "must be of letters"),
+        ((), "no model given"),
+    ],
+)
+def test_names(models: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        serve(ServeConfig(models=models))
+
+
+def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
+    with pytest.raises(ConfigError, match=f"port {server.port}: Address already in use"):
+        serve(ServeConfig(models=(str(tmp_path),), port=server.port))
+    with pytest.raises(ConfigError, match=r"limits\.deadline is 0"):
+        Limits(deadline=0)
+
+
+# ---------------------------------------------------------------------------------------- watchdog
+
+
+def test_ready_while_its_known_answer_stays(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "classes")) as server:
+        served = server.server.models["classes"]
+        assert server.get("/ready").status_code == 200
+        assert served._known is not None
+        served._known = {name: value + 1 for name, value in served._known.items()}
+        served.batcher.last -= 6
+        served.probe()
+        assert server.get("/ready").json() == {"status": "not ready"}
+        assert server.get("/health").status_code == 200
+        served._known = {name: value - 1 for name, value in served._known.items()}
+        served.batcher.last -= 6
+        served.probe()
+        assert server.get("/models/classes/ready").status_code == 200
+        assert np.isfinite(served.batcher.rate)

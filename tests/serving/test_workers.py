@@ -1,0 +1,146 @@
+"""The server as a process: it ends as it should, and workers are replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import bothways
+from serving_examples import make_folders, offline
+
+GOOD = {"inputs": "w1 w2 w3"}
+
+
+@contextmanager
+def serving(folder: str, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The server's address and process."""
+    command = [sys.executable, "-m", "bothways", "serve", folder, "--port", "0", *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])}
+    process = subprocess.Popen(
+        [*command, "--engine", "onnxruntime"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+?:\d+", line)
+        assert found, (line, process.communicate(timeout=10))
+        yield found.group(), process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=10)
+
+
+def wait_for(url: str, status: int = 200) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            if httpx.get(url, verify=False).status_code == status:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.02)
+    raise AssertionError(f"{url} did not answer {status}")
+
+
+def test_sigterm_says_not_ready_and_ends_with_its_answers_given(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder) as (url, process):
+        wait_for(f"{url}/ready")
+        with httpx.Client(base_url=url) as client:
+            assert client.post("/", json=GOOD).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            assert client.get("/ready").status_code == 503
+            assert client.get("/health").status_code == 200
+            assert client.post("/", json=GOOD).status_code == 200
+        started = time.monotonic()
+        assert process.wait(timeout=10) == 0
+        assert time.monotonic() - started < 5
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bothways", "serve", str(tmp_path), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 1
+    assert "config.json does not exist" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    expected = sorted(offline(folder).predict([GOOD["inputs"]]).values[0].tolist())
+    with serving(folder, "--workers", "2") as (url, process):
+        wait_for(f"{url}/ready")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+        def workers() -> list[int]:
+            found = []
+            for pid in map(int, children.read_text().split()):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"spawn_main" in command:
+                    found.append(pid)
+            return found
+
+        until = time.monotonic() + 20
+        while len(workers()) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(3)
+        failures = 0
+        with ThreadPoolExecutor(8) as pool:
+            ending = False
+
+            def ask() -> tuple[int, int]:
+                good = bad = 0
+                while not ending:
+                    try:
+                        answer = httpx.post(url, json=GOOD, timeout=20, verify=False)
+                        assert answer.status_code == 200
+                        scores = [one["score"] for one in answer.json()[0]]
+                        assert sorted(scores) == expected
+                        good += 1
+                    except httpx.TransportError:
+                        bad += 1
+                return good, bad
+
+            asking = [pool.submit(ask) for _ in range(8)]
+            time.sleep(0.5)
+            victim = workers()[0]
+            os.kill(victim, signal.SIGKILL)
+            until = time.monotonic() + 10
+            while (victim in workers() or len(workers()) < 2) and time.monotonic() < until:
+                time.sleep(0.02)
+            assert len(workers()) == 2
+            time.sleep(3)
+            ending = True
+            found = [one.result() for one in asking]
+        good, failures = (sum(column) for column in zip(*found, strict=True))
+        assert good > 5
+        assert failures <= 8
+        metrics = httpx.get(f"{url}/metrics").text
+        assert "bothways_replaced_workers_total 1.0" in metrics
+        lost = re.search(r"(?m)^bothways_lost_requests_total (\S+)", metrics)
+        assert lost
+        assert float(lost.group(1)) <= failures
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
