@@ -38,6 +38,7 @@ OF_VERBS = {
     "bench train": bw.bench,
     "choose": bw.Model.choose,
     "convert": bw.convert,
+    "export": bw.export,
     "corpus build": bw.build_corpus,
     "corpus show": bw.Corpus.show,
     "demo": bw.demo,

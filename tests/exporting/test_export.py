@@ -302,7 +302,7 @@ def test_what_holds_is_written_and_used(of_8_bits: Path, task: tuple[Path, Path]
     texts = ["w1 w2 w3", "w5"]
     one, two = model.predict(texts).values, load(task[0]).predict(texts).values
     assert 0 < np.abs(one - two).max() < 0.1
-    with pytest.raises(ConfigError, match="int8 needs a folder that was exported"):
+    with pytest.raises(ConfigError, match="in int8 a folder that was exported and measured"):
         load(task[0], precision="int8")
 
 
