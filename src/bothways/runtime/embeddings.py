@@ -10,11 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-<<<<<<< HEAD
-from typing import Any, BinaryIO, Literal, get_args
-=======
-from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
->>>>>>> export
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
