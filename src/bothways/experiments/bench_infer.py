@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -276,7 +277,9 @@ def _ours(engine: str, precision: str) -> Callable[[Setting], Embed]:
         options = EngineOptions(engine, "cpu", precision)  # type: ignore[arg-type]
         loaded = load_model(setting.folder, options=options)
         try:
-            _ = loaded.engine
+            # An engine without torch takes the usual number of threads when it is opened.
+            with patch.dict(os.environ, OMP_NUM_THREADS=str(setting.threads)):
+                _ = loaded.engine
         except PrecisionError as error:
             raise NotHereError(str(error).partition(";")[0]) from None
         except ConfigError as error:
