@@ -42,7 +42,7 @@ class OnnxEngine:
 
     name, precision = "onnxruntime", "fp32"
     precisions = ("fp32",)
-    batch_tokens = 512  # states of more tokens leave the cache: 4,096 take three times as long
+    batch_tokens = 512  # with 4,096 a token takes three times as long
 
     def __init__(self, loaded: LoadedModel, *, threads: int = 0):
         assert loaded.weights is not None, "a folder that was opened has weights"
