@@ -62,7 +62,7 @@ check: .venv/.dev
 
 .venv/.runtime: .venv/.torch pyproject.toml
 	@echo "installing bothways into .venv"
-	@$(PIP) install --constraint constraints.txt --editable .
+	@$(PIP) install --constraint constraints.txt --editable '.[train]'
 	@touch $@
 
 .venv/.dev: .venv/.runtime

@@ -54,7 +54,7 @@ def from_theirs(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """A file's weights under our names and in our shapes, and those that are not used."""
     weights = account_for(stored(theirs), config, where=where)
-    state = {name: torch.from_numpy(value) for name, value in weights.read()}
+    state = {name: torch.from_numpy(value) for name, value in weights.items()}
     assert {name: tuple(value.shape) for name, value in state.items()} == weights.shapes
     return state, weights.unused
 

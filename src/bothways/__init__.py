@@ -21,10 +21,13 @@ The public names are imported on first use, so that ``import bothways`` stays fa
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bothways.errors import explain_missing
+
 if TYPE_CHECKING:
     from bothways.api.calls import build_corpus as build_corpus
     from bothways.api.calls import build_vocabulary as build_vocabulary
     from bothways.api.calls import convert as convert
+    from bothways.api.calls import export as export
     from bothways.api.calls import extend_vocabulary as extend_vocabulary
     from bothways.api.calls import features as features
     from bothways.api.calls import finetune as finetune
@@ -76,6 +79,7 @@ _MODULES = {
     "convert": "api.calls",
     "demo": "experiments.calls",
     "diagnose": "api.doctor",
+    "export": "api.calls",
     "extend_vocabulary": "api.calls",
     "features": "api.calls",
     "finetune": "api.calls",
@@ -102,7 +106,8 @@ def __getattr__(name: str) -> Any:
         return import_module("bothways.api.sklearn")
     if name not in _MODULES:
         raise AttributeError(f"module 'bothways' has no attribute {name!r}")
-    return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
+    with explain_missing(f"bothways.{name}"):
+        return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

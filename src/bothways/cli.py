@@ -23,7 +23,14 @@ from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.corpus.options import CorpusConfig
-from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory, nearest
+from bothways.errors import (
+    BothwaysError,
+    InputError,
+    OtherProcessError,
+    explain_missing,
+    is_out_of_memory,
+    nearest,
+)
 from bothways.experiments.options import (
     BenchInferConfig,
     BenchTrainConfig,
@@ -31,6 +38,7 @@ from bothways.experiments.options import (
     PlanConfig,
     ReproduceConfig,
 )
+from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.processes import interrupted_by_signals
 from bothways.io.terminal import (
@@ -112,7 +120,8 @@ class Verb:
             epilog=self.epilog,
         )
         config = with_decoded_texts(config)
-        return self.handler(_with_texts(config) if self.reads_texts else config)
+        with explain_missing(f"bothways {name}"):
+            return self.handler(_with_texts(config) if self.reads_texts else config)
 
 
 @dataclass(frozen=True)
@@ -322,6 +331,11 @@ def _diagnose(config: DoctorConfig) -> int:
     problems = diagnose(config.folder)
     _print_lines(visible("\n".join(problems)) or f"{config.folder}: sound")
     return 1 if problems else 0
+
+
+def _print_export(report: Any) -> int:
+    _print_lines(report.lines())
+    return 1 if report.int8 and not report.int8.holds else 0
 
 
 def _recipes(example: str) -> str:
@@ -549,6 +563,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ConvertConfig,
         Call("api.verbs", "convert"),
         ("source", "out"),
+    ),
+    "export": Verb(
+        "write a model as ONNX graphs, for other programs, in 8 bits too",
+        ExportConfig,
+        Call("exporting.export", "export_model", _print_export),
+        ("model", "out"),
     ),
     "bench": VerbGroup(
         "measure the speed of training and of inference against others",

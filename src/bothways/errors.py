@@ -8,7 +8,8 @@ and exits with status 1; a traceback is therefore always a bug in bothways itsel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -79,6 +80,44 @@ class LengthError(BothwaysError):
 
 class DiskError(BothwaysError):
     """A file could not be written; the previous content is intact."""
+
+
+EXTRAS = {
+    **dict.fromkeys(("sklearn", "scipy"), "metrics"),
+    **dict.fromkeys(("pyarrow", "sentencex", "joblib", "sentencepiece"), "data"),
+    **dict.fromkeys(("torch", "numba", "matplotlib", "tensorboard"), "train"),
+    **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
+    **dict.fromkeys(("dask", "distributed"), "cluster"),
+    "openvino": "openvino",
+    "transformers": "bench",
+}
+"""The packages that are not in every installation -> the extra of this package that brings them."""
+
+
+def not_installed(module: str) -> str:
+    """That a package is missing, and the command that brings it; without a final stop."""
+    package = module.partition(".")[0]
+    wanted = f"'bothways[{EXTRAS[package]}]'" if package in EXTRAS else package
+    return f"{package}, which is not installed: pip install {wanted}"
+
+
+@contextmanager
+def explain_missing(what: str) -> Iterator[None]:
+    """A block, or a function, that imports what an extra brings.
+
+    Args:
+        what: needs it, for the message.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = error.name or ""
+        if module.partition(".")[0] not in EXTRAS:
+            raise
+        raise ConfigError(f"{what} needs {not_installed(module)}.") from None
 
 
 def is_out_of_memory(error: Exception) -> bool:

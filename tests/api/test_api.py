@@ -404,7 +404,7 @@ def test_evaluate_a_labelled_file(
     rows = zip(texts, [wrong, *labels[1:]], strict=True)
     (tmp_path / "gold.tsv").write_text("\n".join(["one\tgold", *map("\t".join, rows)]))
     out, err = run("evaluate", folders / "colours", tmp_path / "gold.tsv", capsys=capsys)
-    assert out == f"accuracy: {20 / 21:.4f}\n"
+    assert out.startswith(f"accuracy: {20 / 21:.4f}\n")
     assert "note: gold.tsv: 1 of 21 examples were cut to 12 tokens\n" in err
 
 

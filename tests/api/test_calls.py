@@ -39,6 +39,7 @@ OF_VERBS = {
     "bench infer": bw.bench_infer,
     "choose": bw.Model.choose,
     "convert": bw.convert,
+    "export": bw.export,
     "corpus build": bw.build_corpus,
     "corpus show": bw.Corpus.show,
     "demo": bw.demo,

@@ -743,7 +743,7 @@ def compare_real(folder: Path) -> float:
         theirs, config, where=str(path), architectures=values.get("architectures") or []
     )
     model = EncoderModel(config, heads=weights.heads)
-    model.load_state_dict({n: torch.from_numpy(v) for n, v in weights.read()}, strict=False)
+    model.load_state_dict({n: torch.from_numpy(v) for n, v in weights.items()}, strict=False)
     network = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, config.vocab_size, (4, 100), generator=generator)

@@ -38,7 +38,7 @@ class Dummy:
 
     def __init__(self, loaded):
         self.loaded = loaded
-        self.table = {name: values for name, values in loaded.weights.read()}
+        self.table = {name: values for name, values in loaded.weights.items()}
 
     def working(self):
         return contextlib.nullcontext()
@@ -153,8 +153,9 @@ def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_pat
     done = run(script, tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "the engine torch needs torch, which is not installed: pip install torch; the engine "
-        "onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime.\n"
+        "the engine torch needs torch, which is not installed: pip install 'bothways[train]'; the "
+        "engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; the "
+        "engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
     )
 
 
@@ -179,7 +180,7 @@ def test_an_engine_of_another_package_is_used_by_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.syspath_prepend(str(dummy))
-    assert list(engines()) == ["torch", "onnxruntime", "dummy"], "ours come first"
+    assert list(engines()) == ["torch", "onnxruntime", "openvino", "dummy"], "ours come first"
     model = load(folders["classifier"], engine="dummy")
     assert model.loaded.engine.name == "dummy"
     with pytest.raises(ConfigError, match="the engine dummy has no network of torch"):
@@ -191,11 +192,13 @@ def test_an_engine_of_another_package_is_used_by_name(
 def test_only_engines_that_exist_are_taken(
     folders: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(engines()) == ["torch", "onnxruntime"]
-    with pytest.raises(ConfigError, match="engine is 'tensor'; there are auto, torch, onnxruntime"):
+    assert list(engines()) == ["torch", "onnxruntime", "openvino"]
+    with pytest.raises(
+        ConfigError, match="engine is 'tensor'; there are auto, torch, onnxruntime, openvino"
+    ):
         load(folders["classifier"], engine="tensor")
     assert cli.main(["embed", folders["classifier"], "w1", "--out", "o.npz", "--engine", "x"]) == 1
-    assert "engine is 'x'; there are auto, torch, onnxruntime" in capsys.readouterr().err
+    assert "engine is 'x'; there are auto, torch, onnxruntime, openvino" in capsys.readouterr().err
 
 
 def test_precision_is_the_engines(folders: dict[str, str]) -> None:

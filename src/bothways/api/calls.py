@@ -27,6 +27,7 @@ from bothways.config.parsing import options_from
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import ConfigError, InputError, RunError
 from bothways.experiments.options import PlanConfig
+from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.files import sha256
 from bothways.io.terminal import (
@@ -45,6 +46,7 @@ from bothways.tokenization.options import ExtendConfig, LearningOptions, Vocabul
 from bothways.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bothways.exporting.export import ExportReport
     from bothways.finetuning.features import FeaturesResult
     from bothways.finetuning.glue import GlueResult
     from bothways.pretraining.pretrain import PretrainResult
@@ -688,6 +690,34 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
         )
     )
     return load(out)
+
+
+def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
+    """Write a model as a folder with ONNX graphs for other programs, in 8 bits too if that holds
+    its limits.
+
+    Args:
+        model: a model folder, the name of a bundled model, a model, or the result of a training.
+        out: a new folder.
+        **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``task``,
+            ``calibration``, and the limits.
+
+    Returns:
+        What was written and measured; ``report.int8.holds`` says whether there is a graph of 8
+        bits.
+
+    Raises:
+        ModelError, ConfigError, InputError: see :func:`bothways.exporting.export.export_model`.
+    """
+    from bothways.exporting.export import export_model
+
+    given = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value
+        for name, value in options.items()
+    }
+    return export_model(
+        call_options(ExportConfig, None, {"model": folder_of(model, "model"), "out": out, **given})
+    )
 
 
 # --------------------------------------------------------------------------- what arguments may be

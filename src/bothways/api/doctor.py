@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bothways.batch import collate
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, RunError
 from bothways.io.files import PARTIAL
@@ -70,7 +71,10 @@ def _diagnose_model(folder: Path) -> list[str]:
     except BothwaysError as error:
         problems += [str(error)] if str(error) not in problems else []
     else:
-        problems += _diagnose_weights(loaded, weight_files(encoder_folder(folder))[0])
+        if loaded.weights is None:
+            problems += _diagnose_graph(loaded)
+        else:
+            problems += _diagnose_weights(loaded, weight_files(encoder_folder(folder))[0])
         problems += _diagnose_order(loaded, folder)
         problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)
@@ -85,11 +89,22 @@ def _diagnose_model(folder: Path) -> list[str]:
     ]
 
 
+def _diagnose_graph(loaded: LoadedModel) -> list[str]:
+    """A graph without weights that cannot be computed."""
+    layers = () if loaded.heads else (loaded.config.layers,)
+    at = {name: np.zeros(1, np.int64) for name in loaded.heads}
+    try:
+        loaded.engine.compute(collate([[0]], [[0]], max_positions=1), at, layers)
+    except BothwaysError as error:
+        return [str(error)]
+    return []
+
+
 def _diagnose_weights(loaded: LoadedModel, path: Path) -> list[str]:
     """Weights that no training gives."""
     broken, absurd, zero = [], [], []
     assert loaded.weights is not None
-    for name, values in loaded.weights.read():
+    for name, values in loaded.weights.items():
         if not np.isfinite(values).all():
             broken.append(name)
         elif values.size and max(abs(float(values.max())), abs(float(values.min()))) > _LARGEST:

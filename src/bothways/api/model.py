@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.batch import collate
-from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
+from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError, explain_missing
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
+from bothways.io.probabilities import softmax
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -81,10 +81,11 @@ def load(
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
-        engine: what computes it, by name; ``auto`` takes the first that is installed and has the
-            precision.
+        engine: what computes it, by name; ``auto`` takes the first that is installed and computes
+            the folder in the precision.
         precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16, by a
-            benchmark of a second that is made once per machine.
+            benchmark of a second that is made once per machine; ``int8`` is the graph of 8 bits in
+            a folder of :func:`bothways.export`.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
@@ -96,7 +97,7 @@ def load(
     check_engine(engine)
     folders = [folder_of(item, "folder") for item in (folder, *others)]
     loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
-    if engine != AUTO or device == "cuda":
+    if engine != AUTO or device == "cuda" or precision == "int8":
         _ = loaded.engine  # fails now if it cannot be had
     return Model(loaded, model_folder(folders[0]))
 
@@ -213,13 +214,8 @@ class Model:
         Raises:
             ConfigError: another engine computes this model, or torch is not installed.
         """
-        try:
+        with explain_missing("a model's network, which is torch's,"):
             from bothways.model.engine import network_of
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"a model's network is torch's, and {error.name} is not installed: pip install "
-                f"{error.name}."
-            ) from None
         return network_of(self.loaded)
 
     def fill_mask(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
 from bothways.io.written import write_rows
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
-from bothways.runtime.engine import EngineOptions, check_engine
+from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.folder import LoadedModel, load_model, save_loaded
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -341,15 +342,22 @@ def convert(config: ConvertConfig) -> str:
     source, out = model_folder(config.source), Path(config.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
-    from bothways.model.engine import network_of  # weights are converted with torch
-    from bothways.model.folder import save_model
-
     loaded = load_model(source, vocabulary=config.tokenizer)
+    if loaded.weights is None:
+        raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
     loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()
     about["converted_from"] = source.resolve().name if here else config.source
-    save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)
+    if loaded.fresh:  # what the source lacks is drawn by torch
+        from bothways.model.engine import network_of
+        from bothways.model.folder import save_model
+
+        network = network_of(replace(loaded, options=EngineOptions(next(iter(engines())))))
+        save_model(out, network, loaded.tokenizer, about, dtype=loaded.dtype)
+    else:
+        loaded.about = about
+        save_loaded(out, loaded)
     for note in loaded.differences():
         print_note(note)
     return f"model: {out}"

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bothways.config.fields import digest
@@ -274,6 +273,8 @@ def write_shard(
     Raises:
         OSError: the file could not be written.
     """
+    import pyarrow as pa  # of the extra data, which only corpora need
+
     lists, offset = (
         (pa.ListArray, pa.int32())
         if ids.size <= LARGEST_OFFSET
@@ -382,6 +383,8 @@ def _bounds_over(lengths: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
 
 def _map_shard(path: Path) -> _MappedShard:
     """Map a shard known to be intact: Arrow does not check the structure itself."""
+    import pyarrow as pa
+
     with path.open("rb") as opened:  # by Python: Arrow opens only names in UTF-8
         mapped = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     file = pa.ipc.open_file(mapped)

@@ -38,7 +38,7 @@ from bothways.model.device import DTYPES, borrowed_process, matrix_rate, set_thr
 from bothways.model.engine import load_network
 from bothways.model.flops import forward_operations
 from bothways.runtime.embeddings import embed_texts
-from bothways.runtime.engine import EngineOptions, PrecisionError
+from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.texts import file_texts
 from bothways.shipped import model_folder
@@ -280,10 +280,8 @@ def _ours(engine: str, precision: str) -> Callable[[Setting], Embed]:
             # An engine without torch takes the usual number of threads when it is opened.
             with patch.dict(os.environ, OMP_NUM_THREADS=str(setting.threads)):
                 _ = loaded.engine
-        except PrecisionError as error:
-            raise NotHereError(str(error).partition(";")[0]) from None
         except ConfigError as error:
-            raise NotHereError(str(error)) from None
+            raise NotHereError(str(error).partition(";")[0].rstrip(".")) from None
 
         def embed(texts: Sequence[str]) -> Vectors:
             found = embed_texts(loaded, texts, pooling="mean", normalize=False).pooled
@@ -377,9 +375,7 @@ def _graph(setting: Setting, *, fused: bool) -> bytes:
     weights = load_model(setting.folder).weights
     assert weights is not None
     outputs = Outputs(hidden=True)
-    content: bytes = build_graph(
-        setting.config, dict(weights.read()), outputs, fused=fused
-    ).SerializeToString()
+    content: bytes = build_graph(setting.config, weights, outputs, fused=fused).SerializeToString()
     return content
 
 

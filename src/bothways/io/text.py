@@ -24,8 +24,6 @@ from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
-import pyarrow as pa
-
 from bothways.errors import InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.encodings import single_byte_or_east_asian, wide_encoding
@@ -294,6 +292,8 @@ def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
         return lzma.LZMAFile(disk)
     if suffix == ".zst":
         # The standard library has no zst before Python 3.14; Arrow, a dependency anyway, has it.
+        import pyarrow as pa  # of the extra data
+
         return BufferedReader(pa.CompressedInputStream(pa.PythonFile(disk, "r"), "zstd"))
     return disk
 

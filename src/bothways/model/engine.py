@@ -32,7 +32,7 @@ from bothways.model.encoder import HiddenStates
 from bothways.model.folder import describe, make_network
 from bothways.model.inference import PreparedEncoder, Product, prepare
 from bothways.model.model import EncoderModel
-from bothways.runtime.engine import NONE, check_precision, layer_name
+from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.speed import PRODUCT, least_seconds
 from bothways.tokenization.tokenizer import Tokenizer
@@ -74,6 +74,10 @@ class TorchEngine:
             ConfigError: a GPU is requested but torch finds none; or a precision that this engine
                 does not have.
         """
+        if loaded.weights is None:
+            raise UnsuitedError(
+                f"the engine {cls.name} does not compute a graph, and the folder has no weights"
+            )
         check_precision(cls.name, cls.precisions, loaded.options.precision)
         with borrowed_process():
             device = choose_device(loaded.options.device).torch  # fails before weights are read

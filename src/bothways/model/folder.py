@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bothways.errors import ModelError
-from bothways.families import family_of
 from bothways.families.config import ModelConfig
 from bothways.families.heads import HEADS, POOLER_KEY
 from bothways.io.files import explain_disk_errors, new_folder
@@ -28,6 +27,7 @@ from bothways.runtime.weights import (
     heads_in,
     name_table,
     parts_in,
+    same_names,
 )
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -36,7 +36,7 @@ def make_network(loaded: LoadedModel) -> EncoderModel:
     """The network of an opened model folder, in evaluation mode, on the CPU, fp32."""
     assert loaded.weights is not None, "a folder that was opened has weights"
     network = _empty(loaded.config, loaded.heads, loaded.lstm, pooler=loaded.pooler)
-    state = {name: torch.from_numpy(value) for name, value in loaded.weights.read()}
+    state = {name: torch.from_numpy(value) for name, value in loaded.weights.items()}
     network.load_state_dict(state, strict=False, assign=True)
     if loaded.fresh:
         assert network.encoder.pooler is not None
@@ -139,10 +139,6 @@ def to_theirs(
             value = value[: config.vocab_size]
         for name, chunk in zip(table[ours], value.chunk(len(table[ours])), strict=True):
             if name in out:
-                raise ModelError(
-                    f"the heads {', '.join(heads)} have the same names in a file of "
-                    f"{family_of(config).title}, among them {name}; save them in folders of their "
-                    "own."
-                )
+                raise ModelError(same_names(heads, config, name))
             out[name] = chunk.detach().cpu().to(getattr(torch, dtype)).contiguous()
     return out

@@ -30,9 +30,9 @@ def write_checksums(folder: Path, vocabulary: str) -> None:
     Raises:
         DiskError: it could not be written.
     """
-    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     sums = {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in files
         if path.name != CHECKSUMS and not path.name.startswith(PARTIAL)
     }
@@ -40,13 +40,18 @@ def write_checksums(folder: Path, vocabulary: str) -> None:
 
 
 def changed_files(
-    folder: Path, *, whole: bool, may_lack: Collection[str] = ("bothways.json",)
+    folder: Path,
+    *,
+    whole: bool,
+    of: str = "",
+    may_lack: Collection[str] = ("bothways.json",),
 ) -> dict[str, str]:
     """The files of a folder that are not as they were written -> what is different.
 
     Args:
         folder: of a model; empty for one without checksums.
         whole: compare every byte of every file, instead of where that is cheap.
+        of: how the names start of the files that are compared.
         may_lack: files that may have been removed; without ours, the folder is one made elsewhere.
     """
     path = folder / CHECKSUMS
@@ -61,7 +66,9 @@ def changed_files(
         return {CHECKSUMS: "does not hold checksums of files"}
     changed = {}
     for name, (size, checksum) in recorded.items():
-        file = folder / Path(name).name
+        if not name.startswith(of):
+            continue
+        file = folder.joinpath(*(Path(part).name for part in name.split("/") if part != ".."))
         try:
             found = file.stat().st_size if file.is_file() else -1
             if found < 0:

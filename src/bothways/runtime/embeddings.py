@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
@@ -35,6 +34,9 @@ from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.template import Template
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Vector = NDArray[np.float32]
 Pooling = Literal["mean", "cls", "tokens"]
@@ -439,6 +441,8 @@ def write_vectors(
         if path.suffix == ".npz":
             _write_npz(file, vectors, {name: np.array(v, np.str_) for name, v in kept.items()})
         elif path.suffix == ".arrow":
+            import pyarrow as pa  # of the extra data
+
             table = _arrow_table(texts, vectors)
             for place, (name, values) in enumerate(kept.items()):
                 table = table.add_column(place, name, pa.array(values, pa.string()))
@@ -479,6 +483,8 @@ def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> No
 
 
 def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
+    import pyarrow as pa
+
     columns = {"text": pa.array(texts, pa.string())}
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
@@ -494,6 +500,8 @@ def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
 
 
 def _vector_column(rows: NDArray[np.float32] | NDArray[np.int64]) -> pa.FixedSizeListArray:
+    import pyarrow as pa
+
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
 
 

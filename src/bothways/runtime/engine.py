@@ -9,7 +9,7 @@ T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, not_installed
 from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
@@ -52,8 +52,9 @@ class Engine(Protocol):
     """Computes the outputs of one model, dropout off. Threads may use it at the same time.
 
     Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
-    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`). It may have ``batch_tokens``, the
-    tokens of a batch beyond which it takes longer per token.
+    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); ``graphs``, true if it computes
+    folders with a graph alone; and ``batch_tokens``, the tokens of a batch beyond which it takes
+    longer per token.
     """
 
     @property
@@ -97,6 +98,11 @@ def batch_limit(engine: Engine, limit: int) -> int:
     return min(limit, getattr(engine, "batch_tokens", limit))
 
 
+class UnsuitedError(ConfigError):
+    """An engine does not compute this folder, or not as its options want it; another may. Its
+    message has no final stop."""
+
+
 def layer_name(layer: int) -> str:
     """The name of a layer's states among an engine's outputs."""
     return f"layer {layer}"
@@ -131,42 +137,34 @@ def open_engine(loaded: Any) -> Engine:
             called.
 
     Raises:
-        ConfigError: no such engine, what it needs is not installed, it does not have the precision,
-            or no such device.
+        ConfigError: no such engine, what it needs is not installed, it does not compute the folder
+            or not in the precision, or no such device.
         ModelError: a network that it does not compute.
     """
     name = loaded.options.name
     missing: list[str] = []
-    for known, opener in openers(name, missing).items():
+    for _, opener in openers(name, missing):
         try:
             return opener(loaded)
-        except PrecisionError as error:
-            if name == known:
-                raise
-            missing.append(str(error).rstrip("."))
+        except UnsuitedError as error:
+            missing.append(str(error))
     raise ConfigError("; ".join(missing) + ".")
 
 
-def openers(name: str, missing: list[str]) -> dict[str, Callable[[Any], Engine]]:
-    """What opens the engine of this name, or with :data:`AUTO` each that can be opened; why others
-    cannot is added to ``missing``.
+def openers(name: str, missing: list[str]) -> Iterator[tuple[str, Callable[[Any], Engine]]]:
+    """What opens the engine of this name, or with :data:`AUTO` each that can be opened, with its
+    name; why others cannot is added to ``missing``. Each is imported when it is its turn.
 
     Raises:
         ConfigError: there is no such engine.
     """
     check_engine(name)
-    found = {}
     for entry in engines().values():
         if name in (AUTO, entry.name):
             try:
-                found[entry.name] = _opener(entry)
+                yield entry.name, _opener(entry)
             except _MissingError as error:
                 missing.append(str(error))
-    return found
-
-
-class PrecisionError(ConfigError):
-    """An engine does not have the precision that is asked for."""
 
 
 def check_precision(engine: str, has: Sequence[str], wanted: str) -> None:
@@ -178,12 +176,12 @@ def check_precision(engine: str, has: Sequence[str], wanted: str) -> None:
         wanted: one of all.
 
     Raises:
-        PrecisionError: naming those that it has.
+        UnsuitedError: naming those that it has.
     """
     if wanted not in has:
-        raise PrecisionError(
+        raise UnsuitedError(
             f"the engine {engine} computes in {' or '.join(has)}, not in {wanted}; choose another "
-            "precision, or another engine."
+            "precision, or another engine"
         )
 
 
@@ -199,8 +197,11 @@ def _opener(entry: EntryPoint) -> Callable[[Any], Engine]:
         package = entry.dist.name if entry.dist else "bothways"
         if not needed or needed == package:
             raise
-        install = f"'{package}[{','.join(entry.extras)}]'" if entry.extras else needed
-        raise _MissingError(
-            f"the engine {entry.name} needs {needed}, which is not installed: pip install {install}"
-        ) from None
+        missing = not_installed(needed)
+        if entry.extras:
+            missing = (
+                f"{needed}, which is not installed: pip install "
+                f"'{package}[{','.join(entry.extras)}]'"
+            )
+        raise _MissingError(f"the engine {entry.name} needs {missing}") from None
     return opener

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_expit, logsumexp
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
 from bothways.io.hub import model_folder
+from bothways.io.probabilities import log_expit, logsumexp
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import CONFIG, RUN_FILE, LoadedModel, load_model, read_json
 from bothways.tasks.examples import Examples

@@ -28,12 +28,12 @@ from bothways.families.heads import (
     task_head,
     weight_shapes,
 )
-from bothways.io.files import write_json
+from bothways.io.files import explain_disk_errors, new_folder, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
-from bothways.runtime.checksums import changed_files, recorded_vocabulary
+from bothways.runtime.checksums import changed_files, recorded_vocabulary, write_checksums
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.sentence_modules import (
@@ -43,11 +43,14 @@ from bothways.runtime.sentence_modules import (
 )
 from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
+    WEIGHTS,
     Weights,
     account_for,
+    has_weights,
     name_table,
     stored_weights,
     words_head_names,
+    write_weights,
 )
 from bothways.shipped import SHIPPED
 from bothways.tasks.options import TEXT_KINDS
@@ -55,6 +58,8 @@ from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
 CONFIG, ABOUT = "config.json", "bothways.json"
+GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
+"""Where graphs lie in a folder, as other programs look for them."""
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
@@ -91,7 +96,7 @@ class LoadedModel:
         heads: by name, with their numbers of outputs.
         lstm: units of each direction of a BiLSTM under the task head; 0 for none.
         pooler: whether the encoder has one.
-        weights: accounted for; None once the engine has them.
+        weights: accounted for; None once the engine has them, and for a folder with a graph alone.
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
         notes: what a user should know about how the folder was read, as sentences.
@@ -99,6 +104,8 @@ class LoadedModel:
         unused: names of weights in the file that bothways does not use.
         dtype: of the file's weights, such as ``float32``.
         refused: heads that are in the file and not computed -> why.
+        folder: whose weights or graphs these are; None for those of no folder, such as with an
+            adapter merged.
     """
 
     config: ModelConfig
@@ -114,6 +121,7 @@ class LoadedModel:
     unused: list[str] = field(default_factory=list)
     dtype: str = "float32"
     refused: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -135,7 +143,7 @@ class LoadedModel:
 
     @cached_property
     def _engine(self) -> Engine:
-        self.options = settled(self.options)
+        self.options = settled(self.options, graph=self.weights is None)
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine
@@ -178,7 +186,8 @@ def load_model(
     """Open a model folder of bothways or transformers.
 
     The model has the heads whose weights are in the file. Values of weights are read when its
-    engine is first asked for.
+    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPH`),
+    whose outputs must be those that the class in config.json has in other programs.
 
     Args:
         folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
@@ -202,15 +211,24 @@ def load_model(
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
-    path, theirs = stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
-    weights = account_for(
-        theirs,
-        config,
-        where=str(path),
-        architectures=_classes(values, config, notes),
-        tied=values.get("tie_word_embeddings") is not False,
-    )
-    unused = weights.unused
+    classes = _classes(values, config, notes)
+    weights: Weights | None = None
+    if adapted is None and is_there(folder / GRAPH) and not has_weights(folder):
+        path, unused = folder / GRAPH, []
+        heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
+    else:
+        path, theirs = (
+            stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
+        )
+        weights = account_for(
+            theirs,
+            config,
+            where=str(path),
+            architectures=classes,
+            tied=values.get("tie_word_embeddings") is not False,
+        )
+        unused, heads = weights.unused, dict(weights.heads)
+        lstm, dtype = weights.lstm, weights.dtype
     refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
@@ -227,17 +245,18 @@ def load_model(
         words = family_of(config).tokens
         unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
-        weights = dataclasses.replace(weights, config=config)
+        weights = weights and dataclasses.replace(weights, config=config)
     check_sizes(config, tokenizer, str(vocabulary or folder))
-    pooler = _has_pooler(weights)
+    pooler = weights is not None and _has_pooler(weights)
     loaded = LoadedModel(
-        *(config, tokenizer, {}, dict(weights.heads), weights.lstm, pooler, weights),
-        fresh=_missing(weights, path, pooler=pooler),
+        *(config, tokenizer, {}, heads, lstm, pooler, weights),
+        fresh=[] if weights is None else _missing(weights, path, pooler=pooler),
         notes=notes,
         options=options or EngineOptions(),
         unused=unused,
-        dtype=weights.dtype,
-        refused=dict(weights.refused),
+        dtype=dtype,
+        refused={} if weights is None else dict(weights.refused),
+        folder=folder if adapted is None else None,
     )
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
@@ -258,6 +277,27 @@ def load_model(
     notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def save_loaded(folder: Path, loaded: LoadedModel) -> None:
+    """Write an opened folder in our form, its weights to the bit, completely or not at all.
+
+    Args:
+        folder: where; an existing folder is replaced.
+        loaded: with its weights.
+
+    Raises:
+        ModelError: two heads that have the same names in a file.
+        DiskError: it could not be written; the old folder is intact.
+    """
+    assert loaded.weights is not None, "checked by the caller"
+    with new_folder(folder) as partial:
+        with explain_disk_errors(partial / WEIGHTS):
+            write_weights(partial / WEIGHTS, loaded.weights)
+        write_description(partial, loaded, dtype=loaded.dtype)
+        # safetensors makes its files readable by the owner only.
+        (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
+        write_checksums(partial, loaded.tokenizer.fingerprint)
 
 
 def _load_adapter(
@@ -352,6 +392,51 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
         raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
     # Of another head if the model was trained again elsewhere, which is refused later.
     return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+
+
+def _heads_of_graph(
+    folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
+) -> dict[str, int]:
+    """The heads of a folder's graph, with their numbers of outputs.
+
+    Raises:
+        ModelError: the file is no graph, or has other outputs than its class has elsewhere.
+    """
+    import onnx
+
+    from bothways.runtime.onnx_graph import output_names
+
+    path = folder / GRAPH
+    try:
+        graph = onnx.load_model(path, load_external_data=False).graph
+    except Exception as error:  # of the protobuf library's own types
+        raise ModelError(
+            f"{path} is damaged or truncated ({error}); copy it again, or export it again."
+        ) from None
+    found = {
+        one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
+    }
+    family = family_of(config)
+    about = read_json_file(folder / ABOUT) if (folder / ABOUT).exists() else {}
+    heads = about.get("export", {}).get("heads") or [
+        head for name in classes for head in family.classes.get(name, ())
+    ]
+    wanted = output_names(heads)
+    names = [name for own in wanted.values() for name in own]
+    sizes = {head: (found.get(own[0]) or [0])[-1] for head, own in wanted.items()}
+    if missing := [name for name in names if name not in found]:
+        raise ModelError(
+            f"{path} has the outputs {', '.join(found)}, and no {missing[0]}, which a model of the "
+            f"class {', '.join(classes) or 'in config.json'} has; export the model "
+            "for its task."
+        )
+    if not heads and sizes[next(iter(wanted))] not in (0, config.hidden):
+        raise ModelError(
+            f"{path} gives states of the size {sizes[next(iter(wanted))]}, and {folder / CONFIG} "
+            f"has a hidden size of {config.hidden}; they do not belong together."
+        )
+    labels = len(values.get("id2label") or ()) or values.get("num_labels") or 2
+    return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
 
 
 def _classes(values: dict[str, Any], config: ModelConfig, notes: list[str]) -> list[str]:

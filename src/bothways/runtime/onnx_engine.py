@@ -1,71 +1,140 @@
-"""The engine of onnxruntime: no torch; a processor, fp32.
+"""The engine of onnxruntime, and what engines of ONNX graphs have in common: no torch; a processor.
 
-Graphs are built in memory (:mod:`bothways.runtime.onnx_graph`), one for each set of heads and
-layers that is asked for together.
+A graph is built from a folder's weights (:mod:`bothways.runtime.onnx_graph`), one for each set of
+heads and layers that is asked for together, and kept in the user's cache if it is large. A folder
+without weights has its graph in a file.
 
 B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that a head reads.
 """
 
 from __future__ import annotations
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import onnx
 import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError
-from bothways.families.heads import HEADS
+from bothways.errors import DiskError, ModelError
+from bothways.families.heads import CHOICE, HEADS
+from bothways.io.files import new_folder, sha256
 from bothways.io.processes import usual_threads
-from bothways.runtime.engine import NONE, check_precision, layer_name
-from bothways.runtime.folder import LoadedModel
-from bothways.runtime.onnx_graph import HIDDEN, IDS, MASK, READ, SEGMENTS, Outputs, build_graph
-from bothways.runtime.speed import PRODUCT, least_seconds
+from bothways.runtime import onnx_graph
+from bothways.runtime.checksums import changed_files
+from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
+from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel
+from bothways.runtime.onnx_graph import (
+    HIDDEN,
+    IDS,
+    MASK,
+    READ,
+    SEGMENTS,
+    Outputs,
+    build_graph,
+    output_names,
+    write_graph,
+)
+from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
+from bothways.runtime.weights import weight_files
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Given = Mapping[str, NDArray[Any]]
+
+CACHED = 2**25
+"""Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
 
 
-class OnnxEngine:
-    """Computes a model's outputs with onnxruntime on padded rows.
+class Session(ABC):
+    """A graph that can be computed.
+
+    Attributes:
+        inputs: their names.
+        outputs: their names.
+    """
+
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+
+    @abstractmethod
+    def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
+        """The outputs of these names."""
+
+
+class GraphEngine(ABC):
+    """Computes a model's outputs on padded rows, as a graph.
 
     Args:
-        loaded: a model folder with its weights.
+        loaded: a model folder.
+        precision: one of its precisions.
         threads: of a computation; 0 is the usual number.
     """
 
-    name, precision = "onnxruntime", "fp32"
-    precisions = ("fp32",)
-    batch_tokens = 512  # with 4,096 a token takes three times as long
+    name: ClassVar[str]
+    precisions: ClassVar[tuple[str, ...]]
+    """Of every folder."""
+    graphs: ClassVar[bool] = True
+    """It computes folders that have a graph alone."""
+    fused: ClassVar[bool] = False
+    """Whether it has the operators of onnxruntime."""
+    batch_tokens: ClassVar[int] = 512
+    """Of a batch; with 4,096 a token takes three times as long."""
 
-    def __init__(self, loaded: LoadedModel, *, threads: int = 0):
-        assert loaded.weights is not None, "a folder that was opened has weights"
+    def __init__(self, loaded: LoadedModel, *, precision: str = "fp32", threads: int = 0):
+        self.precision = precision
         # The folder lets go of its weights when it has an engine; graphs are built later.
-        self._config, self._weights = loaded.config, loaded.weights
-        self._threads = threads or usual_threads()
-        self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
+        self._config, self._weights, self._heads = loaded.config, loaded.weights, loaded.heads
+        self._folder, self._threads = loaded.folder, threads or usual_threads()
+        self._file: Path | None = None
+        if precision == "int8" or self._weights is None:
+            assert loaded.folder is not None, "a folder that was opened is somewhere"
+            self._file = loaded.folder / (GRAPH_OF_8_BITS if precision == "int8" else GRAPH)
+            _check_file(self._file, loaded.folder)
+        self._sessions: dict[Outputs | Path, Session] = {}
         self._lock = Lock()
 
     @classmethod
-    def open(cls, loaded: LoadedModel) -> OnnxEngine:
+    def open(cls, loaded: LoadedModel) -> Self:
         """The engine of a model folder.
 
         Raises:
-            ConfigError: a GPU or a precision is requested which this engine does not have.
+            UnsuitedError: a GPU or a precision is requested that this engine does not have.
+            ModelError: the file of a graph is damaged, or not of its folder.
         """
         options = loaded.options
         if options.device == "cuda":
-            raise ConfigError(
-                f"the engine {cls.name} computes on the processor alone; choose another for a GPU."
+            raise UnsuitedError(
+                f"the engine {cls.name} computes on the processor alone; choose another for a GPU"
             )
-        check_precision(cls.name, cls.precisions, options.precision)
-        return cls(loaded)
+        cls.check(loaded)
+        return cls(loaded, precision=options.precision)
+
+    @classmethod
+    def check(cls, loaded: LoadedModel) -> None:
+        """Refuse a precision that this engine does not have for a folder.
+
+        Raises:
+            UnsuitedError: naming those that it has.
+        """
+        check_precision(cls.name, cls.precisions, loaded.options.precision)
+
+    @classmethod
+    @abstractmethod
+    def session(cls, graph: Path | bytes, precision: str, threads: int) -> Session:
+        """A session of a graph, in a file or serialized."""
+
+    def load(self, graph: Path | bytes) -> Session:
+        """A session of a graph, as this engine computes."""
+        return self.session(graph, self.precision, self._threads)
 
     @classmethod
     def product_seconds(cls, device: str) -> dict[str, float]:
@@ -81,12 +150,14 @@ class OnnxEngine:
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
             [numpy_helper.from_array(weight, "w")],
         )
-        session = _session(
-            helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]),
-            usual_threads(),
-        )
+        model = helper.make_model(
+            graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+        ).SerializeToString()
         x = np.ones((rows, inner), np.float32)
-        return {"fp32": least_seconds(lambda: session.run(None, {"x": x}))}
+        sessions = {name: cls.session(model, name, usual_threads()) for name in cls.precisions}
+        return {
+            name: least_seconds(partial(own.run, {"x": x}, ["y"])) for name, own in sessions.items()
+        }
 
     def working(self) -> AbstractContextManager[None]:
         """As :meth:`bothways.runtime.engine.Engine.working`: nothing of the process is changed."""
@@ -104,38 +175,183 @@ class OnnxEngine:
             return np.where(real_BL, values[np.maximum(places_BL, 0)], 0)
 
         given = {IDS: rows(batch.tokens), MASK: real_BL.astype(np.int64)}
-        if self._config.segments > 1:
-            given[SEGMENTS] = rows(batch.segments)
-        for head, at in heads.items():
-            if HEADS[head].reads != "sequence":
-                given[f"{READ}{head}"] = _in_rows(at, batch)
+        given[SEGMENTS] = rows(batch.segments)
+        at = {
+            head: _in_rows(places, batch)
+            for head, places in heads.items()
+            if HEADS[head].reads != "sequence"
+        }
+        if self._file is not None:
+            return self._compute_file(self._file, given, real_BL, heads, at, layers)
+        given |= {f"{READ}{head}": places for head, places in at.items()}
         asked = Outputs(tuple(sorted(heads)), layers=tuple(sorted(set(layers))), chosen=True)
         session = self._session(asked)
-        names = [one.name for one in session.get_outputs()]
-        found = dict(zip(names, session.run(names, given), strict=True))
-        states = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
-        return {**found, **states}
+        states = [f"{HIDDEN}.{n}" for n in asked.layers]
+        wanted = [*asked.heads, *states]
+        found = dict(zip(wanted, session.run(given, wanted), strict=True))
+        shown = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
+        return {**found, **shown}
 
-    def _session(self, asked: Outputs) -> onnxruntime.InferenceSession:
+    def _compute_file(
+        self,
+        file: Path,
+        given: Given,
+        real_BL: NDArray[np.bool_],
+        heads: Mapping[str, Integers],
+        at: Mapping[str, Integers],
+        layers: Sequence[int],
+    ) -> dict[str, Floats]:
+        """The outputs that a file has, at the tokens that are asked for."""
+        session = self._session(file)
+        names = output_names(self._heads)
+        missing = [head for head in heads if head not in names]
+        if missing or (layers and (self._heads or set(layers) != {self._config.layers})):
+            what = HEADS[missing[0]].title if missing else f"states of layer {layers[0]}"
+            raise ModelError(
+                f"{file} gives {', '.join(sorted(session.outputs))}, not the {what}; use the model "
+                "folder with the weights that it was made from."
+            )
+        if CHOICE in self._heads:
+            given = {name: rows[:, None] for name, rows in given.items()}
+        asked = {
+            **{head: names[head] for head in heads},
+            **({HIDDEN: names[HIDDEN]} if layers else {}),
+        }
+        outputs = [name for own in asked.values() for name in own]
+        values = dict(zip(outputs, session.run(given, outputs), strict=True))
+        found: dict[str, Floats] = {}
+        for name, own in asked.items():
+            value = values[own[0]]
+            if len(own) > 1:
+                value = np.stack([values[part] for part in own], -1)
+            if name == HIDDEN:
+                found[layer_name(self._config.layers)] = value[real_BL]
+            elif name in at:
+                value = value.reshape(real_BL.size, -1)[at[name]]
+                masked = HEADS[name].reads == "masked"
+                found[name] = value[:, : self._config.vocab_size] if masked else value
+            else:
+                found[name] = value
+        return found
+
+    def _session(self, key: Outputs | Path) -> Session:
         with self._lock:  # of two threads that ask first, one builds it
-            if asked not in self._sessions:
-                self._sessions[asked] = self._build(asked)
-            return self._sessions[asked]
+            if key not in self._sessions:
+                found = self._open_file(key) if isinstance(key, Path) else self._build(key)
+                self._sessions[key] = found
+            return self._sessions[key]
 
-    def _build(self, asked: Outputs) -> onnxruntime.InferenceSession:
-        state: dict[str, NDArray[Any]] = dict(self._weights.read())
-        graph = build_graph(self._config, state, asked, fused=True)
-        return _session(graph, self._threads)
+    def _open_file(self, file: Path) -> Session:
+        try:
+            session = self.load(file)
+        except Exception as error:  # of types of its own in every library
+            raise ModelError(
+                f"{file} cannot be loaded ({str(error).strip()[:300]}); it is damaged, truncated, "
+                f"or not a graph that {self.name} computes. Export it again."
+            ) from None
+        known = {IDS, MASK, SEGMENTS}
+        if others := sorted(session.inputs - known):
+            raise ModelError(
+                f"{file} has the inputs {', '.join(others)}, which are not known here."
+            )
+        return session
+
+    def _build(self, asked: Outputs) -> Session:
+        assert self._weights is not None, "checked when the engine was made"
+        path = self._cached(asked)
+        if path is not None:
+            try:
+                return self.load(path)
+            except Exception:  # damaged: it is built again
+                path.unlink(missing_ok=True)
+        graph = build_graph(self._config, self._weights, asked, fused=self.fused)
+        return self.load(graph.SerializeToString())
+
+    def _cached(self, asked: Outputs) -> Path | None:
+        """A graph in the user's cache; None for a small one, or where nothing can be written."""
+        assert self._weights is not None, "checked when the engine was made"
+        if self._folder is None or 4 * self._config.parameters() < CACHED:
+            return None
+        key = hashlib.sha256()
+        for part in (Path(onnx_graph.__file__), *weight_files(self._folder)):
+            key.update(sha256(part).encode())
+        key.update(repr((sorted(self._config.recorded().items()), asked, self.fused)).encode())
+        folder = cache_folder() / "graphs" / key.hexdigest()[:32]
+        path = folder / "model.onnx"
+        try:
+            if not path.exists():
+                with new_folder(folder) as unfinished:
+                    write_graph(
+                        *(unfinished / path.name, self._config, self._weights, asked),
+                        fused=self.fused,
+                        external=0,
+                    )
+        except (DiskError, OSError):
+            return None
+        return path
 
 
-def _session(graph: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Threads that wait for work in a loop take the cores from others' work.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(
-        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+def _check_file(file: Path, folder: Path) -> None:
+    """Refuse the file of a graph that is not the one that was exported.
+
+    Raises:
+        ModelError: it is missing, or its content is another.
+    """
+    if not file.exists():
+        raise ModelError(f"{file} does not exist; export the model again (`bothways export`).")
+    own = file.relative_to(folder).as_posix()
+    for name, what in changed_files(folder, whole=True, of=own).items():
+        raise ModelError(
+            f"{folder / name} {what}: it is truncated, or not the file that belongs to this "
+            "folder. Copy it again, or export the model again."
+        )
+
+
+class OnnxEngine(GraphEngine):
+    """Computes a model's outputs with onnxruntime."""
+
+    name = "onnxruntime"
+    precisions = ("fp32",)
+    fused = True
+
+    @classmethod
+    def check(cls, loaded: LoadedModel) -> None:
+        """As :meth:`GraphEngine.check`: there is int8 where a folder has a graph in 8 bits."""
+        if loaded.options.precision != "int8":
+            super().check(loaded)
+        elif not (loaded.folder and (loaded.folder / GRAPH_OF_8_BITS).exists()):
+            raise UnsuitedError(
+                f"the engine {cls.name} computes in int8 a folder that was exported and measured "
+                "so (`bothways export FOLDER OUT --int8 --gate DEV`): one that nothing has "
+                "calibrated would be wrong in silence"
+            )
+
+    @classmethod
+    def session(cls, graph: Path | bytes, precision: str, threads: int) -> Session:  # noqa: ARG003
+        """As :meth:`GraphEngine.session`."""
+        return _OnnxSession(graph, threads)
+
+
+class _OnnxSession(Session):
+    def __init__(self, graph: Path | bytes, threads: int):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3
+        # Threads that wait for work in a loop take the cores from others' work.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(
+            graph if isinstance(graph, bytes) else str(graph),
+            options,
+            providers=["CPUExecutionProvider"],
+        )
+        self.inputs = frozenset(one.name for one in self._session.get_inputs())
+        self.outputs = frozenset(one.name for one in self._session.get_outputs())
+
+    def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
+        """As :meth:`Session.run`."""
+        own = {name: value for name, value in given.items() if name in self.inputs}
+        found: list[Floats] = self._session.run(list(wanted), own)
+        return found
 
 
 def _ends(ids: Integers) -> tuple[int, int]:

@@ -10,8 +10,9 @@ The portable form has operators of the standard alone. The fused form has those 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bothways.errors import ModelError
 from bothways.families.config import ModelConfig
-from bothways.families.heads import HEADS, LSTM_WEIGHTS, ON_LSTM, form_of
+from bothways.families.heads import (
+    CHOICE,
+    HEADS,
+    LSTM_WEIGHTS,
+    MASKED_LM,
+    NEXT_SENTENCE,
+    ON_LSTM,
+    SPAN,
+    form_of,
+    task_head,
+)
+from bothways.io.files import new_file
+from bothways.runtime.weights import Weights
 
 OPSET = 17
 """Of the standard's operators; the first with LayerNormalization."""
@@ -40,6 +53,25 @@ READ = "read."
 HIDDEN = "hidden"
 """The last layer's states among the outputs; ``hidden.3`` are those of the third layer, and
 ``attentions.3`` its probabilities."""
+EXTERNAL = 2**30
+"""Bytes of weights from which a file keeps them in a second one beside it: a file of this format is
+one message, of at most 2 GB."""
+EXTERNAL_SUFFIX = "_data"
+_ALIGNED = 4096  # of weights in such a file, so that they can be mapped
+
+
+def output_names(heads: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """How optimum, transformers.js and sentence-transformers call the outputs of a model with these
+    heads: of each head, or of the last layer where there is none. A head for answers has two."""
+    if not heads:
+        return {HIDDEN: ("last_hidden_state",)}
+    main = task_head(heads) or next(name for name in HEADS if name in heads)
+    names: dict[str, tuple[str, ...]] = {name: (f"{name}_logits",) for name in heads}
+    names |= {MASKED_LM: ("prediction_logits",), NEXT_SENTENCE: ("seq_relationship_logits",)}
+    names[main] = ("logits",)
+    if main == SPAN:
+        names[main] = ("start_logits", "end_logits")
+    return {name: names[name] for name in HEADS if name in heads}
 
 
 @dataclass(frozen=True)
@@ -53,7 +85,8 @@ class Outputs:
         attentions: of which layers the probabilities are asked for, [B, A, L, L] each; from 1.
         chosen: heads on tokens compute the tokens that further inputs name, ``read.HEAD``, int64
             [R], places in the rows end to end, and give [R, C]; otherwise all, [B, L, C].
-        names: of outputs in the graph, where they are not to be ours.
+        others: inputs and outputs have the names and shapes that other programs expect
+            (:func:`output_names`): choices are [B, choices, L], answers two outputs [B, L].
         ranges: the largest absolute values of the inputs of each linear map of the layers,
             ``range.NAME``, [inputs] each, over all tokens, padding among them.
     """
@@ -63,7 +96,7 @@ class Outputs:
     layers: Collection[int] = ()
     attentions: Collection[int] = ()
     chosen: bool = False
-    names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    others: bool = False
     ranges: bool = False
 
 
@@ -120,8 +153,60 @@ def build_graph(
     Raises:
         ModelError: the weights of a head are not there.
     """
-    assert fused or int8 is None, "products of 8 bits are onnxruntime's own"
-    return _Builder(config, state, outputs, fused=fused, int8=int8).model()
+    builder = _Builder(config, state, outputs, fused=fused, int8=int8)
+    graph = builder.model()
+    for tensor in graph.graph.initializer:
+        if tensor.name in builder.later:
+            tensor.raw_data = builder.later[tensor.name]().tobytes()
+    return graph
+
+
+def write_graph(
+    path: Path,
+    config: ModelConfig,
+    state: Mapping[str, NDArray[Any]],
+    outputs: Outputs,
+    *,
+    fused: bool = False,
+    int8: Int8 | None = None,
+    external: int = EXTERNAL,
+) -> None:
+    """Write the graph of a model; the same model gives the same bytes.
+
+    Args:
+        path: of the file; weights of ``external`` bytes and more lie in another one beside it, and
+            are read, turned and written one after the other.
+        config, state, outputs, fused, int8: as for :func:`build_graph`.
+        external: from how many bytes of weights on.
+
+    Raises:
+        ModelError: the weights of a head are not there.
+        DiskError: it could not be written.
+    """
+    builder = _Builder(config, state, outputs, fused=fused, int8=int8)
+    graph = builder.model()
+    weights = [tensor for tensor in graph.graph.initializer if tensor.name in builder.later]
+    if sum(map(_size, weights)) < external:
+        for tensor in weights:
+            tensor.raw_data = builder.later[tensor.name]().tobytes()
+    else:
+        beside, offset = path.name + EXTERNAL_SUFFIX, 0
+        with new_file(path.with_name(beside)) as file:
+            for tensor in weights:
+                file.seek(offset)
+                file.write(np.ascontiguousarray(builder.later[tensor.name]()).data)
+                tensor.data_location = TensorProto.EXTERNAL
+                size = _size(tensor)
+                for key, value in (("location", beside), ("offset", offset), ("length", size)):
+                    tensor.external_data.add(key=key, value=str(value))
+                offset += -(-size // _ALIGNED) * _ALIGNED
+    with new_file(path) as file:
+        file.write(graph.SerializeToString(deterministic=True))
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    """Bytes of a weight in fp32."""
+    return 4 * int(math.prod(tensor.dims))
 
 
 class _Builder:
@@ -134,13 +219,17 @@ class _Builder:
         fused: bool,
         int8: Int8 | None,
     ):
+        assert fused or int8 is None, "products of 8 bits are onnxruntime's own"
         self.config, self.state, self.asked = config, state, outputs
         self.fused, self.int8 = fused, int8
+        self.shapes = state.shapes if isinstance(state, Weights) else _shapes(state)
+        # Weights whose values are read when they are written.
+        self.later: dict[str, Callable[[], NDArray[np.float32]]] = {}
         self.ranges: dict[str, list[str]] = {}
         self.reads: list[str] = []
         self.nodes: list[onnx.NodeProto] = []
         self.values: dict[str, onnx.TensorProto] = {}
-        self.results: list[tuple[str, str, list[str | int]]] = []
+        self.results: list[tuple[str, list[str | int]]] = []
         self.scope = self.key_mask = ""
         self.maps = frozenset(linear_maps(config))
 
@@ -169,9 +258,12 @@ class _Builder:
             self._head(name, x)
         self.scope = ""
         for name, found in self.ranges.items():
-            width = self.state[f"{name}.weight"].shape[1]
+            width = self.shapes[f"{name}.weight"][1]
             self._result(f"range.{name}", self._op("Max", found), [width])
         names = [IDS, MASK, *([SEGMENTS] if config.segments > 1 else [])]
+        if asked.others and CHOICE in asked.heads:
+            size = ["batch_size", "num_choices", "sequence_length"]
+            self._take_choices(names)
         inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, size) for n in names]
         inputs += [
             helper.make_tensor_value_info(name, TensorProto.INT64, [name]) for name in self.reads
@@ -182,7 +274,7 @@ class _Builder:
             inputs,
             [
                 helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-                for _, name, shape in self.results
+                for name, shape in self.results
             ],
             list(self.values.values()),
         )
@@ -223,20 +315,73 @@ class _Builder:
 
     def _weight(self, name: str, *, turned: bool = False) -> str:
         """A weight, as [inputs, outputs] where it is the matrix of a linear map."""
-        own = f"{name}.turned" if turned else name
-        if own not in self.values:
-            value = self.state[name].astype(np.float32)
-            self._constant(own, value.T if turned else value)
-        return own
+        shape = self.shapes[name]
+        if turned:
+            return self._later(
+                f"{name}.turned", shape[::-1], lambda: self.state[name].astype(np.float32).T
+            )
+        return self._later(name, shape, lambda: self.state[name].astype(np.float32))
+
+    def _later(
+        self, name: str, shape: Sequence[int], values: Callable[[], NDArray[np.float32]]
+    ) -> str:
+        """A weight whose values are read when it is written."""
+        if name not in self.values:
+            self.values[name] = TensorProto(
+                name=name, dims=list(shape), data_type=TensorProto.FLOAT
+            )
+            self.later[name] = values
+        return name
 
     def _result(self, name: str, value: str, shape: list[str | int]) -> None:
-        shown = self.asked.names.get(name, name)
+        names = output_names(self.asked.heads).get(name, (name,)) if self.asked.others else (name,)
+        if self.asked.others and name == CHOICE:
+            size = self._op("Shape", [f"{IDS}.choices"], end=2)
+            value, shape = self._op("Reshape", [value, size]), ["batch_size", "num_choices"]
+        elif len(names) > 1:
+            last = len(shape) - 1
+            parts = self._ops("Split", [value, self._ints(*[1] * len(names))], len(names), axis=-1)
+            for shown, part in zip(names, parts, strict=True):
+                self._give(shown, self._op("Squeeze", [part, self._ints(last)]), shape[:-1])
+            return
+        self._give(names[0], value, shape)
+
+    def _give(self, shown: str, value: str, shape: list[str | int]) -> None:
         self.nodes.append(helper.make_node("Identity", [value], [shown], name=f"output/{shown}"))
-        self.results.append((name, shown, shape))
+        self.results.append((shown, shape))
+
+    def _take_choices(self, names: Sequence[str]) -> None:
+        """Before all nodes: inputs [B, choices, L] become rows."""
+        for node in self.nodes:
+            for i, name in enumerate(node.input):
+                if name in names:
+                    node.input[i] = f"{name}.rows"
+                elif name == f"{IDS}.choices":
+                    node.input[i] = IDS
+        nodes, self.nodes = self.nodes, []
+        length = self._op("Shape", [IDS], "length", start=2)
+        size = self._op("Concat", [self._ints(-1), length], "rows", axis=0)
+        for name in names:
+            self.nodes.append(
+                helper.make_node("Reshape", [name, size], [f"{name}.rows"], name=f"{name}.rows")
+            )
+        self.nodes += nodes
 
     def _linear(self, x: str, name: str) -> str:
         """[..., inputs] -> [..., outputs]."""
         y = self._product(x, name)
+        own = self._bias(name)
+        return self._op("Add", [y, own]) if own else y
+
+    def _linear_of_rows(self, x: str, name: str) -> str:
+        """[B, inputs] -> [B, outputs]. A product of one row adds up in another order than one of
+        several; in 8 bits, where a text's bits do not depend on its batch, each row has its own."""
+        if self.int8 is None:
+            return self._linear(x, name)
+        # [outputs, inputs] times [B, inputs, 1]: a product of rows would be made one of them all.
+        columns = self._op("Unsqueeze", [x, self._ints(2)])
+        y = self._op("MatMul", [self._weight(f"{name}.weight"), columns])
+        y = self._op("Squeeze", [y, self._ints(2)])
         own = self._bias(name)
         return self._op("Add", [y, own]) if own else y
 
@@ -392,10 +537,12 @@ class _Builder:
 
     def _table(self) -> str:
         """The token table without the rows that only fill it up, [V, E]."""
-        if _TOKENS not in self.values:
-            rows = self.state[_TOKENS][: self.config.vocab_size]
-            self._constant(_TOKENS, rows.astype(np.float32))
-        return _TOKENS
+        count = self.config.vocab_size
+        return self._later(
+            _TOKENS,
+            (count, self.config.embedding_width),
+            lambda: self.state[_TOKENS][:count].astype(np.float32),
+        )
 
     def _table_of_8_bits(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
         rows = self.state[_TOKENS][: self.config.vocab_size].astype(np.float32)
@@ -578,26 +725,27 @@ class _Builder:
             self.reads.append(read)
             x = self._op("Gather", [self._op("Reshape", [x, size]), read], "read")
             shape = [read]
+        linear = self._linear_of_rows if reads == "sequence" else self._linear
         if form.pooled:
-            x = self._op("Tanh", [self._linear(x, "encoder.pooler")])
+            x = self._op("Tanh", [linear(x, "encoder.pooler")])
         if reads == "masked":
             self._result(name, self._vocabulary(x, name), [*shape, self.config.vocab_size])
             return
         kind = form.activation or self.config.activation
         if form.dense:
-            dense = self._linear(x, f"{name}.dense")
+            dense = linear(x, f"{name}.dense")
             own = self.config.head_activation if form.activation == "own" else kind
             x = self._activate(own, dense)
         if form.norm:
             x = self._norm(x, f"{name}.norm")
-        outputs = self.state[f"{name}.output.weight"].shape[0]
-        self._result(name, self._linear(x, f"{name}.output"), [*shape, outputs])
+        outputs = self.shapes[f"{name}.output.weight"][0]
+        self._result(name, linear(x, f"{name}.output"), [*shape, outputs])
 
     def _on_lstm(self, name: str) -> bool:
         return HEADS[name].task and LSTM_WEIGHTS[0] in self.state
 
     def _width(self, name: str) -> int:
-        units = self.state["lstm.layers.0.weight_hh_l0"].shape[1] if self._on_lstm(name) else 0
+        units = self.shapes["lstm.layers.0.weight_hh_l0"][1] if self._on_lstm(name) else 0
         return 2 * units or self.config.hidden
 
     def _vocabulary(self, x: str, name: str) -> str:
@@ -640,7 +788,7 @@ class _Builder:
     def _lstm(self, x: str) -> tuple[str, str]:
         """A BiLSTM's outputs for all tokens, [B, L, 2 U], and its final states, [B, 2 U]."""
         own = "lstm.layers.0."
-        units = self.state[f"{own}weight_hh_l0"].shape[1]
+        units = self.shapes[f"{own}weight_hh_l0"][1]
 
         def both(part: str) -> list[NDArray[np.float32]]:
             return [_in_order(self.state[f"{own}{part}_l0{way}"]) for way in ("", "_reverse")]
@@ -668,6 +816,10 @@ class _Builder:
         final = self._op("Transpose", [y_h], perm=[1, 0, 2])
         size = self._ints(0, 0, 2 * units)
         return self._op("Reshape", [y, size]), self._op("Reshape", [final, self._ints(0, -1)])
+
+
+def _shapes(state: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+    return {name: value.shape for name, value in state.items()}
 
 
 def _in_order(weight: NDArray[Any]) -> NDArray[np.float32]:

@@ -33,20 +33,31 @@ Seconds = dict[str, dict[str, float]]
 """By engine and precision."""
 
 
-def settled(options: EngineOptions) -> EngineOptions:
+def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
     """Options that name an engine and a precision where they leave the precision open; others as
     they are.
 
-    What they choose can be handed to other processes, so that all compute alike.
+    What they choose can be handed to other processes, so that all compute alike. It is never int8,
+    which needs files of its own and is asked for by name.
+
+    Args:
+        options: how a model is computed.
+        graph: of a folder with a graph alone, which not every engine computes.
 
     Raises:
         ConfigError: no such engine, or no such device.
     """
     if options.precision != AUTO:
         return options
+    seconds = _seconds(options)
+    if graph:
+        of_graphs = [
+            name for name, opener in openers(options.name, []) if hasattr(_class(opener), "graphs")
+        ]
+        seconds = {name: own for name, own in seconds.items() if name in of_graphs}
     timed = [
         (engine, precision, own)
-        for engine, of_engine in _seconds(options).items()
+        for engine, of_engine in seconds.items()
         for precision, own in of_engine.items()
     ]
     if not timed:  # an engine of another package that says nothing of its speed
@@ -78,14 +89,19 @@ def _seconds(options: EngineOptions) -> Seconds:
 
 def _measured(options: EngineOptions, path: Path, known: dict[str, Seconds], key: str) -> Seconds:
     found: Seconds = {}
-    for name, opener in openers(options.name, []).items():
-        measure = getattr(getattr(opener, "__self__", opener), "product_seconds", None)
+    for name, opener in openers(options.name, []):
+        measure = getattr(_class(opener), "product_seconds", None)
         if measure is not None:
             found[name] = measure(options.device)
     with suppress(OSError, BothwaysError):  # a folder that cannot be written to: next time again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {**known, key: found})
     return found
+
+
+def _class(opener: Callable[..., object]) -> object:
+    """Of the engine that a method of it opens."""
+    return getattr(opener, "__self__", opener)
 
 
 def _key(options: EngineOptions) -> str:

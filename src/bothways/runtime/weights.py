@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, TensorSpec, serialize_file
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, not_installed
 from bothways.families import Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
@@ -42,6 +43,7 @@ Floats = NDArray[np.float32]
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
+_NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # The keys under which trainers keep a model's weights, and those of other tensors beside them.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
@@ -185,8 +187,13 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has weights, whole or in parts."""
+    return any(is_there(folder / name) for name in _NAMES)
+
+
 def _whole_or_index(folder: Path) -> Path:
-    for name in (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX):
+    for name in _NAMES:
         if is_there(folder / name):
             return folder / name
     others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
@@ -259,10 +266,10 @@ def _read_bin(path: Path) -> dict[str, Stored]:
     """The tensors of a file that torch has pickled, which it alone can read."""
     try:
         import torch
-    except ImportError:
+    except ImportError as error:
         raise ModelError(
-            f"{path} can be read with torch only, which is not installed (pip install torch); or "
-            f"save the model as {WEIGHTS} (`bothways convert` where torch is installed)."
+            f"{path} can be read only with {not_installed(error.name or '')}; or save the model as "
+            f"{WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
     _check_records(path)
     try:
@@ -362,9 +369,10 @@ def _damaged(path: Path, error: Exception) -> ModelError:
 # ---------------------------------------------------------------------------- each is accounted for
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a file under our names and in our shapes; values are read when asked.
+@dataclass(frozen=True, eq=False)
+class Weights(Mapping[str, Floats]):
+    """The weights of a file under our names and in our shapes: contiguous, in fp32, with padding
+    rows of zeros. Values are read whenever they are asked for.
 
     Attributes:
         config: the encoder's shape.
@@ -394,17 +402,63 @@ class Weights:
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
 
-    def read(self) -> Iterator[tuple[str, Floats]]:
-        """Every weight by our name, contiguous, in fp32, with padding rows of zeros."""
-        for name, parts in self.parts.items():
-            values = [part.values() for part in parts]
-            value = values[0] if len(values) == 1 else np.concatenate(values)
-            if name == TABLE:
-                extra = self.config.padded_vocab - self.config.vocab_size
-                value = np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
-            elif name == _BIAS:
-                value = value[: self.config.vocab_size]
-            yield name, value
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, name: str) -> Floats:
+        values = [part.values() for part in self.parts[name]]
+        value = values[0] if len(values) == 1 else np.concatenate(values)
+        if name == TABLE:
+            extra = self.config.padded_vocab - self.config.vocab_size
+            return np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
+        return value[: self.config.vocab_size] if name == _BIAS else value
+
+
+def write_weights(path: Path, weights: Weights) -> None:
+    """Write weights as their family's files have them: the bits that were read, in its names.
+
+    Raises:
+        ModelError: two heads that have the same names in a file.
+        OSError: it could not be written.
+    """
+    config = weights.config
+    found: dict[str, NDArray[Any]] = {}
+    table = name_table(config, weights.heads, lstm=bool(weights.lstm))
+    for ours, parts in weights.parts.items():
+        for name, part in zip(table[ours], parts, strict=True):
+            if name in found:
+                raise ModelError(same_names(weights.heads, config, name))
+            rows = config.vocab_size if ours in (TABLE, _BIAS) else None
+            data = part.data if part.dtype == weights.dtype else part.values()
+            found[name] = np.ascontiguousarray(data[:rows])
+    for name, value in constants(config).items():
+        found[name] = _rounded(value, weights.dtype)
+    specs = {  # found keeps what they point to
+        name: TensorSpec(
+            dtype=weights.dtype, shape=data.shape, data_ptr=data.ctypes.data, data_len=data.nbytes
+        )
+        for name, data in found.items()
+    }
+    try:
+        serialize_file(specs, path, {"format": "pt"})
+    except SafetensorError as error:  # raised for a failed write
+        raise OSError(str(error)) from error
+
+
+def _rounded(values: Floats, dtype: str) -> NDArray[Any]:
+    """Finite values in another type; bfloat16, which NumPy lacks, as uint16."""
+    if dtype != "bfloat16":
+        return values.astype(dtype)
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)  # half to even, as torch
+
+
+def same_names(heads: Iterable[str], config: ModelConfig, name: str) -> str:
+    """That two heads cannot be in one file, as a message."""
+    return (
+        f"the heads {', '.join(heads)} have the same names in a file of {family_of(config).title}, "
+        f"among them {name}; save them in folders of their own."
+    )
 
 
 def account_for(

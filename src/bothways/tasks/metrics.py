@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, explain_missing
 
 Kind = Literal["classification", "regression"]
 Values = NDArray[Any]
@@ -104,6 +104,7 @@ def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tup
     return tuple(wanted)
 
 
+@explain_missing("measuring")
 def measure_classes(
     metrics: Sequence[str],
     predicted: Values,
@@ -164,6 +165,7 @@ def _by_class(
     }
 
 
+@explain_missing("measuring")
 def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
     """The threshold of the second of two classes with the highest score, between two neighbouring
     probabilities; of equally good ones the one nearest to 0.5, which stays if all examples are of
@@ -191,6 +193,7 @@ def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
     return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
 
 
+@explain_missing("measuring")
 def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> Measurement:
     """Scores of predicted numbers.
 
@@ -237,6 +240,7 @@ def choose_metrics_of_several(kind: str, wanted: Sequence[str]) -> tuple[str, ..
     return _main_is_no_error(check_metrics(wanted, known, kind), known)
 
 
+@explain_missing("measuring")
 def measure_labels(
     metrics: Sequence[str],
     probabilities: Values,
@@ -282,6 +286,7 @@ def measure_labels(
     return Measurement(scores, tuple(notes), collapsed, parts)
 
 
+@explain_missing("measuring")
 def measure_several_scores(
     metrics: Sequence[str], predicted: Values, gold: Values, names: Sequence[str]
 ) -> Measurement:

@@ -19,11 +19,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import SPAN
 from bothways.io.files import write_json
+from bothways.io.probabilities import softmax
 from bothways.io.squad import Questions, read_questions
 from bothways.tasks.answers import (
     AnswerScores,

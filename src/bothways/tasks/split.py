@@ -14,8 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from scipy.cluster.hierarchy import DisjointSet
-
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import delimited_records, ragged_row
@@ -156,7 +154,7 @@ def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
     the first title of such a group, or the first text, in the order of the alphabet.
     """
     titles = {str(article.get("title") or "") for article in articles}
-    groups = DisjointSet()
+    groups: dict[tuple[int, str], set[tuple[int, str]]] = {}  # of each name, those joined with it
     names = []
     for number, article in enumerate(articles):
         title = str(article.get("title") or "")
@@ -166,9 +164,13 @@ def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
         names.append([[(1, p["context"]), *of_article] for p in article["paragraphs"]])
         for paragraph in names[-1]:
             for name in paragraph:
-                groups.add(name)
-                groups.merge(paragraph[0], name)
-    first = {name: min(group)[1] for group in groups.subsets() for name in group}
+                own = groups.setdefault(paragraph[0], {paragraph[0]})
+                other = groups.setdefault(name, {name})
+                if own is not other:
+                    small, large = sorted((own, other), key=len)
+                    large |= small
+                    groups |= dict.fromkeys(small, large)
+    first = {name: min(group)[1] for name, group in groups.items()}
     return [[first[paragraph[0]] for paragraph in article] for article in names]
 
 

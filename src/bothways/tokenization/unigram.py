@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, explain_missing
 from bothways.io.files import write_bytes, write_json
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import META_SPACE
@@ -41,12 +41,8 @@ def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
         ConfigError: the size is more than the text gives, or less than its characters need; or
             the package sentencepiece is missing.
     """
-    try:
+    with explain_missing("the algorithm unigram"):
         import sentencepiece
-    except ImportError:
-        raise ConfigError(
-            "the algorithm unigram needs the package sentencepiece: pip install 'bothways[data]'."
-        ) from None
     model = io.BytesIO()
     roles = ALBERT.roles
     controls = [roles.cls, roles.sep, roles.mask, *(f"[unused{i}]" for i in range(options.unused))]

@@ -1,0 +1,194 @@
+"""Model folders for other programs: written, and compared before they are given away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bothways.batch import Batch, collate
+from bothways.errors import ConfigError, ModelError
+from bothways.exporting.forward import PlainForward
+from bothways.exporting.int8 import GateReport, quantize
+from bothways.exporting.options import ExportConfig
+from bothways.families.config import ModelConfig
+from bothways.families.heads import HEADS
+from bothways.io.files import new_folder
+from bothways.io.hub import model_folder
+from bothways.io.json_files import read_json_file
+from bothways.runtime.checksums import write_checksums
+from bothways.runtime.engine import Engine, EngineOptions, engines
+from bothways.runtime.folder import (
+    GRAPH,
+    GRAPH_OF_8_BITS,
+    LoadedModel,
+    load_model,
+    write_description,
+)
+from bothways.runtime.onnx_engine import OnnxEngine
+from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
+from bothways.runtime.weights import Weights
+
+CLOSE = 1e-4
+"""The largest difference of a graph's outputs from those that it is compared with."""
+_TEXTS, _LONGEST = 32, 128
+_EVERY = 16  # of the tokens whose prediction is compared: a row of it is as long as the vocabulary
+_SENTENCE_FILES = ("config_sentence_transformers.json", "sentence_bert_config.json", "modules.json")
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how it compares.
+
+    Attributes:
+        out: the folder.
+        compared_with: whose outputs those of the graph in fp32 equal.
+        difference: the largest.
+        int8: what the graph in 8 bits was measured at; None if none was asked for.
+    """
+
+    out: Path
+    compared_with: str
+    difference: float
+    int8: GateReport | None = None
+
+    def lines(self) -> list[str]:
+        """For a reader."""
+        return [
+            f"{self.out / GRAPH}: outputs on {_TEXTS} sequences differ by at most "
+            f"{self.difference:.1e} from those of {self.compared_with}",
+            *(self.int8.lines(self.out / GRAPH_OF_8_BITS) if self.int8 else ()),
+        ]
+
+
+def export_model(config: ExportConfig) -> ExportReport:
+    """Write a model as a folder with ONNX graphs.
+
+    The folder has ``onnx/model.onnx`` in fp32, with the inputs and outputs that optimum,
+    transformers.js and sentence-transformers expect, the files of config and tokenizer, the modules
+    of sentence-transformers where the model has them, and ``bothways.json``, which says what was
+    measured. The same model gives the same graphs to the byte.
+
+    Raises:
+        ModelError: a model that other programs cannot compute, or outputs of the graph that differ
+            from those of torch, or where it is not installed, of NumPy.
+        ConfigError: the folder exists.
+    """
+    folder, out = model_folder(config.model), Path(config.out)
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise ConfigError(f"{out} exists already; choose a new folder.")
+    loaded = load_model(folder)
+    weights = _refuse(loaded, folder)
+    asked = Outputs(tuple(loaded.heads), hidden=not loaded.heads, others=True)
+    loaded.about = {
+        **{name: value for name, value in loaded.about.items() if name not in ("format", "export")},
+        "export": {"opset": OPSET, "heads": loaded.heads},
+    }
+    with new_folder(out) as partial:
+        _copy_sentence_files(folder, partial)
+        write_description(partial, loaded, dtype="float32")
+        write_graph(partial / GRAPH, loaded.config, weights, asked)
+        name, difference = _compare(folder, partial, weights)
+        gate = None
+        if config.int8:
+            gate = quantize(partial, loaded, weights, asked, config)
+        export = {
+            **loaded.about["export"],
+            "compared_with": name,
+            "difference_below": CLOSE,
+            **({"int8": asdict(gate)} if gate else {}),
+        }
+        loaded.about = {**loaded.about, "export": export}
+        write_description(partial, loaded, dtype="float32")
+        write_checksums(partial, loaded.tokenizer.fingerprint)
+    return ExportReport(out, name, difference, gate)
+
+
+def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
+    """The weights of a model that can be exported.
+
+    Raises:
+        ModelError: it cannot.
+    """
+    if loaded.weights is None:
+        raise ModelError(f"{folder} has no weights, only a graph: it was exported already.")
+    if loaded.lstm:
+        raise ModelError(
+            f"{folder} has a BiLSTM under its task head, for which no other program has a class; "
+            "fine-tune without --lstm to export it."
+        )
+    loaded.refuse_part_of_head()
+    return loaded.weights
+
+
+def _copy_sentence_files(folder: Path, out: Path) -> None:
+    """The files of sentence-transformers and the folders of its modules, if there are any."""
+    for name in _SENTENCE_FILES:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, out / name)
+    modules = read_json_file(folder / "modules.json") if (folder / "modules.json").exists() else []
+    for module in modules if isinstance(modules, list) else []:
+        path = str(module.get("path") or "") if isinstance(module, dict) else ""
+        if path and Path(path).name == path and (folder / path).is_dir():
+            shutil.copytree(folder / path, out / path)
+
+
+def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
+    """Compare the graph that was written with another engine's outputs.
+
+    Returns:
+        With whose, and the largest difference.
+
+    Raises:
+        ModelError: they differ.
+    """
+    reference = _reference(folder, weights)
+    exported = load_model(out)
+    batch, largest = _sequences(exported.config), 0.0
+    tokens = np.arange(batch.bounds[-1])
+    places: Mapping[str, Any] = {
+        "sequence": batch.bounds[:-1],
+        "tokens": tokens,
+        "masked": tokens[::_EVERY],
+    }
+    at = {name: places[HEADS[name].reads] for name in exported.heads}
+    layers = () if at else (exported.config.layers,)
+    found = OnnxEngine(exported).compute(batch, at, layers)
+    expected = reference.compute(batch, at, layers)
+    for name, value in found.items():
+        rows = expected[name][: len(value)]
+        difference = float(np.abs(value - rows).max()) / max(1.0, float(np.abs(rows).max()))
+        if not difference <= CLOSE:
+            raise ModelError(
+                f"{folder}: the graph's outputs ({name}) differ by "
+                f"{difference:.1e} from those of {reference.name}, and nothing was written. If the "
+                "weights are sound (`bothways doctor`), please report it."
+            )
+        largest = max(largest, difference)
+    return f"{reference.name} ({reference.precision})", largest
+
+
+def _reference(folder: Path, weights: Weights) -> Engine | PlainForward:
+    """The first of the engines, with which models are trained and measured, or else NumPy."""
+    try:
+        return load_model(folder, options=EngineOptions(next(iter(engines())))).engine
+    except ConfigError:  # it is not installed
+        return PlainForward(weights.config, weights)
+
+
+def _sequences(config: ModelConfig) -> Batch:
+    """Sequences of many lengths, of all pieces alike."""
+    longest = min(_LONGEST, config.positions)
+    lengths = [max(2, longest * (n + 1) // _TEXTS) for n in range(_TEXTS)]
+    rows = [
+        [(7919 * n + 104_729 * i) % config.vocab_size for i in range(size)]
+        for n, size in enumerate(lengths)
+    ]
+    segments = [
+        [int(config.segments > 1 and i > size // 2) for i in range(size)] for size in lengths
+    ]
+    return collate(rows, segments, max_positions=config.positions)

@@ -1,0 +1,54 @@
+"""The options of `bothways export`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bothways.config.fields import Options, require
+from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ExportConfig(Options):
+    """Write a model as a folder with ONNX graphs, for onnxruntime, OpenVINO, transformers.js,
+    sentence-transformers and optimum."""
+
+    model: str
+    """Model folder, or the name of a bundled model."""
+    out: str
+    """Folder to write: onnx/model.onnx, config.json, the tokenizer's files, bothways.json."""
+    int8: bool = False
+    """Also write onnx/model_quantized.onnx, in 8 bits, if it holds the limits below on --gate."""
+    gate: str | None = None
+    """Dev file for --int8: labelled as in fine-tuning; for a model without a task head, a text file
+    with a text per line, or a file with columns."""
+    task: str | None = None
+    """Declared task or task file that says how --gate and --calibration are laid out, for models
+    that do not record it; for a model of vectors, one with scores of pairs adds its metric."""
+    calibration: str | None = None
+    """File of texts like those the model will read, laid out as --gate, from which ranges of
+    activations are taken; labels are not read. Default: the first texts of --gate."""
+    metric_loss: float = 0.5
+    """Limit: points (of 100) that the task's main metric may lose."""
+    agreement: float | None = None
+    """Limit: share of labels, tags or answers that equal those of fp32 (default 0.99); of vectors
+    the mean cosine with those of fp32, of scores the correlation (default 0.999)."""
+    lowest: float = 0.997
+    """Limit: lowest cosine of a vector with that of fp32."""
+    speedup: float = 1.2
+    """Limit: how many times faster than fp32 it has to be here; 0: it is not timed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.int8 and self.gate is None:
+            raise ConfigError(
+                "int8 needs a dev file on which it is calibrated and measured: --int8 --gate "
+                "dev.tsv; a graph of 8 bits that nothing has measured may be wrong in silence."
+            )
+        if not self.int8 and (self.gate or self.calibration or self.task):
+            raise ConfigError("gate, calibration and task are for --int8.")
+        require("metric_loss", self.metric_loss, 0)
+        require("speedup", self.speedup, 0)
+        for name in ("agreement", "lowest"):
+            if getattr(self, name) is not None:
+                require(name, getattr(self, name), 0, 1)

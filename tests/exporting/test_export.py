@@ -1,0 +1,425 @@
+"""Exported folders: every family and head, the names that others expect, 8 bits and their gate."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import bothways
+from bothways import cli
+from bothways.api.calls import export
+from bothways.api.model import load
+from bothways.batch import collate
+from bothways.errors import BothwaysError, ConfigError, ModelError
+from bothways.exporting import export as module
+from bothways.exporting.forward import PlainForward
+from bothways.families import FAMILIES, config_of
+from bothways.families.heads import HEADS
+from bothways.model.engine import TorchEngine
+from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
+from bothways.runtime.engine import layer_name
+from bothways.runtime.folder import load_model
+from bothways.runtime.onnx_graph import output_names, write_graph
+from family_examples import EXAMPLES, perturb, rows
+from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
+
+TOKENIZER = small_tokenizer(97)
+LABELS = {"kind": "classification", "labels": ["a", "b", "c"]}
+KINDS: dict[str, dict[str, Any]] = {
+    "classifier": LABELS,
+    "tagger": {"kind": "tagging", "labels": ["B-X", "I-X", "O"]},
+    "span": {"kind": "spans"},
+    "choice": {"kind": "choice"},
+}
+NAMES = {"span": ["start_logits", "end_logits"]}
+
+
+def heads_of(name: str) -> list[str]:
+    """One head a folder, which is what other programs read."""
+    return [h for h in HEADS if h in FAMILIES[name].heads or HEADS[h].form is not None]
+
+
+CASES = [
+    pytest.param(name, head, id=f"{name}-{head or 'encoder'}")
+    for name, example in EXAMPLES.items()
+    for head in ["", *heads_of(config_of(example.config().to_dict(), where="")[0].family)]
+]
+
+
+def model_folder(folder: Path, name: str, head: str) -> EncoderModel:
+    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    heads = {head: HEADS[head].outputs or 3} if head else {}
+    network = EncoderModel(config, heads=heads, seed=1).eval()
+    perturb(network)
+    save_model(folder, network, TOKENIZER, KINDS.get(head, {}))
+    return network
+
+
+@pytest.mark.parametrize(("name", "head"), CASES)
+def test_every_family_and_head(name: str, head: str, tmp_path: Path) -> None:
+    """torch, the file through its names, and NumPy give the same."""
+    network = model_folder(tmp_path / "m", name, head)
+    report = export(tmp_path / "m", tmp_path / "out")
+    assert report.compared_with == "torch (fp32)"
+    session = onnxruntime.InferenceSession(tmp_path / "out/onnx/model.onnx")
+    found = [one.name for one in session.get_outputs()]
+    assert found == NAMES.get(head, ["logits"] if head else ["last_hidden_state"])
+    onnx.checker.check_model(tmp_path / "out/onnx/model.onnx", full_check=True)
+    batch = collate(*rows(EXAMPLES[name]), max_positions=44)
+    places = batch.bounds[:-1] if head and HEADS[head].reads == "sequence" else np.arange(7, 60)
+    at, layers = ({head: places}, ()) if head else ({}, (network.config.layers,))
+    expected = TorchEngine(network).compute(batch, at, layers)
+    exported = load(tmp_path / "out").loaded
+    assert exported.heads == ({head: HEADS[head].outputs or 3} if head else {})
+    state = {key: value.numpy() for key, value in network.own_state().items()}
+    for engine in (exported.engine, PlainForward(network.config, state)):
+        values = engine.compute(batch, at, layers)
+        assert values.keys() == expected.keys()
+        for key, value in values.items():
+            real = slice(0, int(batch.bounds[-1]))  # a tail is no sequence's
+            np.testing.assert_allclose(value[real], expected[key][real], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{"left_to_right": True}], ids=str)
+def test_other_axes(settings: dict[str, Any], tmp_path: Path) -> None:
+    network = small_bert(small_config(**settings), classes=3)
+    save_model(tmp_path / "m", network, TOKENIZER, LABELS | {"pooled": "last"})
+    export(tmp_path / "m", tmp_path / "out")
+    one, two = (load(tmp_path / name).predict(["w1 w2 w3"]) for name in ("m", "out"))
+    np.testing.assert_allclose(one.values, two.values, atol=1e-4)
+
+
+def test_verbs_answer_as_before(tmp_path: Path) -> None:
+    """Choices and pre-training heads, whose names or shapes differ most."""
+    save_model(tmp_path / "c", small_bert(choices=True), TOKENIZER, KINDS["choice"])
+    save_model(tmp_path / "p", small_bert(**BOTH_HEADS), TOKENIZER, {})
+    for name in "cp":
+        export(tmp_path / name, tmp_path / f"{name}-out")
+    one, two = (load(tmp_path / name).choose("w1", ["w2", "w3 w4"]) for name in ("c", "c-out"))
+    np.testing.assert_allclose(one, two, atol=1e-4)
+    one_, two_ = (load(tmp_path / name) for name in ("p", "p-out"))
+    pieces = [[f.piece for f in m.fill_mask("w1 [MASK] w2")[0]] for m in (one_, two_)]
+    assert pieces[0] == pieces[1]
+    assert one_.next_sentence("w1", "w2") == pytest.approx(two_.next_sentence("w1", "w2"), abs=1e-4)
+    names = {one.name for one in onnx.load(tmp_path / "p-out/onnx/model.onnx").graph.output}
+    assert names == {"logits", "seq_relationship_logits"}
+    with pytest.raises(ModelError, match="gives logits, seq_relationship_logits, not the states"):
+        two_.embed(["w1"])
+
+
+def test_names_of_several_heads() -> None:
+    assert output_names(["tagger", "masked_lm"]) == {
+        "masked_lm": ("prediction_logits",),
+        "tagger": ("logits",),
+    }
+
+
+def test_the_same_bytes_twice(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    for name in "ab":
+        export(tmp_path / "m", tmp_path / name)
+    files = [p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file()]
+    assert len(files) > 4
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_large_weights_lie_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    monkeypatch.setattr(module, "write_graph", lambda *a, **k: write_graph(*a, **k, external=1))
+    export(tmp_path / "m", tmp_path / "out")
+    data = tmp_path / "out/onnx/model.onnx_data"
+    assert data.stat().st_size > (tmp_path / "out/onnx/model.onnx").stat().st_size
+    one, two = (load(tmp_path / name).predict(["w1 w2"]) for name in ("m", "out"))
+    np.testing.assert_allclose(one.values, two.values, atol=1e-4)
+    data.write_bytes(data.read_bytes()[:-4])
+    with pytest.raises(
+        ModelError, match=r"model.onnx_data has [\d,]+ bytes, and .*: it is truncated"
+    ):
+        load(tmp_path / "out").predict(["w1 w2"])
+
+
+def test_folders_of_sentence_transformers_stay_such(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
+    (tmp_path / "m/bothways.json").unlink()
+    (tmp_path / "m/1_Pooling").mkdir()
+    (tmp_path / "m/1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    types = "sentence_transformers.models."
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    listed = [{"path": path, "type": types + kind} for path, kind in modules]
+    (tmp_path / "m/modules.json").write_text(json.dumps(listed))
+    export(load(tmp_path / "m"), tmp_path / "out")
+    assert (tmp_path / "out/modules.json").exists()
+    assert (tmp_path / "out/1_Pooling/config.json").exists()
+    one, two = (load(tmp_path / name).embed(["w1 w2", "w3"]) for name in ("m", "out"))
+    np.testing.assert_allclose(one, two, atol=1e-5)
+    with pytest.raises(ModelError, match="gives last_hidden_state, not the states of layer 0"):
+        load(tmp_path / "out").embed(["w1"], layers=[0])
+
+
+def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(tmp_path / "lstm", small_bert(classes=3, lstm=5), TOKENIZER, LABELS)
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    with pytest.raises(ModelError, match="BiLSTM under its task head"):
+        export(tmp_path / "lstm", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="exists already"):
+        export(tmp_path / "m", tmp_path / "m")
+    export(tmp_path / "m", tmp_path / "out")
+    with pytest.raises(ModelError, match="has no weights, only a graph"):
+        export(tmp_path / "out", tmp_path / "again")
+    with pytest.raises(ConfigError, match="torch does not compute a graph"):
+        load(tmp_path / "out", engine="torch")
+    assert cli.main(["export", str(tmp_path / "m"), str(tmp_path / "x"), "--int8"]) == 1
+    assert "int8 needs a dev file" in capsys.readouterr().err
+
+
+def test_a_graph_that_differs_is_not_given_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    monkeypatch.setattr(module, "CLOSE", 0.0)
+    with pytest.raises(ModelError, match=r"the graph's outputs \(classifier\) differ by .* torch"):
+        export(tmp_path / "m", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_numpy_compares_where_torch_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+
+    original = module.load_model
+
+    def without_torch(folder: Path, **options: Any) -> Any:
+        if options:
+            raise ConfigError("the engine torch needs torch")
+        return original(folder)
+
+    monkeypatch.setattr(module, "load_model", without_torch)
+    assert export(tmp_path / "m", tmp_path / "out").compared_with == "NumPy (float64)"
+
+
+# ------------------------------------------------------------------------------ folders of others
+
+
+def exported(folder: Path, **heads: Any) -> Path:
+    """A folder as another program exports it: nothing of ours in it."""
+    about = LABELS if "classes" in heads else {}
+    save_model(folder / "m", small_bert(**heads), TOKENIZER, about)
+    export(folder / "m", folder / "out")
+    (folder / "out/bothways.json").unlink()
+    return folder / "out"
+
+
+def test_a_folder_of_another_program_is_opened(tmp_path: Path) -> None:
+    out = exported(tmp_path, classes=3)
+    one, two = (load(path).predict(["w1 w2", "w3"]) for path in (tmp_path / "m", out))
+    np.testing.assert_allclose(one.values, two.values, atol=1e-4)
+    assert load(out).loaded.engine.name == "onnxruntime"
+    assert bothways.diagnose(out) == []
+
+
+def test_other_outputs_are_refused_by_name(tmp_path: Path) -> None:
+    out = exported(tmp_path)
+    values = json.loads((out / "config.json").read_text())
+    values["architectures"] = ["BertForQuestionAnswering"]
+    (out / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=r"outputs last_hidden_state, and no start_logits"):
+        load(out)
+
+
+def test_damaged_graphs_are_named(tmp_path: Path) -> None:
+    out = exported(tmp_path)
+    path = out / "onnx/model.onnx"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match=r"onnx/model.onnx is damaged or truncated"):
+        load(out).embed(["w1"])
+    path.write_bytes(b"")
+    with pytest.raises(ModelError, match=r"onnx/model.onnx"):
+        load(out).embed(["w1"])
+    export(tmp_path / "m", tmp_path / "ours")
+    graph = onnx.load(tmp_path / "ours/onnx/model.onnx")
+    graph.producer_version = "another"
+    onnx.save(graph, tmp_path / "ours/onnx/model.onnx")
+    with pytest.raises(ModelError, match="not the file that belongs to this folder"):
+        load(tmp_path / "ours").embed(["w1"])
+    assert "not the file that belongs" in bothways.diagnose(tmp_path / "ours")[0]
+
+
+def test_another_size_is_refused(tmp_path: Path) -> None:
+    out = exported(tmp_path)
+    save_model(tmp_path / "wide", small_bert(small_config((2, 64, 4, 50, 97))), TOKENIZER, {})
+    shutil.copy(tmp_path / "wide/config.json", out / "config.json")
+    with pytest.raises(ModelError, match=r"hidden size of 64; they do not belong together"):
+        load(out)
+
+
+# ---------------------------------------------------------------------------------------- 8 bits
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A classifier, and a dev file whose labels are what it predicts."""
+    folder = tmp_path_factory.mktemp("task")
+    options = {"kind": "classification", "labels": ["a", "b", "c"], "metrics": ["accuracy"]}
+    about = {**LABELS, "options": options}
+    network = small_bert(small_config((3, 64, 4, 128, 97)), classes=3)
+    save_model(folder / "m", network, TOKENIZER, about)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in rng.integers(0, 90, n % 25 + 1)) for n in range(90)]
+    labels = load(folder / "m").predict(texts).labels
+    lines = ["sentence\tlabel", *(f"{a}\t{b}" for a, b in zip(texts, labels, strict=True))]
+    (folder / "dev.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "m", folder / "dev.tsv"
+
+
+@pytest.fixture(scope="module")
+def of_8_bits(task: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("int8") / "out"
+    limits = {"speedup": 0, "agreement": 0.9, "metric_loss": 10.0}
+    report = export(task[0], out, int8=True, gate=task[1], **limits)
+    assert report.int8 is not None
+    assert report.int8.holds
+    assert report.int8.fp32 == 1.0
+    return out
+
+
+def test_what_holds_is_written_and_used(of_8_bits: Path, task: tuple[Path, Path]) -> None:
+    about = json.loads((of_8_bits / "bothways.json").read_text())["export"]
+    assert about["int8"]["holds"]
+    files = json.loads((of_8_bits / "checksums.json").read_text())["files"]
+    assert {"onnx/model.onnx", "onnx/model_quantized.onnx", "config.json"} < set(files)
+    model = load(of_8_bits, precision="int8")
+    assert (model.loaded.engine.name, model.loaded.engine.precision) == ("onnxruntime", "int8")
+    texts = ["w1 w2 w3", "w5"]
+    one, two = model.predict(texts).values, load(task[0]).predict(texts).values
+    assert 0 < np.abs(one - two).max() < 0.1
+    with pytest.raises(ConfigError, match="in int8 a folder that was exported and measured"):
+        load(task[0], precision="int8")
+
+
+def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:
+    """Alone, in random batches, and beside a long text."""
+    engine = load(of_8_bits, precision="int8").loaded.engine
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(5, 97, n).tolist() for n in rng.integers(2, 40, 24)]
+
+    def run(which: list[int]) -> Any:
+        batch = collate(
+            [texts[n] for n in which], [[0] * len(texts[n]) for n in which], max_positions=40
+        )
+        return engine.compute(batch, {"classifier": batch.bounds[:-1]})["classifier"]
+
+    alone = np.concatenate([run([n]) for n in range(len(texts))])
+    for _ in range(20):
+        which = rng.permutation(len(texts))[: rng.integers(2, len(texts))].tolist()
+        np.testing.assert_array_equal(run(which), alone[which])
+
+
+def test_8_bits_have_the_same_bytes_twice(
+    of_8_bits: Path, task: tuple[Path, Path], tmp_path: Path
+) -> None:
+    limits = {"speedup": 0, "agreement": 0.9, "metric_loss": 10.0}
+    export(task[0], tmp_path / "b", int8=True, gate=task[1], **limits)
+    for name in ("onnx/model_quantized.onnx", "bothways.json"):
+        assert (of_8_bits / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_what_does_not_hold_is_not_written(
+    task: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", task[0], tmp_path / "out", "--int8", "--gate", task[1]]
+    limits = ["--speedup", "1000"]
+    assert cli.main([*map(str, words), *limits]) == 1
+    printed = capsys.readouterr().out
+    assert "model_quantized.onnx was not written: " in printed
+    assert "times as fast as fp32 here, below 1000" in printed
+    assert "the best of 1 attempts" in printed
+    assert [p.name for p in (tmp_path / "out/onnx").iterdir()] == ["model.onnx"]
+    assert load(tmp_path / "out").predict(["w1"]).labels
+
+
+def test_the_worst_layers_go_back(tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(f"w{i} w{i + 1} w7" for i in range(1, 40)))
+    save_model(tmp_path / "v", small_bert(small_config((3, 64, 4, 128, 97))), TOKENIZER, {})
+    texts = tmp_path / "texts.txt"
+    limits = {"speedup": 0, "agreement": 0.5, "lowest": 1.0}
+    report = export(tmp_path / "v", tmp_path / "out", int8=True, gate=texts, **limits)
+    assert report.int8 is not None
+    assert not report.int8.holds
+    attempts = report.int8.attempts
+    assert [len(one.exact) for one in attempts] == [0, 1, 2, 4, 6]
+    lowest = [one.agreement["lowest cosine with fp32"] for one in attempts]
+    assert lowest[-1] > lowest[0]
+    assert not (tmp_path / "out/onnx/model_quantized.onnx").exists()
+    between = (lowest[0] + lowest[-1]) / 2
+    limits |= {"lowest": between}
+    report = export(tmp_path / "v", tmp_path / "two", int8=True, gate=texts, **limits)
+    assert report.int8 is not None
+    assert report.int8.holds
+    assert report.int8.best.exact
+
+
+@pytest.mark.parametrize("head", ["tagger", "span", "choice", "masked_lm"])
+def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"kind": KINDS.get(head, {}).get("kind")}
+    heads: dict[str, Any] = {
+        "tagger": {"tags": 3},
+        "span": {"spans": True},
+        "choice": {"choices": True},
+        "masked_lm": BOTH_HEADS,
+    }
+    words = [" ".join(f"w{(7 * n + i) % 90}" for i in range(12)) for n in range(20)]
+    gate = tmp_path / "dev.txt"
+    if head == "tagger":
+        gate = tmp_path / "dev.conll"
+        lines = ("\n".join(f"{word} O" for word in text.split()) for text in words)
+        gate.write_text("\n\n".join(lines) + "\n")
+        options |= {"labels": KINDS[head]["labels"], "tagging": {"scheme": "iob2"}}
+    elif head == "span":
+        gate = tmp_path / "dev.json"
+        qas = [
+            {"id": str(n), "question": "w1 w2", "answers": [{"text": "w3", "answer_start": 0}]}
+            for n in range(20)
+        ]
+        paragraphs = [
+            {"context": f"w3 {text}", "qas": [qa]} for text, qa in zip(words, qas, strict=True)
+        ]
+        content = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+        gate.write_text(json.dumps(content))
+    elif head == "choice":
+        gate = tmp_path / "dev.tsv"
+        options |= {"text_a": "a", "label": "label", "choices": ["x", "y"]}
+        lines_ = [f"{text}\tw1 w2\tw3\t{n % 2}" for n, text in enumerate(words)]
+        gate.write_text("\n".join(["a\tx\ty\tlabel", *lines_]) + "\n")
+    else:
+        gate.write_text("\n".join(words) + "\n")
+    about = {**KINDS.get(head, {}), **({"options": options} if options["kind"] else {})}
+    save_model(tmp_path / "m", small_bert(**heads[head]), TOKENIZER, about)
+    limits = {"speedup": 0, "agreement": 0.3, "metric_loss": 100.0}
+    report = export(tmp_path / "m", tmp_path / "out", int8=True, gate=gate, **limits)
+    assert report.int8 is not None
+    assert report.int8.holds, report.int8.lines(tmp_path)
+    assert report.int8.texts == 20
+
+
+def test_errors_of_a_gate_leave_nothing(task: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(BothwaysError):
+        export(task[0], tmp_path / "out", int8=True, gate=tmp_path / "none.tsv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_are_the_last_alone(tmp_path: Path) -> None:
+    out = exported(tmp_path)
+    engine = load_model(out).engine
+    batch = collate([[5, 6]], [[0, 0]], max_positions=9)
+    last = small_config().layers
+    assert engine.compute(batch, layers=(last,)).keys() == {layer_name(last)}
