@@ -10,6 +10,7 @@ import pytest
 
 from bothways.api.model import load
 from bothways.model.folder import save_model
+from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.pipeline import ahead, text_parts
 from model_examples import small_bert, small_tokenizer
 
@@ -67,3 +68,24 @@ def test_labels_of_many_texts(pair: bool, tmp_path: Path, monkeypatch: pytest.Mo
     np.testing.assert_allclose(parts.values, whole.values, atol=1e-6)
     assert (parts.cut, parts.several) == (whole.cut, whole.several)
     assert parts.cut > 0
+
+
+def test_batches_are_as_large_as_suits_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path, small_bert(classes=3), small_tokenizer(97), {"kind": "classification"})
+    model = load(tmp_path, engine="onnxruntime")
+    texts = [" ".join(f"w{n % 9}" for n in range(1 + at * 7 % 20)) for at in range(11)]
+    whole, vectors = model.predict(texts).values, model.embed(texts)
+    seen: list[int] = []
+    compute = OnnxEngine.compute
+    monkeypatch.setattr(OnnxEngine, "batch_tokens", 30)
+    monkeypatch.setattr(
+        OnnxEngine, "compute", lambda engine, batch, *args, **kwargs: (
+            seen.append(int(batch.bounds[-1])) or compute(engine, batch, *args, **kwargs)
+        ),
+    )  # fmt: skip
+    np.testing.assert_allclose(model.predict(texts).values, whole, atol=1e-6)
+    np.testing.assert_allclose(model.embed(texts), vectors, atol=1e-6)
+    assert len(seen) > 6
+    assert max(seen) <= 30

@@ -153,9 +153,9 @@ def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_pat
     done = run(script, tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "the engine torch needs torch, which is not installed: pip install 'bothways[train]'; "
-        "the engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; the "
-        "engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
+        "the engine torch needs torch, which is not installed: pip install 'bothways[train]'; the "
+        "engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; "
+        "the engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
     )
 
 

@@ -69,7 +69,9 @@ def test_engines_give_the_same_answers(
     if name == "squad":
         dev = Path(beginning(dev, tmp_path, 1000))
     options = task_recipe(name).task
-    small = TaskOptions(**{**vars(options), "train": train, "dev": str(dev), "measure": ()})
+    small = TaskOptions(
+        **{**vars(options), "train": train, "dev": str(dev), "test": None, "measure": ()}
+    )
     result = finetune(
         FinetuneConfig(
             task=small, model="mini-en", run=str(tmp_path / "run"), epochs=1, batch=32, length=128,

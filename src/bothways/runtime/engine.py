@@ -52,8 +52,9 @@ class Engine(Protocol):
     """Computes the outputs of one model, dropout off. Threads may use it at the same time.
 
     Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
-    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); and ``graphs``, true if it computes
-    folders with a graph alone.
+    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); ``graphs``, true if it computes
+    folders with a graph alone; and ``batch_tokens``, the tokens of a batch beyond which it takes
+    longer per token.
     """
 
     @property
@@ -90,6 +91,11 @@ class Engine(Protocol):
     def working(self) -> AbstractContextManager[None]:
         """A block in which the process is the engine's, as for a command: its threads and memory
         are set up for computing, and put back afterwards."""
+
+
+def batch_limit(engine: Engine, limit: int) -> int:
+    """Tokens of a batch for an engine, at most ``limit``."""
+    return min(limit, getattr(engine, "batch_tokens", limit))
 
 
 class UnsuitedError(ConfigError):

@@ -22,7 +22,7 @@ from bothways.io import arrays, html
 from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning
-from bothways.runtime.engine import Engine
+from bothways.runtime.engine import Engine, batch_limit
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.sentence_modules import ACTIVATIONS
@@ -452,7 +452,7 @@ def predict_outputs(
     """
     found = np.zeros((len(examples.read_positions), outputs), dtype=np.float32)
     done = 0
-    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+    for indices in length_batches(examples.lengths, batch_limit(engine, PREDICT_TOKENS)):
         batch = examples.batch(indices, max_positions=positions)
         rows_RC = engine.compute(batch.inputs, {head: batch.read_positions})[head]
         by_item = arrays.split(rows_RC, batch.bounds)
