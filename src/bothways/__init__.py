@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig as CorpusConfig
     from bothways.errors import BothwaysError as BothwaysError
     from bothways.experiments.calls import bench as bench
+    from bothways.experiments.calls import bench_infer as bench_infer
     from bothways.experiments.calls import demo as demo
     from bothways.experiments.calls import plan as plan
     from bothways.experiments.calls import reproduce as reproduce
@@ -72,6 +73,7 @@ _MODULES = {
     "Model": "api.model",
     "Tokenizer": "tokenization.tokenizer",
     "bench": "experiments.calls",
+    "bench_infer": "experiments.calls",
     "build_corpus": "api.calls",
     "build_vocabulary": "api.calls",
     "convert": "api.calls",

@@ -36,6 +36,7 @@ SMALL: dict[str, Any] = {
 OF_VERBS = {
     "answer": bw.Model.answer,
     "bench train": bw.bench,
+    "bench infer": bw.bench_infer,
     "choose": bw.Model.choose,
     "convert": bw.convert,
     "export": bw.export,

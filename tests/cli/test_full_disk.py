@@ -66,7 +66,9 @@ def assert_disk_full(argv: list[Words], capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
     assert run(*argv) == 1
     error = capsys.readouterr().err
-    assert error.startswith("bothways: error: ")
+    noted, _, _ = error.partition("bothways: error: ")
+    assert all(line.startswith("note: ") for line in noted.splitlines())
+    assert "bothways: error: " in error
     assert "No space left on device" in error
     assert "The previous content is intact; free some space" in error
     assert "Traceback" not in error

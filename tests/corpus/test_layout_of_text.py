@@ -7,6 +7,7 @@ import os
 import textwrap
 import unicodedata
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,7 @@ def built(tmp_path: Path, tiny_tokenizer_folder: Path) -> Build:
         for split in SPLITS:
             store = TokenStore.open(words["out"], split)
             edges = store.sentence_bounds[store.document_bounds]
-            ids += [
-                store.tokens_between(a, b).tolist() for a, b in zip(edges, edges[1:], strict=False)
-            ]
+            ids += [store.tokens_between(a, b).tolist() for a, b in pairwise(edges)]
         return report, sorted(ids)
 
     return run
@@ -110,7 +109,7 @@ def test_an_interrupted_build_goes_on_alike(
 
 
 def test_lines_are_kept_or_joined_by_option(built: Build) -> None:
-    kept, ids = built(WRAPPED, lines="keep")
+    kept, _ = built(WRAPPED, lines="keep")
     assert "layout" not in kept
     lines = [line for line in WRAPPED.split("\n") if line]
     assert kept["duplicates"]["paragraphs"]["read"] == len(lines)

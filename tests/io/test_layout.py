@@ -82,7 +82,7 @@ def test_other_lines_stay_as_they_are(name: str) -> None:
     assert not look(NOT_WRAPPED[name].split("\n")).wrapped
 
 
-def test_short_lines_in_a_wrapped_file_stay(tmp_path: Path) -> None:
+def test_short_lines_in_a_wrapped_file_stay() -> None:
     verse = "Roses are red,\nviolets are blue,\nsugar is sweet."
     items = "- the first thing\n- the second thing"
     text = f"CHAPTER I\n\n{wrapped()}\n\n{verse}\n\n{items}"

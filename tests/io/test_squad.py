@@ -232,15 +232,19 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         ("columns.json", json.dumps(_columns(FLAT))),
         (
             "table.csv",
-            f'id,context,question,answer,answer_start\n1,"{CONTEXT}",When?,1999,19\n2,"{CONTEXT}",Who?,,\n',
+            "id,context,question,answer,answer_start\n"
+            f'1,"{CONTEXT}",When?,1999,19\n2,"{CONTEXT}",Who?,,\n',
         ),
         (
             "table.tsv",
-            f"id\tcontext\tquestion\tanswer_text\n1\t{CONTEXT}\tWhen?\t1999\n2\t{CONTEXT}\tWho?\tnan\n",
+            "id\tcontext\tquestion\tanswer_text\n"
+            f"1\t{CONTEXT}\tWhen?\t1999\n2\t{CONTEXT}\tWho?\tnan\n",
         ),
         (
             "hub.csv",
-            f"id,context,question,answers\n1,\"{CONTEXT}\",When?,\"{{'text': ['1999'], 'answer_start': [19]}}\"\n2,\"{CONTEXT}\",Who?,[]\n",
+            f'id,context,question,answers\n1,"{CONTEXT}",When?,'
+            "\"{'text': ['1999'], 'answer_start': [19]}\"\n"
+            f'2,"{CONTEXT}",Who?,[]\n',
         ),
         (
             "articles.json",

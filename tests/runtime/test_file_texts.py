@@ -47,6 +47,7 @@ def embed(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         out = tmp_path / "vectors.npz"
         out.unlink(missing_ok=True)
         argv = ["embed", str(folders / model), *map(str, words), "--out", str(out)]
+        argv += ["--precision", "fp32"]  # auto says what it chose
         status = cli.main(argv)
         said = capsys.readouterr().err
         if status:

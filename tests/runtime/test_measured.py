@@ -22,10 +22,12 @@ from bothways.model.engine import TorchEngine
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
+from bothways.tasks.kinds import KINDS
 from bothways.tasks.options import TaskOptions, WindowOptions
 from finetuning_examples import FAST, pair_scores, start_model, word_task, words
 from model_examples import small_config
 from question_examples import word_questions
+from several_examples import label_files, score_files
 
 
 def tagged_words(path: Path, count: int, seed: int) -> Path:
@@ -63,6 +65,15 @@ def task_of_kind(folder: Path, kind: str) -> TaskOptions:
     elif kind == "regression":
         files = {p: pair_scores(folder, *of, f"{p}.jsonl") for p, of in parts.items()}
         options |= {"text_a": "one", "text_b": "two", "label": "score"}
+    elif kind == "multilabel":
+        files = {p: folder / f"{p}.jsonl" for p in parts}
+        label_files(folder, (96, 64, 33))
+    elif kind == "multiregression":
+        files = {p: folder / f"{p}.tsv" for p in ("train", "dev")}
+        score_files(folder, (96, 64))
+        files["test"] = files["dev"].rename(folder / "test.tsv")
+        score_files(folder, (96, 64))
+        options["label_columns"] = ("colour", "warmth")
     elif kind == "tagging":
         files = {p: tagged_words(folder / f"{p}.conll", *of) for p, of in parts.items()}
     elif kind == "choice":
@@ -106,7 +117,8 @@ def check_repeated(
     assert cli.main(["evaluate", str(folder / "model"), config.task.dev]) == 0
     shown = capsys.readouterr()
     assert "--precision" not in shown.err
-    printed = dict(line.split(": ") for line in shown.out.splitlines())
+    lines = [line for line in shown.out.splitlines() if ": " in line]  # others are of classes
+    printed = dict(line.split(": ") for line in lines)
     assert printed == {k: f"{v:.4f}" for k, v in seed.measurement.scores.items()}
     out = folder / "again" / "test_predictions.tsv"
     out.parent.mkdir()
@@ -118,7 +130,7 @@ def check_repeated(
         assert path.read_bytes() == (folder / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "tagging", "choice", "spans"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_repeats_the_scores_of_training_in_bf16(
     start: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

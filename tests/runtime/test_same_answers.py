@@ -1,4 +1,5 @@
-"""Engines on real dev sets: the same labels, tags and answers, but where two scores nearly tie."""
+"""Real dev sets: a run's scores are those of its folder, and engines give the same labels, scores,
+tags, choices and answers, but where two scores nearly tie."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.runtime.engine import EngineOptions, engines
+from bothways.runtime.engine import EngineOptions, openers
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of
 from bothways.tasks.catalogue import task_recipe
@@ -25,17 +26,21 @@ TIE = 2e-4
 DATA = {
     "sst2": ("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
     "mrpc": ("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv"),
+    "stsb": ("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+    "codah": ("choice/codah/fold_0/train.tsv", "choice/codah/fold_0/dev.tsv"),
     "conll2003": ("ner/conll2003/eng.train", "ner/conll2003/eng.testa"),
     "squad": ("squad/v1.1-by-article/train.json", "squad/v1.1-by-article/dev.json"),
 }
 
 
 def ties(outputs: Any, loss: str, bounds: Any) -> int:
-    """How many rows, or for answers items, have two highest scores that nearly tie."""
+    """How many rows, or for choices and answers items, have two highest scores that nearly tie."""
     if loss == "place":
         items = [outputs[start:end] for start, end in pairwise(bounds)]
         best = [np.sort(item, axis=0)[-2:] for item in items if len(item) > 1]
         return sum(bool((np.diff(own, axis=0) < TIE).any()) for own in best)
+    if loss == "score":
+        return 0
     best = np.sort(outputs, axis=-1)
     return int((best[:, -1] - best[:, -2] < TIE).sum())
 
@@ -64,24 +69,30 @@ def test_engines_give_the_same_answers(
     if name == "squad":
         dev = Path(beginning(dev, tmp_path, 1000))
     options = task_recipe(name).task
-    small = TaskOptions(**{**vars(options), "train": train, "dev": str(dev)})
-    finetune(
+    small = TaskOptions(**{**vars(options), "train": train, "dev": str(dev), "measure": ()})
+    result = finetune(
         FinetuneConfig(
             task=small, model="mini-en", run=str(tmp_path / "run"), epochs=1, batch=32, length=128,
             optimizer=OptimizerOptions(lr=1e-4), seeds=(0,),
         )
     )  # fmt: skip
-    found, scores, near = {}, {}, {}
-    for engine in engines():
+    found, scores, near, tables = {}, {}, {}, {}
+    for engine in openers("auto", []):
         loaded = load_model(tmp_path / "run" / "seed-0" / "model", options=EngineOptions(engine))
         task, file = encode_file(loaded, dev, labelled=True)
-        outputs = outputs_of(loaded, task, file.examples)
-        found[engine] = task.table(file, task.decode(file, outputs))
-        near[engine] = ties(outputs, task.loss, file.examples.output_bounds)
+        found[engine] = outputs_of(loaded, task, file.examples)
+        tables[engine] = task.table(file, task.decode(file, found[engine]))
+        near[engine] = ties(found[engine], task.loss, file.examples.output_bounds)
         scores[engine] = evaluate_file(loaded, dev).scores
     first, *others = found
-    labels = {engine: [row[:2] for row in table] for engine, table in found.items()}
+    assert scores[first] == result.seeds[0].measurement.scores, "to the last digit"
+    labels = {engine: [row[:2] for row in table] for engine, table in tables.items()}
     for other in others:
+        largest = float(np.abs(found[first] - found[other]).max())
+        assert largest < TIE
+        if task.loss == "score":
+            print(f"{name}: {len(found[first]):,} scores, at most {largest:.1e} apart")
+            continue
         differ = sum(a != b for a, b in zip(labels[first], labels[other], strict=True))
         print(f"{name}: {len(labels[first]):,} rows, {differ} differ, {near[first]} near ties")
         assert differ <= near[first]

@@ -472,7 +472,7 @@ def test_predictions_do_not_replace_the_questions(
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
     with pytest.raises(ModelError, match="no task head"):
         bw.load(start).answer("w1", "w2")
-    with pytest.raises(ModelError, match="'spans', which does not predict"):
+    with pytest.raises(ModelError, match="'spans', and this needs labels or scores of texts"):
         bw.load(model_of(tuned)).predict(["w1"])
 
 

@@ -387,11 +387,10 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
         loaded = load_model(config.model, options=options)
     for note in loaded.notes:
         print_note(note)
-    engine = loaded.engine
-    if reason := loaded.options.reason:
-        print_note(reason)
-    with engine.working():
+    with loaded.engine.working():
         yield Model(loaded)
+    if reason := loaded.options.reason:  # an error stands alone
+        print_note(reason)
 
 
 def _note_precision(loaded: LoadedModel) -> None:

@@ -157,8 +157,9 @@ def encode_unit(
 
 
 _DECOMPOSED_TEXT = (
-    "characters are decomposed (Unicode NFD), and the vocabulary has other pieces for them than for "
-    "composed ones; convert the text to NFC, or learn a vocabulary with --normalization composed"
+    "characters are decomposed (Unicode NFD), and the vocabulary has other pieces for them than "
+    "for composed ones; convert the text to NFC, or learn a vocabulary with "
+    "--normalization composed"
 )
 
 

@@ -102,7 +102,7 @@ def bench_infer(options: BenchInferConfig, *, say: Say = print) -> list[InferRes
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     loaded = load_model(options.model)
     texts = _texts(options, loaded)
-    lengths = np.array([len(e.tokens) for e in _encoded(loaded.tokenizer, texts, loaded.config)])
+    lengths = np.array([len(e) for e in _encoded(loaded.tokenizer, texts, loaded.config)])
     operations = forward_operations(loaded.config, lengths)
     say(
         f"{options.model}: {loaded.config.layers} layers, hidden {loaded.config.hidden}; "
@@ -130,8 +130,8 @@ def bench_infer(options: BenchInferConfig, *, say: Say = print) -> list[InferRes
             say(f"  {name}: left out, it failed: {type(error).__name__}: {error}")
     if not embed:
         raise ConfigError("none of the contenders can run here.")
-    seconds, singles, found = _time(embed, texts, options.rounds)
     expected = reference_vectors(options.model, texts[:_REFERENCE])
+    seconds, singles, found = _time(embed, texts, options.rounds)
     results = []
     for name, own in seconds.items():
         rate, kind = len(texts) / statistics.median(own), _precision_of(name)
@@ -202,11 +202,9 @@ def reference_vectors(folder: str | Path, texts: Sequence[str]) -> NDArray[np.fl
     network.shared.fast = False
     vectors = []
     for encoding in _encoded(loaded.tokenizer, texts, loaded.config):
-        inputs = collate(
-            [encoding.tokens], [encoding.segments], max_positions=loaded.config.positions
-        )
+        inputs = collate([encoding.ids], [encoding.segments], max_positions=loaded.config.positions)
         with torch.no_grad():
-            states = network.encoder(inputs, dtype=torch.float64)[: len(encoding.tokens)]
+            states = network.encoder(inputs, dtype=torch.float64)[: len(encoding)]
         vectors.append(states.mean(0).numpy())
     return np.stack(vectors)
 

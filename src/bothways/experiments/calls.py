@@ -8,6 +8,7 @@ from typing import Any
 from bothways.api.calls import Listing, call_options
 from bothways.api.corpus import store_of
 from bothways.experiments.options import (
+    BenchInferConfig,
     BenchTrainConfig,
     DemoConfig,
     PlanConfig,
@@ -69,6 +70,18 @@ def bench(**options: Any) -> list[Any]:
     from bothways.experiments.bench import bench_train
 
     return list(bench_train(call_options(BenchTrainConfig, None, options)))
+
+
+def bench_infer(model: str | Path, **options: Any) -> list[Any]:
+    """Time vectors of texts, by our engines and by other libraries.
+
+    Args:
+        model: a model folder.
+        **options: those of `bothways bench infer`, by name.
+    """
+    from bothways.experiments.bench_infer import bench_infer as compute
+
+    return compute(call_options(BenchInferConfig, None, {"model": model, **options}))
 
 
 def demo(out: str | Path | None = None, minutes: float | None = None, **options: Any) -> Listing:

@@ -330,9 +330,13 @@ def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
 def _min_key(item: dict[str, Any]) -> str | None:
     """The key of the spans in Label Studio's short form."""
     for name, value in item.items():
-        if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-            if all(_is_span(v) and ("labels" in v or "hypertextlabels" in v) for v in value):
-                return name
+        if (
+            isinstance(value, list)
+            and value
+            and all(isinstance(v, dict) for v in value)
+            and all(_is_span(v) and ("labels" in v or "hypertextlabels" in v) for v in value)
+        ):
+            return name
     return None
 
 
@@ -593,7 +597,7 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
 
 
 def _differs(text: str, span: CharacterSpan) -> bool:
-    """Whether a file says that something else stands there; white space may be written otherwise."""
+    """Whether a file says that something else stands there; white space may be other."""
     if span.text is None or span.pieces > 1:
         return False
     return "".join(text[max(span.start, 0) : max(span.end, 0)].split()) != "".join(

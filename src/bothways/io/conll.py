@@ -328,6 +328,63 @@ def has_word_columns(path: Path) -> bool:
     return word is not None and _column_of(header, _TAG_NAMES) is not None
 
 
+@dataclass(frozen=True)
+class _WordColumns:
+    """Where the words, tags and sentences of a file with a word a row are, by number.
+
+    Attributes:
+        word, tag, sentence: the columns; None: there is none.
+        named_by_line: 1 if the first line names columns, 0 if it is a word already.
+        shown: the columns in words.
+    """
+
+    word: int
+    tag: int | None
+    sentence: int | None
+    named_by_line: int
+    shown: str
+
+
+def _word_columns(
+    path: Path, header: list[str], line: int, layout: ConllFormat, *, labelled: bool
+) -> _WordColumns:
+    """The columns by the names in the first line, or by the numbers of a layout.
+
+    Raises:
+        InputError: there are no such columns.
+    """
+    word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
+    sentence, skipped = _column_of(header, _SENTENCE_NAMES), 1
+    by_number = (layout.word, layout.tag) != (0, -1)
+    named = not by_number and word is not None and (tag is not None or not labelled)
+    if not named:
+        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
+        if not by_number and not (looks_tagged and len(header) > 1):
+            missing = "words" if word is None else "tags"
+            raise InputError(
+                f"the first line names no column of {missing}; its columns are {listed(header)}. "
+                "Call them word, tag and sentence_id, or give their numbers, from 0, as "
+                "task.tagging.word and task.tagging.tag.",
+                path=path,
+                line=line,
+            )
+        word, tag = _column_numbers(len(header), layout)
+        if looks_tagged:
+            sentence, skipped = None, 0
+    if word is None or (labelled and tag is None):
+        raise InputError(
+            f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
+            f"{layout.tag}.",
+            path=path,
+        )
+    shown = f"words in {header[word]!r}" if named else f"words in column {word}"
+    if tag is not None:
+        shown += f", tags in {header[tag]!r}" if named else f", tags in {tag}"
+    if sentence is not None:
+        shown += f", sentences by {header[sentence]!r}"
+    return _WordColumns(word, tag, sentence, skipped, shown)
+
+
 def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     """Read a CSV or TSV file with a word and its tag in each row.
 
@@ -346,33 +403,9 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     _, records = delimited_records(path, (), Layout(header=True))
     rows = list(records)
     header = [name.strip() for name in rows[0][1]]
-    word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
-    sentence = _column_of(header, _SENTENCE_NAMES)
-    by_number = (layout.word, layout.tag) != (0, -1)
-    named = word is not None and (tag is not None or not labelled)
-    if by_number or not named:
-        given = _column_numbers(len(header), layout)
-        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
-        if not by_number and not (looks_tagged and len(header) > 1):
-            missing = "words" if word is None else "tags"
-            raise InputError(
-                f"the first line names no column of {missing}; its columns are {listed(header)}. "
-                "Call them word, tag and sentence_id, or give their numbers, from 0, as "
-                "task.tagging.word and task.tagging.tag.",
-                path=path,
-                line=rows[0][0],
-            )
-        word, tag = given
-        rows = rows if looks_tagged else rows[1:]
-        sentence = None if looks_tagged else sentence
-    else:
-        rows = rows[1:]
-    if word is None or (labelled and tag is None):
-        raise InputError(
-            f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
-            f"{layout.tag}.",
-            path=path,
-        )
+    columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
+    word, tag, sentence = columns.word, columns.tag, columns.sentence
+    rows = rows[columns.named_by_line :]
     collected, blank, last, expected = _SentenceCollector(), 0, "", 0
     for number, values, raw in rows:
         if len(values) != len(header):
@@ -397,11 +430,7 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
             name = "word" if not values[word].strip() else "tag"
             raise InputError(f"the {name} is empty.", path=path, line=number)
         collected.current.append((values[word], number, own))
-    names = f"words in {header[word]!r}" if named and not by_number else f"words in column {word}"
-    if tag is not None:
-        names += f", tags in {header[tag]!r}" if named and not by_number else f", tags in {tag}"
-    names += f", sentences by {header[sentence]!r}" if sentence is not None else ""
-    remarks = [f"it has a word per row: {names}"]
+    remarks = [f"it has a word per row: {columns.shown}"]
     if blank:
         remarks.append(f"{blank:,} rows without a word are left out")
     collected.end_sentence()

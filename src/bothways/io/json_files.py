@@ -1,7 +1,8 @@
 """Objects of JSONL files, one per line, and of JSON files, which are one list of objects.
 
 Files that are the one by name and the other by content are read as what they are, and so are those
-that wrap their list in an object, or hold columns; it is remarked. A key of a nested object is written with dots (``labels.label``).
+that wrap their list in an object, or hold columns; it is remarked. A key of a nested object is
+written with dots (``labels.label``).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Lines = Literal["auto", "keep", "join"]
@@ -157,7 +158,7 @@ def _without_empty_quote(line: str) -> str:
 def _indents(lines: Sequence[str]) -> bool:
     depths = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     first = sum(depth >= 2 for depth in depths)
-    again = sum(a == b >= 2 for a, b in zip(depths, depths[1:], strict=False))
+    again = sum(a == b >= 2 for a, b in pairwise(depths))
     return first >= _BREAKS and again < 0.5 * first < 0.4 * len(depths)
 
 
@@ -211,7 +212,8 @@ def _is_full(line: str, following: str, width: int) -> bool:
 def _begins_anew(line: str, following: str, indented: bool) -> bool:
     """Whether a line begins a paragraph by itself: indented otherwise, or an item of a list."""
     before, own = _PREFIX.match(line), _PREFIX.match(following)
-    assert before and own
+    assert before
+    assert own
     if before[0].count(">") != own[0].count(">"):
         return True
     deeper = len(own[0].expandtabs()) - len(before[0].expandtabs())
@@ -226,7 +228,7 @@ def _pages(texts: Sequence[str]) -> tuple[bool, frozenset[str]]:
     numbered = [
         (n, int(found[1])) for n, text in enumerate(texts) if (found := _PAGE.fullmatch(text))
     ]
-    steps = [b - a for (_, a), (_, b) in zip(numbered, numbered[1:], strict=False)]
+    steps = [b - a for (_, a), (_, b) in pairwise(numbered)]
     if len(numbered) < _PAGES or sum(step == 1 for step in steps) < 0.7 * len(steps):
         return False, frozenset()
     beside: Counter[str] = Counter()
@@ -256,7 +258,7 @@ def _hyphenates(texts: Sequence[str]) -> bool:
     """Whether more words are broken at line ends than have a hyphen of their own there."""
     broken = whole = 0
     words = {word for text in texts for word in _WORD.findall(text.lower())}
-    for text, following in zip(texts, texts[1:], strict=False):
+    for text, following in pairwise(texts):
         found, rest = _HYPHENATED.search(text), _WORD.match(following)
         if found and rest and rest[0][0].islower():
             joined = (found[1] + rest[0]).lower() in words

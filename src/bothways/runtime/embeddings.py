@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -467,7 +467,7 @@ def check_format(path: Path) -> None:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
 
 
-def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, NDArray[np.str_]]) -> None:
+def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:
     if vectors.pooled is not None:
         np.savez(file, embeddings=vectors.pooled, **kept)
     else:

@@ -52,8 +52,8 @@ class Tagged:
 
     Attributes:
         text: as given, or the given words joined by spaces.
-        words: as given, or as :func:`bothways.tasks.words.split_words` cuts the text: at white space, and punctuation
-            off both ends of a word.
+        words: as given, or as :func:`bothways.tasks.words.split_words` cuts the text: at white
+            space, and punctuation off both ends of a word.
         spans: first character of each word in the text, and the one after its last.
         tags: of each word, in the scheme of the file that the model was trained on.
         probabilities: of each word's tag; a word that begins inside a piece of another word has

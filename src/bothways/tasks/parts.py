@@ -106,7 +106,7 @@ def taken(rows: R, indices: NDArray[np.int64], *, broken: bool = False) -> R:
         value = getattr(rows, item.name)
         if isinstance(value, Broken) and not broken:
             chosen[item.name] = Broken()
-        elif isinstance(value, list) and item.name not in _OF_OTHERS:
+        elif isinstance(value, list) and item.name not in _OF_OTHERS and value:
             chosen[item.name] = [value[n] for n in indices.tolist()]
     return replace(rows, **chosen)  # type: ignore[type-var]
 

@@ -56,7 +56,7 @@ class Sentences:
     separator: str = " "
     broken: int = 0
     format: str = "conll"
-    texts: tuple[SpanText, ...] | None = None
+    texts: list[SpanText] | None = None
     places: list[list[Place]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
 
@@ -114,7 +114,7 @@ def _from_texts(
         notes += (f"{path.name}: {len(places) - len(kept):,} texts without words are left out",)
     if not kept:
         raise InputError("no text has a word.", path=path)
-    texts = tuple(file.texts[n] for n in kept)
+    texts = [file.texts[n] for n in kept]
     places = [places[n] for n in kept]
     words = [[t.text[a:b] for a, b in own] for t, own in zip(texts, places, strict=True)]
     tags = None
