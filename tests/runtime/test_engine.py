@@ -154,8 +154,8 @@ def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_pat
     assert done.returncode == 1
     assert done.stderr.endswith(
         "the engine torch needs torch, which is not installed: pip install 'bothways[train]'; the "
-        "engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; the "
-        "engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
+        "engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; "
+        "the engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
     )
 
 
