@@ -57,6 +57,7 @@ DOCUMENTS = [
     "docs/labels.md",
     "docs/python.md",
     "docs/tasks.md",
+    "docs/export.md",
     "docs/serve.md",
     *GUIDE,
     "benchmarks/README.md",

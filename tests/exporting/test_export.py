@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,17 +19,21 @@ from bothways import cli
 from bothways.api.calls import export
 from bothways.api.model import load
 from bothways.batch import collate
-from bothways.errors import BothwaysError, ConfigError, ModelError
+from bothways.errors import EXTRAS, BothwaysError, ConfigError, ModelError
 from bothways.exporting import export as module
 from bothways.exporting.forward import PlainForward
+from bothways.exporting.options import ExportConfig
 from bothways.families import FAMILIES, config_of
 from bothways.families.heads import HEADS
 from bothways.model.engine import TorchEngine
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.adapters import Adapted
 from bothways.runtime.engine import layer_name
 from bothways.runtime.folder import load_model
+from bothways.runtime.onnx_engine import GraphEngine
 from bothways.runtime.onnx_graph import output_names, write_graph
+from bothways.runtime.weights import stored_weights
 from family_examples import EXAMPLES, perturb, rows
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
 
@@ -423,3 +429,59 @@ def test_layers_are_the_last_alone(tmp_path: Path) -> None:
     batch = collate([[5, 6]], [[0, 0]], max_positions=9)
     last = small_config().layers
     assert engine.compute(batch, layers=(last,)).keys() == {layer_name(last)}
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_page_holds(
+    task: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its commands and its Python run, but with limits that a model of noise holds."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(task[0], "runs/reviews/seed-0/model")
+    shutil.copyfile(task[1], "dev.tsv")
+    loose = ["--speedup", "0", "--agreement", "0.9", "--metric_loss", "10"]
+    lines = [line for kind, text in BLOCKS if kind == "console" for line in text.splitlines()]
+    for line in lines:
+        words = shlex.split(line)[2:]
+        assert cli.main([*words, *(loose if "--int8" in words else [])]) == 0, line
+    for code in [text for kind, text in BLOCKS if kind == "python"]:
+        exec(compile(code, str(PAGE), "exec"), {})
+    assert "exported-too/onnx/model.onnx" in capsys.readouterr().out
+    table = {row.split("|")[1].strip(" `") for row in PAGE.read_text().splitlines() if "|" in row}
+    assert set(EXTRAS.values()) - {"bench"} <= table
+    shown = dict(
+        re.findall(r"`--(agreement|lowest|metric_loss|speedup)` \| ([\d.]+)", PAGE.read_text())
+    )
+    config = ExportConfig("m", "out")
+    assert {name: float(value) for name, value in shown.items()} == {
+        "agreement": 0.99,
+        **{name: getattr(config, name) for name in ("lowest", "metric_loss", "speedup")},
+    }
+
+
+def test_an_adapters_graph_is_not_its_bases(tmp_path: Path) -> None:
+    """Graphs in the cache are found by a folder's weights, which an adapter's are not."""
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    path, weights = stored_weights(tmp_path / "m")
+    assert load_model(tmp_path / "m").folder == tmp_path / "m"
+    adapted = Adapted(tmp_path / "m", path, weights, "")
+    assert load_model(tmp_path / "m", adapted=adapted).folder is None
+
+
+def test_auto_takes_what_computes_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest of all may not compute a folder with a graph alone; int8 is never taken."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fast = classmethod(lambda *_: {"fp32": 1.0, "bf16": 0.1})
+    monkeypatch.setattr(TorchEngine, "product_seconds", fast)
+    monkeypatch.setattr(GraphEngine, "product_seconds", classmethod(lambda *_: {"fp32": 2.0}))
+    out = exported(tmp_path, classes=3)
+    found = load(out, precision="auto").loaded
+    assert (found.engine.name, found.engine.precision) == ("onnxruntime", "fp32")
+    found = load(tmp_path / "m", precision="auto").loaded
+    assert (found.engine.name, found.engine.precision) == ("torch", "bf16")

@@ -17,7 +17,7 @@ from bothways.exporting.int8 import GateReport, quantize
 from bothways.exporting.options import ExportConfig
 from bothways.families.config import ModelConfig
 from bothways.families.heads import HEADS
-from bothways.io.files import new_folder
+from bothways.io.files import new_folder, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.runtime.checksums import write_checksums
@@ -31,13 +31,15 @@ from bothways.runtime.folder import (
 )
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
+from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import Weights
 
 CLOSE = 1e-4
 """The largest difference of a graph's outputs from those that it is compared with."""
 _TEXTS, _LONGEST = 32, 128
 _EVERY = 16  # of the tokens whose prediction is compared: a row of it is as long as the vocabulary
-_SENTENCE_FILES = ("config_sentence_transformers.json", "sentence_bert_config.json", "modules.json")
+_MODULES = "modules.json"
+_SENTENCE_FILES = ("config_sentence_transformers.json", "sentence_bert_config.json")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ class ExportReport:
     compared_with: str
     difference: float
     int8: GateReport | None = None
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
         """For a reader."""
@@ -89,7 +94,7 @@ def export_model(config: ExportConfig) -> ExportReport:
         "export": {"opset": OPSET, "heads": loaded.heads},
     }
     with new_folder(out) as partial:
-        _copy_sentence_files(folder, partial)
+        _copy_sentence_files(folder, encoder_folder(folder), partial)
         write_description(partial, loaded, dtype="float32")
         write_graph(partial / GRAPH, loaded.config, weights, asked)
         name, difference = _compare(folder, partial, weights)
@@ -125,16 +130,23 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
     return loaded.weights
 
 
-def _copy_sentence_files(folder: Path, out: Path) -> None:
-    """The files of sentence-transformers and the folders of its modules, if there are any."""
+def _copy_sentence_files(folder: Path, encoder: Path, out: Path) -> None:
+    """The files of sentence-transformers and the folders of its modules, if there are any; the
+    encoder is in the folder itself afterwards."""
     for name in _SENTENCE_FILES:
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, out / name)
-    modules = read_json_file(folder / "modules.json") if (folder / "modules.json").exists() else []
+        found = next((own / name for own in (folder, encoder) if (own / name).exists()), None)
+        if found is not None:
+            shutil.copyfile(found, out / name)
+    if not (folder / _MODULES).exists():
+        return
+    modules = read_json_file(folder / _MODULES)
     for module in modules if isinstance(modules, list) else []:
         path = str(module.get("path") or "") if isinstance(module, dict) else ""
-        if path and Path(path).name == path and (folder / path).is_dir():
+        if path and (folder / path).resolve() == encoder.resolve():
+            module["path"] = ""
+        elif path and Path(path).name == path and (folder / path).is_dir():
             shutil.copytree(folder / path, out / path)
+    write_json(out / _MODULES, modules)
 
 
 def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
