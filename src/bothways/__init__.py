@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from bothways.finetuning.options import FinetuneConfig as FinetuneConfig
     from bothways.finetuning.options import SearchOptions as SearchOptions
     from bothways.pretraining.options import PretrainConfig as PretrainConfig
+    from bothways.serving.calls import serve as serve
     from bothways.tasks.catalogue import task_recipe as task_recipe
     from bothways.tasks.options import TaskOptions as TaskOptions
     from bothways.tokenization.options import VocabularyConfig as VocabularyConfig
@@ -94,6 +95,7 @@ _MODULES = {
     "list_recipes": "api.calls",
     "reproduce": "experiments.calls",
     "score": "api.calls",
+    "serve": "serving.calls",
     "split": "api.calls",
     "task_recipe": "tasks.catalogue",
     "list_tasks": "api.calls",

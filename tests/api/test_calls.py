@@ -54,8 +54,10 @@ OF_VERBS = {
     "plan": bw.plan,
     "predict": bw.Model.predict,
     "pretrain": bw.pretrain,
+    "rank": bw.Model.rank,
     "reproduce": bw.reproduce,
     "score": bw.score,
+    "serve": bw.serve,
     "split": bw.split,
     "tag": bw.Model.tag,
     "tasks": bw.list_tasks,
@@ -494,7 +496,7 @@ def test_importing_needs_no_frames() -> None:
         "import sys\nsys.modules['pandas'] = sys.modules['polars'] = None\nimport bothways as bw\n"
         "model = bw.load('mini-en')\nbw.sklearn.TextEmbedder().fit_transform(['a'])\n"
         "from bothways.runtime.pipeline import Prediction\nimport numpy as np\n"
-        "p = Prediction(['a'], np.ones((1, 1)), ('a',), 0, 0, 8)\n"
+        "one = np.ones((1, 1))\np = Prediction(['a'], one, ('a',), 0, 0, 8, one)\n"
         "try:\n    p.to_frame()\nexcept bw.BothwaysError as error:\n"
         "    assert 'pip install pandas' in str(error)\nelse:\n    raise AssertionError\n"
     )

@@ -488,7 +488,7 @@ def test_a_cased_vocabulary_of_few_letters_is_not_read_as_uncased(folder: Path) 
     with pytest.raises(ModelError, match=r"the vocabulary is cased, and nothing says so"):
         load_model(folder)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert load(folder).tokenizer.encode("C Cl c").tokens[1:-1] == [5, 10, 6], "the remedy"
+    assert load(folder).tokenizer.encode("C Cl c").ids[1:-1] == [5, 10, 6], "the remedy"
 
 
 # ------------------------------------------------------------------------- sentence-transformers

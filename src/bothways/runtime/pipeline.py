@@ -25,7 +25,7 @@ from bothways.io.text import beginning
 from bothways.runtime.engine import Engine, batch_limit
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.sentence_modules import ACTIVATIONS
+from bothways.runtime.sentence_modules import ACTIVATIONS, GIVES_SCORES
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import other_kind, task_of
@@ -299,7 +299,8 @@ def rank_texts(
         )
     about = loaded.about
     reranker = about.get("reranker", {"activation": "identity"})
-    left_out = [*about.get("modules_left_out", []), *about.get("settings_left_out", [])]
+    left_out = [m for m in about.get("modules_left_out", []) if m != GIVES_SCORES]
+    left_out += about.get("settings_left_out", [])
     if reranker["activation"] not in ACTIVATIONS:
         left_out.append(f"the activation {reranker['activation']}")
     if left_out:

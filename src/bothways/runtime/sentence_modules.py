@@ -37,6 +37,8 @@ _TORCHS = {
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 _ENCODERS = ("Transformer", "BERT", "RoBERTa", "XLMRoBERTa", "ALBERT", "DistilBERT")
 _VECTOR = "sentence_embedding"
+GIVES_SCORES = "a Transformer that gives scores, not vectors"
+"""A step that is left out where vectors are wanted, and is what ranks texts."""
 # Settings of the encoder's step -> the values with which it gives the last layer's states.
 _USUAL: Mapping[str, tuple[Any, ...]] = {
     "transformer_task": ("feature-extraction", None),
@@ -179,6 +181,8 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
 
 def _unusual(settings: dict[str, Any]) -> list[str]:
     """What an encoder's step takes of the encoder but the last layer's states."""
+    if settings.get("transformer_task") == "sequence-classification":
+        return [GIVES_SCORES]
     found = [
         f"Transformer with {key} {settings[key]!r}"
         for key, usual in _USUAL.items()
