@@ -81,7 +81,8 @@ CHEAP = {
     "glue": ["--epochs", "1"],
     "reproduce": ["--plan"],
     "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
-    "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
+    "bench train": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
+    "bench infer": ["--count", "4", "--rounds", "1"],
 }
 CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
 # Lines of README's indented blocks that are not run here.
@@ -166,6 +167,12 @@ def commands(console: str) -> list[list[str]]:
     return shown
 
 
+def cheap(words: Sequence[str]) -> list[str]:
+    """What is added to a command, by its verb, or by that and its action."""
+    found = CHEAP.get(" ".join([verb(words), *words[2:3]]))
+    return CHEAP.get(verb(words), []) if found is None else found
+
+
 def verb(words: list[str]) -> str:
     """The word after the program, which torchrun starts by name."""
     return words[words.index("bothways") + 1]
@@ -173,7 +180,7 @@ def verb(words: list[str]) -> str:
 
 def run(words: list[str]) -> int:
     """A command's exit status, with what makes it cheap."""
-    words = [*words, *CHEAP.get(verb(words), [])]
+    words = [*words, *cheap(words)]
     if words[0] == "bothways":
         return cli.main(words[1:])
     launched = [sys.executable, "-m", "torch.distributed.run", *words[1:]]
@@ -316,7 +323,7 @@ def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, instal
             steps.append(("README.md", _cheap(block)))
         for words in commands(block) if language == "console" else ():
             assert words[0] == "bothways"
-            steps.append(("bothways", [*words[1:], *CHEAP.get(verb(words), [])]))
+            steps.append(("bothways", [*words[1:], *cheap(words)]))
     done = run_steps(installed, steps, sandbox)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("=== ") >= len(steps) > 10

@@ -285,6 +285,9 @@ def test_a_head_on_a_frozen_encoder(family: str, tmp_path: Path) -> None:
     texts = [line.split("\t")[0] for line in Path(files["dev"]).read_text().splitlines()[1:]]
     wanted = np.array([row[3:] for row in rows], dtype=np.float64)
     other = bw.load(tmp_path / "run/seed-0/model", engine="onnxruntime")
-    for found in (model.predict(texts), other.predict(texts)):
-        assert found.values == pytest.approx(wanted, abs=1e-4)
-    assert not bw.diagnose(tmp_path / "run/seed-0/model")
+    for one in (model.predict(texts), other.predict(texts)):
+        assert one.values == pytest.approx(wanted, abs=1e-4)
+    # Some examples have another padding id in config.json than BERT's pieces, which they share.
+    found = bw.diagnose(tmp_path / "run/seed-0/model")
+    assert len(found) == (EXAMPLES[family].pad != 0)
+    assert all("the padding piece has the id" in problem for problem in found)

@@ -144,6 +144,33 @@ def _calls(  # noqa: C901  (a function for each loop)
         out = [given(R, H) * 3, new(R, H)]
         return run("gelu_tanh", [out[0], vector(), out[1]], out)
 
+    def gelu_of() -> list[Tensor]:
+        out = [given(R, H) * 3]
+        return run("gelu_of", [out[0], vector()], out)
+
+    def gelu_tanh_of() -> list[Tensor]:
+        out = [given(R, H) * 3]
+        return run("gelu_tanh_of", [out[0], vector()], out)
+
+    def residual_norm() -> list[Tensor]:
+        out = [new(R, H)]
+        own = [vector(), vector(), vector(), real(1e-12)]
+        return run("residual_norm", [given(R, H), given(R, H), *own, *out], out)
+
+    def embed() -> list[Tensor]:
+        out = [new(R, H)]
+        places = torch.arange(R)
+        ids = [places * 7 % VOCABULARY, places % LENGTH, places % 2]
+        tables = [given(rows, H, kind=exact) for rows in (VOCABULARY, LENGTH, 2)]
+        return run("embed", [*ids, *tables, vector(), vector(), real(1e-12), *out], out)
+
+    def attention() -> list[Tensor]:
+        out = [new(R, size)]
+        bounds = np.array([0, LENGTH, LENGTH + 20, R])
+        qkv, bias = given(R, 3 * size), given(3 * size, kind=exact)
+        own = [qkv, bounds, qkv, bounds, HEADS, bias, real(0.3), False]
+        return run("attention", [*own, *out], out)
+
     return {name: call for name, call in locals().items() if name in LOOPS}
 
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bothways.api.doctor import diagnose
+from bothways.api.model import load
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
 from bothways.families.config import ModelConfig
@@ -228,3 +230,23 @@ def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Toke
     config = make(tmp_path / "run", start=str(tmp_path / "task"), clock=ClockOptions(steps=1))
     names = json.loads((pretrain(config).model / "config.json").read_text())
     assert names["architectures"] == ["BertForPreTraining"]
+
+
+def test_places_are_counted_from_behind_the_padding_of_any_vocabulary(
+    make: Make, tmp_path: Path
+) -> None:
+    """A RoBERTa on pieces whose padding is the first, as in transformers, [UNK] included."""
+    transformers = pytest.importorskip("transformers")
+    size = SizeOptions(family="roberta", layers=1, hidden=16, heads=2, positions=64)
+    result = pretrain(
+        make(tmp_path / "run", model=size, pairs=PairOptions("full"), clock=ClockOptions(steps=2))
+    )
+    model = load(result.model)
+    assert diagnose(result.model) == []
+    theirs = transformers.AutoModel.from_pretrained(result.model).eval()
+    (encoding,) = model.tokenizer.encode_batch(["\N{SNOWMAN} a"])
+    assert model.tokenizer.unk_id in encoding.ids
+    with torch.no_grad():
+        states = theirs(torch.tensor([encoding.ids])).last_hidden_state[0]
+    own = model.embed_tokens(["\N{SNOWMAN} a"])[0].vectors
+    assert own == pytest.approx(states[1:-1].numpy(), abs=1e-5)

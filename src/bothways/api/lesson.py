@@ -142,9 +142,10 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
     elif not isinstance(tokenizer, Tokenizer):
         tokenizer = Tokenizer.from_folder(tokenizer)
     from bothways.model.engine import as_loaded
+    from bothways.pretraining.start import fitted_shape
     from bothways.pretraining.start import new_model as make
 
-    network = make(config, config.shape(tokenizer.vocab_size))
+    network = make(config, fitted_shape(config, tokenizer))
     return Model(as_loaded(network.eval(), tokenizer, {"made_by": "bothways.new_model"}))
 
 

@@ -109,7 +109,7 @@ def export_model(config: ExportConfig) -> ExportReport:
         }
         loaded.about = {**loaded.about, "export": export}
         write_description(partial, loaded, dtype="float32")
-        write_checksums(partial, loaded.tokenizer.fingerprint)
+        write_checksums(partial)
     return ExportReport(out, name, difference, gate)
 
 

@@ -98,7 +98,7 @@ def save_model(
     """
     with new_folder(Path(folder)) as partial:
         write_model_files(partial, model, tokenizer, about or {}, dtype=dtype)
-        write_checksums(partial, tokenizer.fingerprint)
+        write_checksums(partial)
 
 
 def write_model_files(

@@ -26,6 +26,7 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import weight_files
+from bothways.tokenization.tokenizer import Tokenizer
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 
@@ -55,8 +56,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> EncoderModel:
             cannot be loaded.
     """
     if not config.start:
-        shape = config.shape(store.tokenizer.vocab_size)
-        new = new_model(config, shape)
+        new = new_model(config, fitted_shape(config, store.tokenizer))
         if config.model.init == "primed":
             prime_first_layer(new.encoder)
         return new
@@ -70,6 +70,13 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> EncoderModel:
             model.add_head(name, config.seed)
     _add_generator(config, model)
     return model
+
+
+def fitted_shape(config: PretrainConfig, tokenizer: Tokenizer) -> ModelConfig:
+    """The shape of a new model for a tokenizer: of its size, and where the family counts places
+    from behind the padding's id, from behind this one's."""
+    shape = config.shape(tokenizer.vocab_size)
+    return replace(shape, place_offset=tokenizer.pad_id + 1) if shape.place_offset else shape
 
 
 def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:

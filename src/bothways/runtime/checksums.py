@@ -14,18 +14,18 @@ from bothways.errors import InputError
 from bothways.io.files import PARTIAL, sha256, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
+from bothways.tokenization.tokenizer import Tokenizer
 
 CHECKSUMS = "checksums.json"
 READ_ON_LOAD = 64
 """MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
 
 
-def write_checksums(folder: Path, vocabulary: str) -> None:
+def write_checksums(folder: Path) -> None:
     """Add the checksums of a folder's files to it.
 
     Args:
-        folder: complete.
-        vocabulary: the fingerprint of the model's tokenizer.
+        folder: complete. Its tokenizer is recorded as it will be read from there.
 
     Raises:
         DiskError: it could not be written.
@@ -36,6 +36,7 @@ def write_checksums(folder: Path, vocabulary: str) -> None:
         for path in files
         if path.name != CHECKSUMS and not path.name.startswith(PARTIAL)
     }
+    vocabulary = Tokenizer.from_folder(folder).fingerprint
     write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})
 
 

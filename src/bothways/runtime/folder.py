@@ -297,7 +297,7 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
         write_description(partial, loaded, dtype=loaded.dtype)
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
-        write_checksums(partial, loaded.tokenizer.fingerprint)
+        write_checksums(partial)
 
 
 def _load_adapter(
