@@ -56,6 +56,7 @@ def write_task(path: Path, start: int, count: int) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
     text, corpus, run = tmp_path / "text.txt", tmp_path / "corpus", tmp_path / "run"
     write_text(text)

@@ -72,6 +72,7 @@ def test_full_batches_mask_as_many_as_pre_training_would() -> None:
     assert not set(part.masked.positions[:80].tolist()) & set(part.inputs.bounds.tolist())
 
 
+@pytest.mark.slow
 def test_bench_times_each_contender_and_writes_every_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,7 @@ def test_fine_tuning_is_short_where_minutes_are_few(
     assert found == epochs
 
 
+@pytest.mark.slow
 def test_the_demonstration_runs_reports_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def keep_rows(monkeypatch: pytest.MonkeyPatch, name: str, *rows: int) -> None:
     monkeypatch.setitem(TABLES, name, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_tables_in_earnest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

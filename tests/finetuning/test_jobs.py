@@ -133,6 +133,7 @@ def test_a_worker_trains_from_what_the_run_was_opened_with(
         jobs._refuse_changed(config, loaded, data, run)
 
 
+@pytest.mark.slow
 def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) -> None:
     for name in ("CoLA", "RTE"):
         (tmp_path / name).mkdir()
