@@ -23,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bothways.errors import BothwaysError
+from bothways.runtime.inspection import PAGE
 from bothways.serving import answers, wire
 from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
@@ -343,7 +344,7 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
 def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]:
     """The routes that ask no model, by path."""
-    page = files("bothways.serving").joinpath("page.html").read_bytes()
+    page = files("bothways.runtime").joinpath(PAGE).read_bytes()
     description = msgspec.json.encode(describe(ASKS, list(server.models)))
 
     async def health(request: Request) -> Response:
