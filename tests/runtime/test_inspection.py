@@ -216,7 +216,7 @@ def test_what_cannot_be_attributed(folders: dict[str, Path], tmp_path: Path) -> 
     save_model(tmp_path / "pretrained", small_bert(**BOTH_HEADS), TOKENIZER, {})
     about = {**KINDS["classes"][1], "pair": False, "options": {"long": "windows"}, "length": 16}
     save_model(tmp_path / "windows", small_bert(classes=3), TOKENIZER, about)
-    with pytest.raises(ModelError, match="kind 'tagging'.*of which a token can have a share"):
+    with pytest.raises(ModelError, match=r"kind 'tagging'.*of which a token can have a share"):
         load(tmp_path / "tags").attribute("w1")
     with pytest.raises(ModelError, match="has no task head"):
         load(tmp_path / "pretrained").attribute("w1")
