@@ -63,11 +63,8 @@ def integrated_gradients(
         there, blank = rows_2TE.detach().clone()
         total = torch.zeros_like(there)
         at_a_time = max(1, _TOGETHER // len(asked.encoding))
-        parts = zip(
-            shares.split(at_a_time),
-            torch.tensor(weights / 2, dtype=torch.float32).split(at_a_time),
-            strict=True,
-        )
+        halves = torch.tensor(weights / 2, dtype=torch.float32)  # the line is half of [-1, 1]
+        parts = zip(torch.split(shares, at_a_time), torch.split(halves, at_a_time), strict=True)
         for part, weight in parts:
             share = move(part, device)[:, None, None]
             rows = (blank + share * (there - blank)).requires_grad_()

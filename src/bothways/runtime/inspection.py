@@ -24,6 +24,7 @@ from bothways.io.files import new_file
 from bothways.runtime.engine import inspecting
 from bothways.runtime.ensemble import Ensemble
 from bothways.runtime.folder import LoadedModel
+from bothways.runtime.options import AttributionMethod
 from bothways.runtime.pipeline import check_pairs, check_segments, choose_length, outputs_of
 from bothways.tasks.examples import Examples, check_room
 from bothways.tasks.kinds import other_kind, task_of
@@ -32,9 +33,8 @@ from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 Floats = NDArray[np.float32]
-OCCLUSION, GRADIENTS = "occlusion", "gradients"
-PAGE = "page.html"
-"""The page that shows this, beside this module; the server's, too."""
+OCCLUSION: AttributionMethod = "occlusion"
+GRADIENTS: AttributionMethod = "gradients"
 _GIVEN = '<script type="application/json" id="given">'
 MOST_SHOWN = 20_000_000
 """Probabilities that a page holds; a browser takes seconds for more."""
@@ -78,7 +78,7 @@ class TokenRow:
             ConfigError: it is too much for a page.
             DiskError: it could not be written.
         """
-        page = files("bothways.runtime").joinpath(PAGE).read_text(encoding="utf-8")
+        page = shown_page()
         content = json.dumps(self._shown(), ensure_ascii=False, separators=(",", ":"))
         before, marker, after = page.partition(_GIVEN)
         with new_file(Path(path)) as file:
@@ -157,7 +157,7 @@ class Attribution(TokenRow):
     """
 
     scores: NDArray[np.float64]
-    method: str
+    method: AttributionMethod
     target: str
     output: float
     blank: float
@@ -204,6 +204,11 @@ class Attribution(TokenRow):
 
 
 _BOX = "display:inline-block;padding:1px 3px;border-radius:3px;white-space:pre"
+
+
+def shown_page() -> str:
+    """The page, with nothing to show; a server gives it so."""
+    return files("bothways.runtime").joinpath("page.html").read_text(encoding="utf-8")
 
 
 def _row_of(encoding: Encoding) -> dict[str, Any]:
@@ -282,7 +287,7 @@ class Question:
         """The ids with the tokens at some places hidden."""
         ids = np.array(self.encoding.ids, np.int64)
         ids[places] = self.piece
-        return ids.tolist()
+        return [int(id) for id in ids]
 
     def examples(self, rows: Sequence[Sequence[int]]) -> Examples:
         """Sequences like the text's, for its task."""
@@ -298,17 +303,18 @@ class Question:
 
     def outputs(self, logits_NC: NDArray[np.float64]) -> NDArray[np.float64]:
         """The output that is explained, [N]: log odds, or a number."""
-        own = logits_NC[:, self.column]
+        own: NDArray[np.float64] = logits_NC[:, self.column]
         if not self.others:
             return own
         rest = logits_NC[:, self.others]
         most = rest.max(-1)
-        return own - most - np.log(np.exp(rest - most[:, None]).sum(-1))
+        odds: NDArray[np.float64] = own - most - np.log(np.exp(rest - most[:, None]).sum(-1))
+        return odds
 
     def answer(
         self,
         scores: NDArray[np.float64],
-        method: str,
+        method: AttributionMethod,
         output: float,
         blank: float,
         tokenizer: Tokenizer,

@@ -336,17 +336,14 @@ def attribute(model: Model, form: wire.Attribute) -> wire.Attributed:
 
 
 def _read(found: TokenRow) -> list[wire.ReadToken]:
-    rows = zip(
-        found.ids.tolist(),
-        found.tokens,
-        found.parts.tolist(),
-        found.offsets.tolist(),
-        strict=True,
-    )
+    """The tokens of a text or pair."""
+    ids, parts, places = found.ids.tolist(), found.parts.tolist(), found.offsets.tolist()
+    rows = zip(ids, found.tokens, parts, places, strict=True)
     return [
-        wire.ReadToken(id, token, part < 0, *(place if part >= 0 else (None, None)), own)
+        wire.ReadToken(id, token, special=True, start=None, stop=None, part=None)
+        if part < 0
+        else wire.ReadToken(id, token, special=False, start=place[0], stop=place[1], part=part)
         for id, token, part, place in rows
-        for own in [part if part >= 0 else None]
     ]
 
 

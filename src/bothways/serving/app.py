@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from threading import Event, Thread
 from typing import Any
 
@@ -26,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bothways.errors import BothwaysError
-from bothways.runtime.inspection import PAGE
+from bothways.runtime.inspection import shown_page
 from bothways.serving import answers, wire
 from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
@@ -354,7 +353,7 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
 def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]:
     """The routes that ask no model, by path."""
-    page = files("bothways.runtime").joinpath(PAGE).read_bytes()
+    page = shown_page().encode()
     policy = _policy(page)
     description = msgspec.json.encode(describe(ASKS, list(server.models)))
 
