@@ -206,7 +206,9 @@ def test_every_task_of_every_model(server: Running, chromium: Any, name: str) ->
             assert page.get_by_role("heading", level=2).inner_text() == title
             browser.compute()
             assert page.get_by_role("alert").count() == 0, browser.text
-            assert page.locator("section table").count() > 0
+            for closed in page.locator("summary").all():
+                closed.click()
+            page.locator("section table").first.wait_for()
 
 
 @pytest.mark.slow
@@ -301,6 +303,7 @@ def test_by_keyboard_alone(server: Running, chromium: Any) -> None:
         assert focused.inner_text() == "[SEP]"
         reach("as a table")
         press("Enter")
+        page.get_by_role("table").wait_for()
         cells = page.get_by_role("table").get_by_role("row").nth(3).get_by_role("cell")
         np.testing.assert_allclose([float(c) for c in cells.all_inner_texts()], map_, atol=6e-4)
 
@@ -357,6 +360,7 @@ def test_accessible(server: Running, chromium: Any, scheme: str, width: int) -> 
                 browser.compute()
                 for closed in page.locator("summary").all():
                     closed.click()
+                    page.locator("details table").wait_for()
                 found = page.evaluate("async () => (await axe.run()).violations")
                 assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (name, title)
                 wide = page.evaluate("document.documentElement.scrollWidth")

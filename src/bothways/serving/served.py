@@ -204,7 +204,8 @@ class ServedModel:
         encoding = self.model.tokenizer.encode("")
         ids = encoding.ids or [0]
         batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
+        vectors = self.task in (VECTORS, SIMILARITY)
+        head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
         try:
             if head:
                 found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
@@ -253,10 +254,10 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     loaded = model.loaded
     found, explained = [], False
     if (head := loaded.task_head) in _OF_HEADS:
-        found.append(_OF_HEADS[head])
         task = task_of(loaded)
         explained = isinstance(task, TextTask)
-        if head == CLASSIFIER and task.outputs == 1 and loaded.about.get("pair") is not False:
+        found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
+        if explained and task.outputs == 1 and loaded.about.get("pair") is not False:
             found.append(RANK)
     if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
         found.append(FILL)
