@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import bothways
 from bothways import cli
 from bothways.api.model import Model, load
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
@@ -122,6 +123,32 @@ def test_an_engine_may_lack_it(folders: dict[str, Path]) -> None:
     model.loaded.use(Other())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the engine other does not give states and attention"):
         model.inspect("w1")
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_graph_in_a_file_gives_its_outputs_alone(
+    engine: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    bothways.export(folders["classes"], tmp_path / "out")
+    model = load(tmp_path / "out", engine=engine)
+    with pytest.raises(ModelError, match=r"model.onnx does not give states and attention; use"):
+        model.inspect("w1 w2")
+    expected = load(folders["classes"], engine="onnxruntime").attribute("w1 w2", target="b")
+    np.testing.assert_allclose(
+        model.attribute("w1 w2", target="b").scores, expected.scores, atol=1e-4
+    )
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_shows_the_same(folders: dict[str, Path]) -> None:
+    one, two = (load(folders["classes"], engine="torch", device=name) for name in ("cpu", "cuda"))
+    found, expected = two.inspect(TEXT, PAIR), one.inspect(TEXT, PAIR)
+    np.testing.assert_allclose(found.attentions, expected.attentions, atol=1e-3)
+    np.testing.assert_allclose(found.hidden, expected.hidden, atol=1e-2, rtol=1e-2)
+    for method in ("occlusion", "gradients"):
+        scores = [model.attribute(TEXT, PAIR, method=method).scores for model in (one, two)]  # type: ignore[arg-type]
+        np.testing.assert_allclose(*scores, atol=1e-2)
 
 
 # ------------------------------------------------------------------------------------- attribution

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bothways
 from bothways.model.folder import save_model
 from bothways.serving.options import KEY
 from model_examples import small_bert, small_tokenizer
@@ -118,6 +119,17 @@ def test_a_long_text_is_more_than_the_queue_takes(tmp_path: Path) -> None:
         assert response.status_code == 413
         assert response.json()["limit"] == 1000
         assert server.post("/attribute", {"text": "w1 w2"}).status_code == 200
+
+
+def test_a_graph_alone_has_no_attention(tmp_path: Path) -> None:
+    bothways.export(make_folders(tmp_path, "classes")["classes"], tmp_path / "out")
+    with running({"out": str(tmp_path / "out")}) as server:
+        (found,) = server.get("/models").json()
+        assert found["tasks"][-1] == "attribution"
+        response = server.post("/attention", {"text": "w1"})
+        assert response.status_code == 422
+        assert str(tmp_path) not in response.text
+        assert server.post("/attribute", {"text": "w1"}).status_code == 200
 
 
 def test_a_browser_runs_nothing_but_the_pages_own(server: Running) -> None:
