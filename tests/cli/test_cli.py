@@ -246,7 +246,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "bothways.cli", "--help"],
+        [sys.executable, "-m", "bothways", "--help"],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

@@ -50,10 +50,15 @@ class Options:
     Attributes:
         recipes_by_name: whether the recipes that come with the package are of this class.
         short_names: further names of options on the command line, with the option that each is.
+        first: the options that most people need, which the help lists before all others; empty: all
+            are.
+        needed: options without which a command line without any others is of no use.
     """
 
     recipes_by_name: ClassVar[bool] = False
     short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
+    first: ClassVar[tuple[str, ...]] = ()
+    needed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         kind: Any = type(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -13,6 +13,11 @@ from bothways.errors import ConfigError
 class CorpusConfig(Options):
     """Tokenize text files into a corpus folder of memory-mapped Arrow shards. To resume an
     interrupted build, run the same command again."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("files", "tokenizer", "out", "language", "documents", "single_sentence", "duplicates"),
+        *("heldout", "text_field", "workers"),
+    )
 
     files: tuple[str, ...]
     """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text

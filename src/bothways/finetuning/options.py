@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
@@ -158,6 +158,11 @@ class FinetuneConfig(TrainingOptions):
             "lr": "optimizer.lr",
         }
     )
+    first: ClassVar[tuple[str, ...]] = (
+        *("task.train", "task.dev", "task.text_a", "task.label", "task.kind", "model", "run"),
+        *("epochs", "optimizer.lr", "seeds"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("task.train",)
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """Data and what to predict."""
@@ -376,6 +381,10 @@ def _exists(name: str) -> bool:
 class GlueConfig(Options):
     """Fine-tune on several declared tasks, one after another, and tabulate the results."""
 
+    first: ClassVar[tuple[str, ...]] = (
+        *("data", "run", "model", "tasks", "seeds", "epochs", "lr", "batch", "length", "jobs"),
+    )
+
     data: str
     """Folder with one subfolder per task (CoLA, SST-2 ...), as GLUE is distributed."""
     run: str
@@ -434,6 +443,18 @@ LAYER_CHOICES: tuple[LayerChoice, ...] = (
 class FeaturesConfig(Options):
     """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
     section 5.3). The features are computed once."""
+
+    short_names = MappingProxyType(
+        {
+            **{name: f"task.{name}" for name in ("train", "dev", "test")},
+            "lr": "optimizer.lr",
+        }
+    )
+    first: ClassVar[tuple[str, ...]] = (
+        *("task.train", "task.dev", "task.test", "model", "run", "layers", "epochs"),
+        *("optimizer.lr", "seeds", "threads"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("task.train", "run")
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
     """Data of kind tagging (the test file is scored, so it needs tags; a file of task.measure takes

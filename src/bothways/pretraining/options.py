@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
@@ -149,6 +150,18 @@ class PretrainConfig(TrainingOptions):
     3.1), or with variants of them."""
 
     recipes_by_name: ClassVar[bool] = True
+    short_names = MappingProxyType(
+        {
+            **{name: f"clock.{name}" for name in ("minutes", "steps", "tokens")},
+            **{name: f"model.{name}" for name in ("size", "family")},
+            "lr": "optimizer.lr",
+        }
+    )
+    first: ClassVar[tuple[str, ...]] = (
+        *("corpus", "run", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
+        *("optimizer.lr", "seed", "device"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("corpus",)
 
     corpus: str = free("")
     """Corpus folder, as written by `bothways corpus`."""
@@ -254,7 +267,13 @@ class PretrainConfig(TrainingOptions):
 
 @dataclass(frozen=True)
 class ShowConfig(Options):
-    """Print training instances as pre-training would see them."""
+    """Print training examples as pre-training will see them: what is hidden, what is to be predicted,
+    and which texts follow one another."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("folder", "instances", "length", "split", "masking.kind", "masking.rate", "pairs.kind"),
+        "seed",
+    )
 
     folder: str
     """Corpus folder, as written by `bothways corpus build`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -11,7 +12,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 
 # --------------------------------------------------------------------------------
-# Options of `bothways convert` and `bothways doctor`.
+# Options of `bothways convert`, `bothways doctor`, `bothways info` and `bothways tokenize`.
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,28 @@ class DoctorConfig(Options):
 
     folder: str
     """Folder to check."""
+
+
+@dataclass(frozen=True)
+class InfoConfig(Options):
+    """Say what a folder is (a model, a run, a corpus, a vocabulary, a checkpoint of another
+    program), what it holds, which verbs fit it, and what to run next."""
+
+    folder: str
+    """Folder, or the name of a bundled model."""
+
+
+@dataclass(frozen=True)
+class TokenizeConfig(Options):
+    """Show the pieces that texts are split into, with their numbers in the vocabulary and their
+    places in the text."""
+
+    short_names = MappingProxyType({"text": "texts"})
+
+    model: str
+    """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
+    texts: tuple[str, ...] = ()
+    """Texts to split, also by --text; '-' or none: lines of standard input."""
 
 
 # --------------------------------------------------------------------------------
@@ -131,6 +154,11 @@ class RankConfig(EngineChoice):
 class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "texts", "text_b", "file", "out", "keep", "format", "ensemble", "engine"),
+        "device",
+    )
+
     model: str
     """Model folder, as written by `bothways finetune`; or its run folder, to average the models of
     the seeds that its last command named (after a search: of the chosen setting)."""
@@ -211,6 +239,11 @@ class ScoreConfig(Options):
 @dataclass(frozen=True)
 class EmbedConfig(EngineChoice):
     """Compute vectors of texts or of their tokens."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "texts", "out", "file", "text_a", "keep", "pooling", "normalize", "length"),
+        "device",
+    )
 
     model: str
     """Model folder."""
