@@ -9,7 +9,6 @@ refused at once, with the name of the argument.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -33,6 +32,7 @@ from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.files import sha256
+from bothways.io.json_files import read_json_file
 from bothways.io.terminal import (
     line_printer,
     print_note,
@@ -392,10 +392,7 @@ def finetune(
             config, contents = _with_data(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
-        if not config.run:
-            data = contents or _task_files(config)
-            inputs = [_contents([model_folder(config.model)]), data, config.task.dev]
-            config = replace(config, run=_chosen_run(config.task.name, config, inputs))
+        config = with_run_folder(config, contents)
         with _run_folder(config.run, overwrite):
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
@@ -502,14 +499,21 @@ def _written(config: FinetuneConfig, contents: Sequence[_Content]) -> FinetuneCo
 # ------------------------------------------------------------------------------- folders of runs
 
 
-def with_run_folder(config: T) -> T:
+def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
     """A config of `bothways pretrain` or `finetune` with a run folder, if it has none: one that is
-    named after the options and what they read, so that the same call continues it."""
+    named after the options and what they read, so that the same call continues it.
+
+    Args:
+        config: the options.
+        contents: data from memory that stand for files.
+    """
+    inputs: list[Any]
     if isinstance(config, PretrainConfig) and not config.run:
         inputs = [_contents([config.corpus]), _contents([config.start or ""])]
         return replace(config, run=_chosen_run("pretrain", config, inputs))
     if isinstance(config, FinetuneConfig) and not config.run:
-        inputs = [_contents([model_folder(config.model)]), _task_files(config), config.task.dev]
+        start = _contents([model_folder(config.model)])
+        inputs = [start, contents or _task_files(config), config.task.dev]
         return replace(config, run=_chosen_run(config.task.name, config, inputs))
     return config
 
@@ -550,8 +554,8 @@ def recipe_for(corpus: str, minutes: float, run: str | Path | None = None) -> st
 def _is_begun_with(run: Path, recipe: str | None) -> bool:
     """Whether a run was begun with a recipe (None: the default options), whatever its length."""
     try:
-        recorded = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))["recipe"]
-    except (ValueError, KeyError, TypeError):  # damaged: training says so
+        recorded = read_json_file(run / RUN_FILE)["recipe"]
+    except (InputError, KeyError, TypeError):  # damaged: training says so
         return False
     config = PretrainConfig() if recipe is None else load_recipe(PretrainConfig, recipe)
 

@@ -170,8 +170,8 @@ def _help() -> str:
     lines = [
         "usage: bothways VERB ...",
         "",
-        "Text encoders (BERT and its relatives), end to end: train one on raw text, fine-tune it on",
-        "labels, use it and serve it.",
+        "Text encoders (BERT and its relatives), end to end: train one on raw text, fine-tune it",
+        "on labels, use it and serve it.",
     ]
     for title, verbs in GROUPS.items():
         lines += ["", f"{title}:"]

@@ -81,7 +81,7 @@ def _hidden_words(corpus: str) -> Iterator[tuple[str, str]]:
     from bothways.corpus.store import TokenStore
 
     for split in ("heldout", "train"):
-        store = TokenStore.open(corpus, split)  # type: ignore[arg-type]
+        store = TokenStore.open(corpus, split)
         bounds = store.sentence_bounds
         lengths = bounds[1:] - bounds[:-1]
         fitting = ((lengths >= _SHORTEST) & (lengths <= _LONGEST)).nonzero()[0]

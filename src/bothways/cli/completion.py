@@ -125,8 +125,7 @@ def _fish() -> str:
     ]
     for name, verb in VERBS.items():
         lines.append(_fish_line("__fish_use_subcommand", ["-a", name, "-d", verb.summary]))
-    for word in _WORDS:
-        lines.append(_fish_line("__fish_use_subcommand", ["-a", word]))
+    lines += [_fish_line("__fish_use_subcommand", ["-a", word]) for word in _WORDS]
     lines.append(_fish_line("__fish_seen_subcommand_from help", ["-f", "-a", " ".join(VERBS)]))
     shells = " ".join(SHELLS)
     lines.append(_fish_line("__fish_seen_subcommand_from completion", ["-f", "-a", shells]))

@@ -554,7 +554,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 _build_corpus,
                 examples=(
                     "bothways corpus --files texts --tokenizer vocabulary --out corpus",
-                    "bothways corpus --files texts --tokenizer mini-en --language en --out corpus-en",
+                    "bothways corpus --files texts --tokenizer mini-en --language en --out en",
                 ),
             ),
             "show": Verb(

@@ -267,7 +267,7 @@ class PretrainConfig(TrainingOptions):
 
 @dataclass(frozen=True)
 class ShowConfig(Options):
-    """Print training examples as pre-training will see them: what is hidden, what is to be predicted,
+    """Print training examples as pre-training will see them: which words are hidden or replaced,
     and which texts follow one another."""
 
     first: ClassVar[tuple[str, ...]] = (
