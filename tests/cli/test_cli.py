@@ -420,11 +420,11 @@ def test_corpus_report_and_finetune_table_are_printed(
 
     stand_in(monkeypatch, "bothways.corpus.build", "build_corpus", build)
     assert cli.main(["corpus", "--files", "a", "--tokenizer", "t", "--out", "o"]) == 0
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
     assert "note" not in shown
     for text in ("train documents", "1,234", "min 2, max 5,000", "0.00123", "a [b] c", "True"):
         assert text in shown
-    assert shown.endswith(
+    assert told.endswith(
         "next:\n"
         "  bothways corpus show o\n"
         "  bothways plan mini --corpus o\n"
@@ -438,7 +438,8 @@ def test_corpus_report_and_finetune_table_are_printed(
     result = types.SimpleNamespace(table=lambda: "accuracy 0.9", best=best, run=Path("r"))
     stand_in(monkeypatch, "bothways.finetuning.finetune", "finetune", lambda _: result)
     assert cli.main(["finetune", "--train", "t.tsv", "--run", "r", "--text_b", "b"]) == 0
-    assert capsys.readouterr().out == (
+    shown, told = capsys.readouterr()
+    assert shown == (
         "accuracy 0.9\n"
         "\n"
         "of the 7 mistakes of seed 0 on dev:\n"
@@ -446,8 +447,9 @@ def test_corpus_report_and_finetune_table_are_printed(
         "      yes; right: no\n"
         "\n"
         "report: r/report.html\n"
-        "\n"
-        "next:\n"
+    )
+    assert told == (
+        "\nnext:\n"
         f"  bothways predict '{tmp_path}/my model' 'a text of yours' --text_b 'its second text'\n"
         "  bothways info r\n"
     )

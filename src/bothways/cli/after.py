@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +28,10 @@ _LABELLED = ("--train", "train.csv", "--text", "text", "--label", "label", "--de
 
 
 def say_next(*commands: Sequence[str | Path]) -> None:
-    """Print commands that can be copied."""
-    print("\nnext:")
-    for words in commands:
-        print(visible(f"  {shlex.join(['bothways', *map(str, words)])}"))
+    """Print commands that can be copied, to stderr as notes are."""
+    lines = [shlex.join(["bothways", *map(str, words)]) for words in commands]
+    sys.stdout.flush()
+    print("\nnext:", *map(visible, lines), sep="\n  ", file=sys.stderr)
 
 
 def after_vocabulary(config: VocabularyConfig) -> None:

@@ -168,11 +168,13 @@ def _print_nothing(_: object) -> int:
 
 
 def _learn_vocabulary(config: VocabularyConfig) -> int:
-    from bothways.tokenization.build import build_vocabulary
+    from bothways.tokenization.build import about_text, build_vocabulary
 
     with progress_of_stages() as progress:
         report = build_vocabulary(config, progress=progress)
     _print_report(report)
+    for note in about_text(config, report):
+        print_note(note)
     after_vocabulary(config)
     return 0
 
