@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from bothways.cli.verbs import VERBS, Verb
-from bothways.config.fields import FieldType, options_of
+from bothways.config.fields import FieldType, Option, options_of
 from bothways.config.parsing import UsageError
 
 SHELLS = {
@@ -49,12 +49,12 @@ def _verbs() -> Iterator[tuple[str, str, Verb]]:
             yield name, action, inner
 
 
-def _options(verb: Verb) -> dict[str, tuple[FieldType, str]]:
-    """The options of a verb by name, short names first, with type and text."""
+def _options(verb: Verb) -> dict[str, Option]:
+    """The options of a verb by name, short names first."""
     listed = {option.name: option for option in options_of(verb.config)}
     short = getattr(verb.config, "short_names", {})
     names = {**short, **{name: name for name in listed if name not in verb.positional}}
-    return {name: (listed[full].kind, listed[full].text) for name, full in names.items()}
+    return {name: listed[full] for name, full in names.items()}
 
 
 def _values(kind: FieldType) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _bash() -> str:
         by_place.append((place, bool(action), words))
         by_option += [
             (f"{place}/--{option}", bool(action), values)
-            for option, (kind, _) in options.items()
-            if (values := _values(kind))
+            for option, what in options.items()
+            if (values := _values(what.kind))
         ]
     # Of bash's patterns the first that fits is taken: those of an action come first.
     lines = [
@@ -139,9 +139,9 @@ def _fish() -> str:
             seen += f"; and not __fish_seen_subcommand_from {others}"
         if recipes := " ".join(verb.recipes()):
             lines.append(_fish_line(seen, ["-a", recipes]))
-        for option, (kind, text) in _options(verb).items():
-            words = ["-l", option, "-d", text.partition(". ")[0][:80]]
-            values = _values(kind)
+        for option, what in _options(verb).items():
+            words = ["-l", option, "-d", what.text.partition(". ")[0][:80]]
+            values = _values(what.kind)
             words += ["-x", "-a", " ".join(values)] if values else ["-r"]
             lines.append(_fish_line(seen, words))
     return "\n".join(lines) + "\n"

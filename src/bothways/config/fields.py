@@ -14,7 +14,7 @@ import math
 import operator
 import os
 import shlex
-import textwrap
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -491,13 +491,35 @@ def option_types(cls: type[Any]) -> dict[str, FieldType]:
 @_cached
 def field_texts(cls: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass, in one line."""
-    found = {}
+    found: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        for item, text in itertools.pairwise(cast("ast.ClassDef", body).body):
-            match item, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(words))):
-                    found[name] = " ".join(words.split())
+        found |= _texts_of_module(owner.__module__)[owner.__qualname__]
+    return found
+
+
+@_cached
+def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
+    """The docstrings of fields of a module's classes, by the qualified name of the class."""
+    found: dict[str, dict[str, str]] = {}
+
+    def visit(node: ast.AST, place: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[place + child.name] = _texts_of_class(child)
+                visit(child, f"{place}{child.name}.")
+            elif isinstance(child, ast.FunctionDef):
+                visit(child, f"{place}{child.name}.<locals>.")
+
+    visit(ast.parse(inspect.getsource(sys.modules[name])), "")
+    return found
+
+
+def _texts_of_class(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for item, text in itertools.pairwise(node.body):
+        match item, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(words))):
+                found[name] = " ".join(words.split())
     return found
 
 

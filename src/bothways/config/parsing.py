@@ -365,6 +365,7 @@ def _help(option: Option) -> str:
     return (f"{option.text} ({shown})" if shown else option.text).replace("%", "%%")
 
 
+_WIDEST = 100
 _ON_HELP = "Show the first options and examples and exit; with all, all options."
 
 
@@ -426,18 +427,18 @@ class _Parser(argparse.ArgumentParser):
                 groups[head] = self.add_argument_group(title)
             add = groups[head].add_argument
             text = _help(option) if explain else ""
-            names = [f"--{short}" for short, full in self.short.items() if full == name]
-            if name not in positional or (names and not explain):
-                names.append(f"--{name}")
-            elif explain:
+            shorts = [f"--{short}" for short, full in self.short.items() if full == name]
+            if name in positional and explain:
                 add(name, metavar=name.upper(), help=text)
                 place = name.upper() + " ..." * kind.is_list
                 places.append(place if option.default is dataclasses.MISSING else f"[{place}]")
-            if names and not (
-                explain and name in positional
-            ):  # by name, too, but that is not shown
-                names = names[:1] if explain == "help" else names
+            elif (
+                shorts or name not in positional
+            ):  # an option that has a place may have a name, too
+                names = shorts[:1] if shorts and explain == "help" else [*shorts, f"--{name}"]
                 count, look = "+" if kind.is_list else None, kind.metavar
+                if len(look) > _WIDEST:  # its text says what there is
+                    look = name.rpartition(".")[2].upper()
                 add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
             for part in options_of(kind.inner) if kind.is_group and explain else ():
                 add(f"{name}.{part.name}", metavar=f"  {part.name}", help=_help(part))

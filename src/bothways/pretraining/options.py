@@ -146,8 +146,9 @@ class CheckpointOptions(SavingOptions):
 
 @dataclass(frozen=True)
 class PretrainConfig(TrainingOptions):
-    """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
-    3.1), or with variants of them."""
+    """Pre-train an encoder on raw text: it learns to fill in hidden words, and whether one text
+    follows another (masked LM and next sentence prediction, Devlin et al. 2019, section 3.1), or
+    variants of these. A recipe sets all options at once."""
 
     recipes_by_name: ClassVar[bool] = True
     short_names = MappingProxyType(
@@ -166,7 +167,8 @@ class PretrainConfig(TrainingOptions):
     corpus: str = free("")
     """Corpus folder, as written by `bothways corpus`."""
     run: str = free("")
-    """Run folder to write; running the same command again resumes it."""
+    """Run folder to write; running the same command again resumes it. Default: a folder in runs,
+    named after options and corpus."""
     start: str | None = free(None)
     """Model folder, or name of a bundled model, to continue pre-training from. Default: new
     weights. To resume a run its content must be the same; its location may change."""
@@ -278,9 +280,9 @@ class ShowConfig(Options):
     folder: str
     """Corpus folder, as written by `bothways corpus build`."""
     instances: int = 5
-    """Number of instances to print, in training order."""
+    """Number of training examples (sequences of one or two texts) to print, in training order."""
     start: int = 0
-    """Index of the first instance, from 0."""
+    """Index of the first example, from 0."""
     split: Literal["train", "heldout"] = "train"
     """Split of the corpus."""
     length: int = 128
@@ -290,7 +292,7 @@ class ShowConfig(Options):
     masking: MaskOptions = field(default_factory=MaskOptions)
     """Prediction targets of the language model."""
     seed: int = 0
-    """Random seed; with the seed of a run, these are the instances of its first phase."""
+    """Random seed; with the seed of a run, these are the first examples it reads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

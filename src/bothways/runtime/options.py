@@ -66,8 +66,8 @@ class EngineChoice(DeviceOptions):
     """What computes a model, and where."""
 
     engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed and has the
-    precision."""
+    """Engine (the library that computes the model), by name; auto takes the first that is installed
+    and has the precision."""
     precision: PredictPrecision = "fp32"
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
@@ -88,7 +88,7 @@ class LabellerOptions(EngineChoice):
 
 @dataclass(frozen=True)
 class FillMaskConfig(EngineChoice):
-    """Predict the tokens hidden by [MASK]."""
+    """Predict the words or pieces of words that [MASK] hides."""
 
     model: str = DEFAULT
     """Model folder with a masked-LM head, or the name of a bundled model. May be left out: a first
@@ -123,7 +123,7 @@ class ChooseConfig(EngineChoice):
     """Predict which of several texts continues another."""
 
     model: str
-    """Model folder fine-tuned with --task.kind choice."""
+    """Model folder fine-tuned on choices (`bothways finetune --kind choice`)."""
     context: str
     """The text to continue."""
     choices: tuple[str, ...]
@@ -160,8 +160,8 @@ class PredictConfig(LabellerOptions):
     )
 
     model: str
-    """Model folder, as written by `bothways finetune`; or its run folder, to average the models of
-    the seeds that its last command named (after a search: of the chosen setting)."""
+    """Model folder, as written by `bothways finetune`; or its run folder, to average its models, one
+    per seed (after a search: those of the chosen setting)."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
@@ -201,7 +201,7 @@ class AnswerConfig(EngineChoice):
     """Answer a question with a span of a text."""
 
     model: str
-    """Model folder fine-tuned with --task.kind spans."""
+    """Model folder fine-tuned on questions (`bothways finetune --kind qa`)."""
     question: str
     """The question."""
     context: str | None = None
@@ -301,8 +301,8 @@ class EvaluateConfig(LabellerOptions):
 
     model: str
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
-    finetune, to average the models of the seeds that its last command named (after a search: of
-    the chosen setting)."""
+    finetune, to average its models, one per seed (after a search: those of the chosen
+    setting)."""
     file: str
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
     for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split

@@ -109,7 +109,7 @@ class LearningOptions(WorkerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig(ReadingOptions, LearningOptions):
-    """Learn a vocabulary from text."""
+    """Learn a vocabulary from text: the pieces (words and parts of words) that an encoder reads."""
 
     first: ClassVar[tuple[str, ...]] = (
         *("files", "out", "size", "lowercase", "algorithm", "normalization", "heldout"),
