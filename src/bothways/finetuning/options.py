@@ -382,8 +382,8 @@ def _exists(name: str) -> bool:
 
 @dataclass(frozen=True)
 class GlueConfig(Options):
-    """Fine-tune on several known data sets (`bothways tasks`), one after another, with a table of the
-    results."""
+    """Fine-tune on several known data sets (`bothways tasks`), one after another, with a table of
+    all results."""
 
     first: ClassVar[tuple[str, ...]] = (
         *("data", "run", "model", "tasks", "seeds", "epochs", "lr", "batch", "length", "jobs"),

@@ -160,8 +160,8 @@ class PredictConfig(LabellerOptions):
     )
 
     model: str
-    """Model folder, as written by `bothways finetune`; or its run folder, to average its models, one
-    per seed (after a search: those of the chosen setting)."""
+    """Model folder, as written by `bothways finetune`; or its run folder, to average its models,
+    one per seed (after a search: those of the chosen setting)."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
