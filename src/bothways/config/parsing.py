@@ -432,9 +432,7 @@ class _Parser(argparse.ArgumentParser):
                 add(name, metavar=name.upper(), help=text)
                 place = name.upper() + " ..." * kind.is_list
                 places.append(place if option.default is dataclasses.MISSING else f"[{place}]")
-            elif (
-                shorts or name not in positional
-            ):  # an option that has a place may have a name, too
+            elif shorts or name not in positional:  # what has a place may have a name, too
                 names = shorts[:1] if shorts and explain == "help" else [*shorts, f"--{name}"]
                 count, look = "+" if kind.is_list else None, kind.metavar
                 if len(look) > _WIDEST:  # its text says what there is
