@@ -20,7 +20,7 @@ DEFAULT = "en"
 """The language of text of which none is recognised."""
 _FILES, _CHARACTERS = 16, 2**18  # of a sample
 _LARGE, _SOME, _ODD = 1 / 3, 0.02, 0.005
-_FEWEST_WORDS, _SHARE, _AHEAD = 20, 0.08, 1.3
+_FEWEST_WORDS, _SHARE, _AHEAD = 12, 0.08, 1.3
 
 # Of scripts that one language has almost alone, by the first word of their letters' Unicode names.
 _OF_SCRIPT = {
@@ -94,7 +94,7 @@ def sample(paths: Sequence[Path], field: str = "text") -> str:
         with suppress(InputError, OSError):
             for line in ParagraphReader(field, Broken()).read(path, lambda _: None):
                 parts.append(line[:left])
-                left -= len(line)
+                left -= len(line) + 1
                 if left <= 0:
                     break
     return "\n".join(parts)
