@@ -1,5 +1,5 @@
-"""From a folder of text to a model without a recipe or a run folder: what is chosen and said, what a
-folder is, and the command that comes next."""
+"""From a folder of text to a model without a recipe or a run folder: what is chosen and said, what
+a folder is, and the command that comes next."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from bothways.cli.after import (
 )
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
-from bothways.config.recipes import list_of_recipes, shipped_recipes
+from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
 from bothways.errors import InputError, explain_missing
 from bothways.io.terminal import (
     print_note,
@@ -286,8 +286,7 @@ def _declared_tasks() -> Mapping[str, Path]:
 def _declared_tagging_tasks() -> Mapping[str, Path]:
     from bothways.tasks.catalogue import declared
 
-    kind = "\n  kind: tagging\n"  # reading them all as recipes takes half a second
-    return {n: path for n, path in declared().items() if kind in path.read_text(encoding="utf-8")}
+    return recipes_with("  kind: tagging", declared())
 
 
 def _print_forecast(forecast: Any) -> int:

@@ -128,8 +128,7 @@ def build_corpus(
     inputs = list_inputs(config.files, besides=config.out, stray=stray)
     if stray and say:
         say(stray_note(stray))
-    if config.language == AUTO:
-        config = replace(config, language=_recognised(config, inputs, say))
+    config, language_note = _with_language(config, inputs)
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
@@ -149,21 +148,22 @@ def build_corpus(
             log.remove()
             raise
         log.remove()
+    if language_note and say:
+        say(language_note)
     return {"continued_units": log.recovered, **report} if log.recovered else report
 
 
-def _recognised(
-    config: CorpusConfig, inputs: list[Input], say: Callable[[str], None] | None
-) -> str:
-    """The language of the text, which is said; the default of text that is not split, or of which
-    nothing can be read before it is encoded."""
+def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusConfig, str]:
+    """The options with a language, and what to say of it if it was recognised. Text that is not
+    split, or that cannot be read twice, has the default."""
+    if config.language != AUTO:
+        return config, ""
     paths = [item.path for item in inputs if item.path is not None]
     if config.sentences == "line" or not paths:
-        return languages.DEFAULT
+        return replace(config, language=languages.DEFAULT), ""
     found = languages.recognise(languages.sample(paths, config.text_field))
-    if say:
-        say(f"language {found.language}: {found.why} (--language sets another)")
-    return found.language
+    note = f"language {found.language}: {found.why} (--language sets another)"
+    return replace(config, language=found.language), note
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
