@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bothways.finetuning.results import FinetuneResult
     from bothways.pretraining.options import PretrainConfig
     from bothways.pretraining.pretrain import PretrainResult
+    from bothways.tasks.options import SplitConfig
     from bothways.tokenization.options import VocabularyConfig
     from bothways.tokenization.tokenizer import Tokenizer
 
@@ -47,6 +48,19 @@ def after_corpus(config: CorpusConfig) -> None:
         ["plan", "mini", "--corpus", config.out],
         ["pretrain", "--corpus", config.out, "--minutes", "10"],
     )
+
+
+def after_split(config: SplitConfig) -> None:
+    """Fine-tuning comes next."""
+    suffix = Path(config.file).suffix
+    files = [Path(config.out) / f"{part}{suffix}" for part in ("train", "dev")]
+    if all(path.exists() for path in files):  # a list becomes lines, in another format
+        say_next(["finetune", "--train", files[0], "--dev", files[1]])
+
+
+def after_folder(config: Any) -> None:
+    """What a folder that was written can do."""
+    say_next(["info", config.out])
 
 
 def after_plan(words: Sequence[str]) -> None:

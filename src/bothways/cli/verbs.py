@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from bothways.cli.after import (
     after_corpus,
     after_finetuning,
+    after_folder,
     after_plan,
     after_pretraining,
+    after_split,
     after_vocabulary,
-    say_next,
 )
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
@@ -41,11 +42,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from bothways.corpus.options import CorpusConfig
-    from bothways.experiments.options import PlanConfig
     from bothways.finetuning.options import FinetuneConfig
     from bothways.pretraining.options import PretrainConfig
     from bothways.runtime.options import DoctorConfig
-    from bothways.tasks.options import SplitConfig, TasksConfig
+    from bothways.tasks.options import TasksConfig
     from bothways.tokenization.options import VocabularyConfig
 
 
@@ -78,6 +78,8 @@ class Verb:
     """Gives the recipe where none is named, by the options that are given."""
     epilog: Callable[[], str] = str
     """Lines below the options in its help."""
+    after: Callable[[Any], None] | None = None
+    """Called with the options when the verb has ended well: says what comes next."""
     description: str = ""
     """What its help says that it does; empty: the docstring of its options."""
 
@@ -105,7 +107,10 @@ class Verb:
         config = with_decoded_texts(config)
         _WORDS.set(tuple(argv))
         with explain_missing(f"bothways {name}"):
-            return self.handler(_with_texts(config) if self.reads_texts else config)
+            status = self.handler(_with_texts(config) if self.reads_texts else config)
+        if self.after is not None and not status:
+            self.after(config)
+        return status
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class VerbGroup:
         """Run ``bothways VERB [ACTION] ...``."""
         if argv and argv[0] in self.actions:
             return self.actions[argv[0]].run(f"{name} {argv[0]}", argv[1:])
-        if argv and argv[0] in ("-h", "--help") and len(self.actions) > 1:
+        if argv and argv[0] in ("-h", "--help") and "all" not in argv[1:2]:
             return _print_lines(self._help(name))
         default = next(iter(self.actions))
         return self.actions[default].run(f"{name} {default}", argv)
@@ -133,6 +138,9 @@ class VerbGroup:
             *(f"  {action:<9} {verb.summary}" for action, verb in self.actions.items()),
             "",
             f"  bothways {name} ACTION --help lists an action's options",
+            "",
+            "examples:",
+            *(f"  {verb.examples[0]}" for verb in self.actions.values()),
         ]
 
 
@@ -177,7 +185,6 @@ def _learn_vocabulary(config: VocabularyConfig) -> int:
     _print_report(report)
     for note in about_text(config, report):
         print_note(note)
-    after_vocabulary(config)
     return 0
 
 
@@ -187,9 +194,7 @@ def _build_corpus(config: CorpusConfig) -> int:
 
     with progress_of("encoding", in_bytes=True) as progress:
         report = build_corpus(config, progress=progress, say=print_note)
-    _print_report(short_report(report))
-    after_corpus(config)
-    return 0
+    return _print_report(short_report(report))
 
 
 def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
@@ -216,14 +221,6 @@ def _pretrain(config: PretrainConfig) -> int:
     return 0
 
 
-def _plan(config: PlanConfig) -> int:
-    from bothways.experiments.plan import plan
-
-    _print_forecast(plan(config))
-    after_plan(_WORDS.get())
-    return 0
-
-
 def _finetune(config: FinetuneConfig) -> int:
     from bothways.api.calls import with_run_folder
     from bothways.finetuning.finetune import finetune
@@ -232,17 +229,6 @@ def _finetune(config: FinetuneConfig) -> int:
     result = finetune(config)
     _print_lines(result.table())
     after_finetuning(config, result)
-    return 0
-
-
-def _split(config: SplitConfig) -> int:
-    from bothways.tasks.split import split
-
-    _print_lines(split(config))
-    suffix = Path(config.file).suffix
-    files = [Path(config.out) / f"{part}{suffix}" for part in ("train", "dev")]
-    if all(path.exists() for path in files):  # a list becomes lines, in another format
-        say_next(["finetune", "--train", files[0], "--dev", files[1]])
     return 0
 
 
@@ -450,6 +436,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         "exporting.options:ExportConfig",
         Call("exporting.export", "export_model", _print_export),
         ("model", "out"),
+        after=after_folder,
         examples=(
             "bothways export runs/reviews/seed-0/model exported",
             "bothways export runs/reviews/seed-0/model small --int8 --gate reviews/dev.tsv",
@@ -460,6 +447,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         "runtime.options:ConvertConfig",
         Call("api.verbs", "convert"),
         ("source", "out"),
+        after=after_folder,
         examples=(
             "bothways convert all-MiniLM-L6-v2 minilm",
             "bothways convert their-encoder encoder --tokenizer their-encoder/vocab.txt",
@@ -520,8 +508,9 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
     "split": Verb(
         "split a labelled file into training and development, by a hash of its text",
         "tasks.options:SplitConfig",
-        _split,
+        Call("tasks.split", "split"),
         ("file",),
+        after=after_split,
         examples=(
             "bothways split reviews/train.tsv --out parts",
             "bothways split reviews/train.tsv --out by-text --share 0.9 --by sentence",
@@ -534,6 +523,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "learn a vocabulary from text files",
                 "tokenization.options:VocabularyConfig",
                 _learn_vocabulary,
+                after=after_vocabulary,
                 examples=(
                     "bothways vocab --files texts --size 16384 --out vocabulary",
                     "bothways vocab --files 'texts/*.txt' --lowercase false --out vocabulary-cased",
@@ -543,6 +533,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "add words to a vocabulary, and embeddings to its model",
                 "tokenization.options:ExtendConfig",
                 Call("model.growth", "extend", _print_report),
+                after=after_folder,
                 examples=(
                     "bothways vocab extend --source mini-en --words words.txt --out mini-en-words",
                     "bothways vocab extend --source mini-en --files texts --out mini-en-texts",
@@ -557,6 +548,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "tokenize text files into a corpus",
                 "corpus.options:CorpusConfig",
                 _build_corpus,
+                after=after_corpus,
                 examples=(
                     "bothways corpus --files texts --tokenizer vocabulary --out corpus",
                     "bothways corpus --files texts --tokenizer mini-en --language en --out en",
@@ -577,8 +569,9 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         "experiments.options:PlanConfig",
-        _plan,
+        Call("experiments.plan", "plan", _print_forecast),
         recipes=shipped_recipes,
+        after=lambda _: after_plan(_WORDS.get()),
         chosen_recipe=_chosen_recipe,
         epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
         examples=(
