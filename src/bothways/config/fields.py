@@ -52,12 +52,14 @@ class Options:
         short_names: further names of options on the command line, with the option that each is.
         first: the options that most people need, which the help lists before all others; empty: all
             are.
+        for_files: those that only a file gives: the help does not list them.
         needed: options without which a command line without any others is of no use.
     """
 
     recipes_by_name: ClassVar[bool] = False
     short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     first: ClassVar[tuple[str, ...]] = ()
+    for_files: ClassVar[tuple[str, ...]] = ()
     needed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:

@@ -374,6 +374,13 @@ class _Formatter(argparse.HelpFormatter):
         return str(action.metavar)
 
 
+def _of_files(cls: type[Any], name: str) -> bool:
+    """Whether an option of a group is one that only files give."""
+    group, _, rest = name.partition(".")
+    only: tuple[str, ...] = getattr(field_types(cls)[group].inner, "for_files", ())
+    return any(rest == other or rest.startswith(f"{other}.") for other in only)
+
+
 class _Parser(argparse.ArgumentParser):
     """A verb's options for argparse, which splits the words and formats the help.
 
@@ -410,6 +417,7 @@ class _Parser(argparse.ArgumentParser):
         self.short: Mapping[str, str] = getattr(cls, "short_names", {})
         first: tuple[str, ...] = getattr(cls, "first", ()) or tuple(self.types)
         self.hidden = [n for n in self.types if n not in first] if explain == "help" else []
+        self.hidden = [n for n in self.hidden if not _of_files(cls, n)]
         recipe = "NAME | RECIPE.yaml" if self.recipes else "RECIPE.yaml"
         places = (
             [] if positional or not (self.recipes or explain == "help all") else [f"[{recipe}]"]
@@ -421,6 +429,8 @@ class _Parser(argparse.ArgumentParser):
             listed = sorted((o for o in listed if o.name in order), key=lambda o: order[o.name])
         for option in listed:
             name, kind = option.name, option.kind
+            if explain and _of_files(cls, name):
+                continue
             head = name.partition(".")[0] if "." in name and explain != "help" else ""
             if head not in groups:
                 title = field_texts(cls)[head].rstrip(".") if explain else None
@@ -459,6 +469,10 @@ class _Parser(argparse.ArgumentParser):
 
     def left_out(self) -> str:
         """Where the options are that the help does not list; empty if it lists all."""
+        others = [name for name in self.types if _of_files(self.cls, name)]
+        if others and not self.hidden:
+            names = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in others))
+            return f"  A file may also give {names}."
         if not self.hidden:
             return ""
         return f"  {self.prog} --help all   lists the other {len(self.hidden)} options, too"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
@@ -221,6 +221,10 @@ def share(value: str | None) -> float | None:
 @dataclass(frozen=True)
 class TaskOptions(Options):
     """A task: its data files, their columns, and what to predict."""
+
+    for_files: ClassVar[tuple[str, ...]] = (
+        *("grid", "notes", "optional", "published", "reference", "submission"),
+    )
 
     name: str = "task"
     """Name of the task in reports."""
