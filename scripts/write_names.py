@@ -35,8 +35,9 @@ by `python scripts/write_names.py` from the code; a test compares the two.
 An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and is a field
 of the verb's dataclass in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,
 `optimizer: {lr: 1e-4}`, `OptimizerOptions(lr=1e-4)`. Options in capitals are given by their place.
-Every verb also has `--config RECIPE`, `--print_config`, `--help`, which explains the first options with examples, and
-`--help all`, which explains all. `bothways help VERB`, `bothways completion SHELL` and `bothways version` stand beside them.
+Every verb also has `--config RECIPE`, `--print_config`, `--help`, which explains the first options
+with examples, and `--help all`, which explains all. Beside the verbs stand `bothways help VERB`,
+`bothways completion SHELL` and `bothways version`.
 """
 
 
