@@ -28,6 +28,11 @@ _SAMPLES, _TRIED, _SHORTEST, _LONGEST, _WIDTH = 3, 50, 6, 24, 70
 _LABELLED = ("--train", "train.csv", "--text", "text", "--label", "label", "--dev", "0.1")
 
 
+def is_first_process() -> bool:
+    """Whether this is the only process, or the first of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def say_next(*commands: Sequence[str | Path]) -> None:
     """Print commands that can be copied, to stderr as notes are."""
     lines = [shlex.join(["bothways", *map(str, words)]) for words in commands]
@@ -77,7 +82,7 @@ def after_plan(words: Sequence[str]) -> None:
 
 def after_pretraining(config: PretrainConfig, result: PretrainResult) -> None:
     """Fillings of hidden words, and fine-tuning; of several processes, the first says it."""
-    if os.environ.get("RANK", "0") != "0":
+    if not is_first_process():
         return
     commands: list[list[str | Path]] = []
     if not (config.masking.left_to_right or config.objectives.replaced):

@@ -23,6 +23,7 @@ from bothways.cli.after import (
     after_pretraining,
     after_split,
     after_vocabulary,
+    is_first_process,
 )
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
@@ -33,6 +34,7 @@ from bothways.io.terminal import (
     print_report,
     progress_of,
     progress_of_stages,
+    shown,
     text_console,
     visible,
     with_decoded_texts,
@@ -209,14 +211,16 @@ def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
     plain = {"clock.minutes", "seed"}
     if any(kinds.get(name.partition(".")[0]) is None and name not in plain for name in given):
         return None
-    return recipe_for(given["corpus"], given["clock.minutes"], given.get("run"))
+    with shown(is_first_process()):
+        return recipe_for(given["corpus"], given["clock.minutes"], given.get("run"))
 
 
 def _pretrain(config: PretrainConfig) -> int:
     from bothways.api.calls import with_run_folder
     from bothways.pretraining.pretrain import pretrain
 
-    config = with_run_folder(config)
+    with shown(is_first_process()):
+        config = with_run_folder(config)
     after_pretraining(config, pretrain(config))
     return 0
 
