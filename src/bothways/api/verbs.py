@@ -23,7 +23,8 @@ from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model, save_loaded
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.saving import save_loaded, with_heads
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -345,6 +346,7 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.tokenizer)
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+    loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()
