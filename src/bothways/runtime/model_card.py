@@ -203,6 +203,12 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
         lines.append("Scores on dev are optimistic where a choice was made on dev.")
     if tokenizer.lowercase:
         lines.append("Case is lost, which names of people and places show.")
+    if tokenizer.segmenter is not None:
+        lines.append(
+            f"Texts are divided into words by `{tokenizer.segmenter.name}` first, a function in "
+            "Python that does not come with the model. Tokenizers of transformers have no place for "
+            "it: give them texts that it divided."
+        )
     if tokenizer.normalization in ("composed", "spaced"):
         accents = " and letters with accents" if tokenizer.lowercase else ""
         lines.append(
