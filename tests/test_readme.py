@@ -54,6 +54,7 @@ DOCUMENTS = [
     "docs/decisions.md",
     "docs/internals.md",
     "docs/differences.md",
+    "docs/ko.md",
     "docs/labels.md",
     "docs/python.md",
     "docs/tasks.md",
