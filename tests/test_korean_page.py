@@ -44,7 +44,9 @@ class MeCab:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with Korean texts and reviews, and the page's module."""
     choose = random.Random(5)
-    syllables = "가나다라마바사아자차카타파하고노도로모보소오조초기니디리미비시이지치은는을를에서정말영화"
+    syllables = (
+        "가나다라마바사아자차카타파하고노도로모보소오조초기니디리미비시이지치은는을를에서정말영화"
+    )
     words = ["".join(choose.choices(syllables, k=choose.randint(1, 4))) for _ in range(400)]
     sentences = [" ".join(choose.choices(words, k=8)) + "." for _ in range(600)]
     (tmp_path / "texts").mkdir()
@@ -67,7 +69,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_korean_page_runs_as_written(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("here")
+def test_the_korean_page_runs_as_written(capfd: pytest.CaptureFixture[str]) -> None:
     shown = ""
     for language, block in blocks(PAGE):
         for words in commands(block) if language == "console" else ():

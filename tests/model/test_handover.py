@@ -1,5 +1,5 @@
-"""A model folder in the hands of others: every class of transformers and sentence-transformers gives
-the ids and vectors that we give, without a warning; and the folder says what it is."""
+"""A model folder in the hands of others: every class of transformers and sentence-transformers
+gives the ids and vectors that we give, without a warning; and the folder says what it is."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_every_class_gives_our_ids(vocabulary: str, name: str, folders: Path) ->
     folder = folders / vocabulary / "encoder"
     ours = bw.Tokenizer.from_folder(folder)
     texts = [*KOREAN, *ENGLISH]
-    # `composed` composes what it reads, and uncased takes accents from Latin letters alone; there is
-    # no setting of BertTokenizer for either, which the card says.
+    # `composed` composes what it reads, and uncased takes accents from Latin letters alone; of
+    # BertTokenizer no setting does either, which the card says.
     if name == "AutoTokenizer" or vocabulary.startswith("bert"):
         texts += [*ACCENTS, *decomposed([*KOREAN, *ACCENTS])]
     else:
@@ -126,10 +126,9 @@ def test_every_class_gives_our_ids(vocabulary: str, name: str, folders: Path) ->
     with silent():
         theirs = getattr(transformers, name).from_pretrained(folder)
         assert theirs(texts)["input_ids"] == [e.ids for e in ours.encode_batch(texts)]
-        assert (
-            theirs(texts, texts[::-1])["input_ids"]
-            == [e.ids for e in ours.encode_batch(texts, texts[::-1])]
-        )
+        assert theirs(texts, texts[::-1])["input_ids"] == [
+            e.ids for e in ours.encode_batch(texts, texts[::-1])
+        ]
     syllables = [unicodedata.normalize("NFC", t) for t in ours.tokenize(KOREAN[0])]
     assert ("할머니가" in "".join(syllables).replace("##", "")) or vocabulary.startswith("bert")
 

@@ -25,24 +25,27 @@ from bothways.tokenization.segmenter import VARIABLE, Segmenter
 from golden_texts import korean
 
 # Cuts the particles off, as an analyser of morphemes does.
-MODULE = '''
+MODULE = """
 import re
 
 def morphemes(text):
-    return re.findall(r"[가-힣]+?(?=(?:에서|가|를|이|은|을)(?![가-힣]))|에서|[가-힣]+|\\w+|[^\\w\\s]", text)
+    particle = "(?:에서|가|를|이|은|을)(?![가-힣])"
+    return re.findall(rf"[가-힣]+?(?={particle})|에서|[가-힣]+|\\w+|[^\\w\\s]", text)
 
 def base_forms(text):
     return [word.replace("팔았다", "팔다") for word in text.split()]
 
 def forgets(text):
     return text.split()[:1]
-'''
+"""
 NAME = "ko_words_of_tests:morphemes"
 TEXT = "할머니가 서울에서 빵을  팔았다!"
 
 
 @pytest.fixture(autouse=True)
-def module(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def module(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("module")
     (folder / "ko_words_of_tests.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(folder))
@@ -86,7 +89,7 @@ def test_vocabulary_and_encoding_divide_alike(algorithm: str, tmp_path: Path) ->
     assert pickle.loads(pickle.dumps(again)).encode(TEXT, "서울은 넓다") == encoding
 
 
-def test_corpora_have_the_ids_of_divided_sentences(tmp_path: Path) -> None:
+def test_corpora_have_the_ids_of_divided_sentences() -> None:
     tokenizer = learn_vocabulary(korean().splitlines(), size=240, segmenter=NAME)
     encoder = pickle.loads(pickle.dumps(PackedTokenizer.pack(tokenizer))).unpack()
     ids, lengths = encoder.encode([TEXT, "아이가 편지를 찾았다."])

@@ -14,6 +14,7 @@ import numpy as np
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
+from bothways.io.frames import is_dataset
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
@@ -24,7 +25,6 @@ from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.folder import LoadedModel, load_model
-from bothways.runtime.saving import save_loaded, with_heads
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -46,6 +46,7 @@ from bothways.runtime.pipeline import (
     predict_choices,
     write_predictions,
 )
+from bothways.runtime.saving import save_loaded, with_heads
 from bothways.runtime.texts import FileTexts, file_texts, kept_columns
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
@@ -313,7 +314,7 @@ def embed(config: EmbedConfig) -> str:
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
     with _open(config) as model:
-        if Path(config.file).is_dir():
+        if Path(config.file).is_dir() and not is_dataset(Path(config.file)):
             if config.task is not None:
                 raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
             from bothways.pretraining.evaluation import evaluate_pretraining

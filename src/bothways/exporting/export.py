@@ -30,8 +30,8 @@ from bothways.runtime.folder import (
 )
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
-from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.saving import complete_folder
+from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import Weights
 
 CLOSE = 1e-4

@@ -44,7 +44,6 @@ from bothways.runtime.sentence_modules import (
 )
 from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
-    WEIGHTS,
     Weights,
     account_for,
     has_weights,

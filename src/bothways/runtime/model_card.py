@@ -20,7 +20,9 @@ from bothways.runtime.folder import LoadedModel, differences_elsewhere
 
 CARD = "README.md"
 
-_MARK = re.compile(r"<!-- written by bothways, ([0-9a-f]{16}); without this line, kept as it is -->")
+_MARK = re.compile(
+    r"<!-- written by bothways, ([0-9a-f]{16}); without this line, kept as it is -->"
+)
 _SCORES = "## Scores"
 # Kinds of tasks -> transformers' pipeline.
 _PIPELINES = {
@@ -74,7 +76,9 @@ def write_scores(folder: Path, rows: Sequence[Sequence[str]], notes: Sequence[st
 def _replace(path: Path, text: str) -> None:
     if path.exists() and _own_text(path) is None:
         return
-    marked = f"{text}\n<!-- written by bothways, {_digest(text)}; without this line, kept as it is -->\n"
+    marked = (
+        f"{text}\n<!-- written by bothways, {_digest(text)}; without this line, kept as it is -->\n"
+    )
     if not path.exists() or path.read_text(encoding="utf-8") != marked:
         write_text(path, marked)
 
@@ -115,8 +119,8 @@ def _card(loaded: LoadedModel) -> str:
         _scores(*_own_scores(about)),
         f"## Limits\n\n{_limits(loaded, kind)}",
         f"## Use\n\n{_use(loaded, kind, pipeline)}",
-        "## Licence\n\nFill in: the licence of the weights, and what the licences of the texts that "
-        "they were trained on allow.",
+        "## Licence\n\nFill in: the licence of the weights, and what the licences of the texts "
+        "that they were trained on allow.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -132,8 +136,8 @@ def _what(loaded: LoadedModel, kind: str) -> str:
     )
     text += (
         f": {config.layers} layers, {config.hidden} hidden units, {config.heads} attention heads, "
-        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its vocabulary has "
-        f"{tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
+        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its vocabulary "
+        f"has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
     )
     labels = [str(label) for label in loaded.about.get("labels") or ()]
     if labels:
@@ -206,8 +210,8 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
     if tokenizer.segmenter is not None:
         lines.append(
             f"Texts are divided into words by `{tokenizer.segmenter.name}` first, a function in "
-            "Python that does not come with the model. Tokenizers of transformers have no place for "
-            "it: give them texts that it divided."
+            "Python that does not come with the model. Tokenizers of transformers have no place "
+            "for it: give them texts that it divided."
         )
     if tokenizer.normalization in ("composed", "spaced"):
         accents = " and letters with accents" if tokenizer.lowercase else ""

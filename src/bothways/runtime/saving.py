@@ -59,9 +59,7 @@ def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:
     heads = {name: outputs for name, outputs in loaded.heads.items() if name in wanted}
     lstm = loaded.lstm if task_head(heads) else 0
     pooler = not heads or any(
-        form_of(name, loaded.config).pooled
-        for name in heads
-        if not (lstm and HEADS[name].task)
+        form_of(name, loaded.config).pooled for name in heads if not (lstm and HEADS[name].task)
     )
     of = {*heads, "encoder", *([LSTM] if lstm else [])}
     kept = {

@@ -59,9 +59,7 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVoc
     # All of them: pieces that `add_tokens` appended are not among the model's own.
     settings["model"]["vocab"] = {p: i for i, p in enumerate([*tokenizer.pieces, *added])}
     library = tokenizers.Tokenizer.from_str(json.dumps(settings))
-    extended = Tokenizer(
-        library, declared=tokenizer.roles.items(), segmenter=tokenizer.segmenter
-    )
+    extended = Tokenizer(library, declared=tokenizer.roles.items(), segmenter=tokenizer.segmenter)
     return ExtendedVocabulary(extended, added, parts)
 
 

@@ -26,13 +26,13 @@ from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
 from bothways.tokenization.roles import Declared, declared_roles, token_text
+from bothways.tokenization.segmenter import SETTING, Segmenter, allowed_segmenter
 from bothways.tokenization.sentencepiece_model import (
     PieceType,
     SentencePieceModel,
     read_sentencepiece,
 )
 from bothways.tokenization.template import Roles
-from bothways.tokenization.segmenter import SETTING, Segmenter, allowed_segmenter
 from bothways.tokenization.tokenizer_classes import (
     ANY_CLASS,
     BY_FILES,

@@ -107,8 +107,8 @@ class Segmenter:
     def _changed(self, text: str, end: int, word: object) -> InputError:
         found = "ends" if word is None else f"gives {word!r}"
         return InputError(
-            f"the segmenter {self.name} {found} where the text goes on with {text[end:][:40]!r}; it "
-            "may divide a text and must not change or leave out anything but white space. Give "
+            f"the segmenter {self.name} {found} where the text goes on with {text[end:][:40]!r}; "
+            "it may divide a text and must not change or leave out anything but white space. Give "
             "words as they are written, such as parts of the text, not their base forms."
         )
 
