@@ -136,8 +136,8 @@ def _what(loaded: LoadedModel, kind: str) -> str:
     )
     text += (
         f": {config.layers} layers, {config.hidden} hidden units, {config.heads} attention heads, "
-        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its vocabulary "
-        f"has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
+        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its "
+        f"vocabulary has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
     )
     labels = [str(label) for label in loaded.about.get("labels") or ()]
     if labels:
