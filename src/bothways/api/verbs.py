@@ -15,6 +15,7 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import write_json
+from bothways.io.frames import is_dataset
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
@@ -24,7 +25,7 @@ from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model, save_loaded
+from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
     AnswerConfig,
@@ -48,6 +49,7 @@ from bothways.runtime.pipeline import (
     predict_choices,
     write_predictions,
 )
+from bothways.runtime.saving import save_loaded, with_heads
 from bothways.runtime.texts import FileTexts, file_texts, kept_columns
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
@@ -315,7 +317,7 @@ def embed(config: EmbedConfig) -> str:
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
     with _open(config) as model:
-        if Path(config.file).is_dir():
+        if Path(config.file).is_dir() and not is_dataset(Path(config.file)):
             if config.task is not None:
                 raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
             from bothways.pretraining.evaluation import evaluate_pretraining
@@ -379,6 +381,7 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.tokenizer)
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+    loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()

@@ -8,6 +8,7 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,12 +29,12 @@ from bothways.families.heads import (
     task_head,
     weight_shapes,
 )
-from bothways.io.files import explain_disk_errors, new_folder, write_json
+from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
-from bothways.runtime.checksums import changed_files, recorded_vocabulary, write_checksums
+from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.sentence_modules import (
@@ -43,14 +44,12 @@ from bothways.runtime.sentence_modules import (
 )
 from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
-    WEIGHTS,
     Weights,
     account_for,
     has_weights,
     name_table,
     stored_weights,
     words_head_names,
-    write_weights,
 )
 from bothways.shipped import SHIPPED
 from bothways.tasks.options import TEXT_KINDS
@@ -63,10 +62,11 @@ GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
-_OF_TASK = (
+OF_TASK = (
     *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
+"""What bothways.json says of a task."""
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 STATE = "training.json"
@@ -157,6 +157,14 @@ class LoadedModel:
     def task_outputs(self) -> int:
         """Outputs of the task head; 0 without one."""
         return self.heads.get(self.task_head, 0)
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights, those of the heads included, without padding rows."""
+        config = self.config
+        shapes = weight_shapes(config, self.heads, lstm=self.lstm, pooler=self.pooler)
+        padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
+        return sum(math.prod(shape) for shape in shapes.values()) - padding
 
     def refuse_part_of_head(self) -> None:
         """Refuse to copy a model whose task head is in the file only in part.
@@ -279,27 +287,6 @@ def load_model(
     return loaded
 
 
-def save_loaded(folder: Path, loaded: LoadedModel) -> None:
-    """Write an opened folder in our form, its weights to the bit, completely or not at all.
-
-    Args:
-        folder: where; an existing folder is replaced.
-        loaded: with its weights.
-
-    Raises:
-        ModelError: two heads that have the same names in a file.
-        DiskError: it could not be written; the old folder is intact.
-    """
-    assert loaded.weights is not None, "checked by the caller"
-    with new_folder(folder) as partial:
-        with explain_disk_errors(partial / WEIGHTS):
-            write_weights(partial / WEIGHTS, loaded.weights)
-        write_description(partial, loaded, dtype=loaded.dtype)
-        # safetensors makes its files readable by the owner only.
-        (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
-        write_checksums(partial)
-
-
 def _load_adapter(
     folder: Path, vocabulary: str | Path | None, options: EngineOptions | None
 ) -> LoadedModel:
@@ -368,8 +355,8 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
         own = own_type(family.model_type, LSTM_SUFFIX)
         values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, values)
-    about = {**loaded.about, "format": FORMAT, **_differences_elsewhere(loaded)}
-    of_task = {name: about.pop(name) for name in _OF_TASK if name in about and head}
+    about = {**loaded.about, "format": FORMAT, **differences_elsewhere(loaded)}
+    of_task = {name: about.pop(name) for name in OF_TASK if name in about and head}
     tasks = {"tasks": {head: of_task}} if of_task else {}
     write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
     loaded.tokenizer.save(folder, max_length=config.positions)
@@ -597,7 +584,7 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def _differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
+def differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
     """Entries of bothways.json for a model that transformers would compute differently."""
     if loaded.lstm:
         return {

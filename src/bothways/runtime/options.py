@@ -25,6 +25,10 @@ class ConvertConfig(Options):
     """Model folder to write."""
     tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
+    heads: tuple[str, ...] = ("all",)
+    """Heads to keep: all; none, for a folder of the encoder alone, which makes vectors; or their
+    names (masked_lm, next_sentence, classifier, tagger, span, choice). Other programs list a part
+    that they do not open as unexpected."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
 from bothways.io.conll import ConllFormat, has_word_columns
+from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
@@ -23,7 +24,7 @@ from bothways.tasks.readers import layout_of, read_rows
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.task import EncodedFile, Task
 
-_TABLES = (".tsv", ".csv", ".jsonl", ".json")
+_TABLES = (".tsv", ".csv", ".jsonl", ".json", *FRAMES)
 _TAGGED = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann")
 _QUESTION_COLUMNS = ("question", "context")
 _WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
@@ -186,7 +187,7 @@ def _is_table(path: Path) -> bool:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     if suffix != ".txt":
-        return suffix in _TABLES
+        return suffix in _TABLES or is_dataset(path)
     tabs = [line.count("\t") for _, line in read_texts(path) if line]
     return len(tabs) > 1 and min(tabs) > 0 and min(tabs) == max(tabs)
 
