@@ -23,7 +23,7 @@ from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model, save_loaded
+from bothways.runtime.folder import LoadedModel, load_model, save_loaded, save_original
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -346,6 +346,11 @@ def convert(config: ConvertConfig) -> str:
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
     loaded.refuse_part_of_head()
+    if config.to == "tf1":
+        save_original(out, loaded)
+        for note in loaded.differences():
+            print_note(note)
+        return f"TensorFlow checkpoint: {out}"
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()
     about["converted_from"] = source.resolve().name if here else config.source

@@ -20,8 +20,10 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
+    CHOICE,
     CLASSIFIER,
     HEADS,
+    ORDINAL,
     TAGGER,
     form_of,
     has_pooler,
@@ -36,6 +38,14 @@ from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary, write_checksums
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.original_files import (
+    SETTINGS,
+    named_checkpoint,
+    original_family,
+    summed_up,
+    unpacked,
+    write_original,
+)
 from bothways.runtime.sentence_modules import (
     encoder_folder,
     read_reranker,
@@ -49,6 +59,7 @@ from bothways.runtime.weights import (
     has_weights,
     name_table,
     stored_weights,
+    weights_by_name,
     words_head_names,
     write_weights,
 )
@@ -190,7 +201,8 @@ def load_model(
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
-        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`); or the files of
+            BERT's authors (:mod:`bothways.runtime.original_files`), in a folder or their zip.
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
         adapted: weights in place of the folder's; the folder of an adapter is opened as its base
@@ -204,10 +216,20 @@ def load_model(
     named = model_folder(folder)
     if is_adapter(named):
         return _load_adapter(named, vocabulary, options)
-    folder = encoder_folder(named)
-    if not is_there(folder / CONFIG):
+    if named.suffix.lower() == ".zip" and named.is_file():
+        with unpacked(named) as inside:
+            loaded = load_model(inside, vocabulary=vocabulary, options=options)
+        loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
+        return loaded
+    folder, original = encoder_folder(named), None
+    if not is_there(folder / CONFIG) and (original := named_checkpoint(named)):
+        folder = original[0]
+        values = read_json(folder / SETTINGS, f"copy it beside {original[1].name}, with vocab.txt")
+        values = {**values, "model_type": original_family().model_type}
+    elif not is_there(folder / CONFIG):
         raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
-    values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    else:
+        values = read_json(folder / CONFIG, "get the folder again from where it came from")
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
@@ -218,7 +240,9 @@ def load_model(
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
-            stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
+            stored_weights(folder, original and original[1])
+            if adapted is None
+            else (adapted.path, adapted.weights)
         )
         weights = account_for(
             theirs,
@@ -227,7 +251,7 @@ def load_model(
             architectures=classes,
             tied=values.get("tie_word_embeddings") is not False,
         )
-        unused, heads = weights.unused, dict(weights.heads)
+        unused, heads = summed_up(weights.unused), dict(weights.heads)
         lstm, dtype = weights.lstm, weights.dtype
     refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
@@ -256,7 +280,7 @@ def load_model(
         unused=unused,
         dtype=dtype,
         refused={} if weights is None else dict(weights.refused),
-        folder=folder if adapted is None else None,
+        folder=folder if adapted is None and original is None else None,
     )
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
@@ -298,6 +322,35 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
         write_checksums(partial)
+
+
+def save_original(folder: Path, loaded: LoadedModel) -> None:
+    """Write an opened folder as BERT's authors have their models: a checkpoint of TensorFlow 1 in
+    fp32, bert_config.json and vocab.txt.
+
+    Args:
+        folder: where; an existing folder is replaced.
+        loaded: with its weights.
+
+    Raises:
+        ModelError: a network or a head that their code does not have.
+        DiskError: it could not be written; the old folder is intact.
+    """
+    assert loaded.weights is not None, "checked by the caller"
+    family, config = family_of(loaded.config), loaded.config
+    values = write_config(
+        *(family, config, family.class_of(loaded.heads, causal=config.left_to_right)),
+        pad_id=loaded.tokenizer.pad_id,
+        dtype="float32",
+    )
+    weights = weights_by_name(loaded.weights, floats=True)
+    without = [name for name in loaded.heads if loaded.lstm or name in (CHOICE, ORDINAL)]
+    if without:
+        raise ModelError(
+            f"{family.title}'s authors have no {HEADS[without[0]].title}"
+            f"{' on a BiLSTM' if loaded.lstm else ''} in their code; leave out --to."
+        )
+    write_original(folder, config, weights, loaded.tokenizer, values)
 
 
 def _load_adapter(
@@ -517,10 +570,10 @@ def _what_it_is(folder: Path) -> str:
         if models:
             return f"this is a run folder; a model in it is {models[0]}"
         return "this is a run folder, and there is no model in it"
-    if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
+    if old := sorted(folder.glob("*.ckpt*")):
         return (
-            "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
-            "take a folder of transformers with the same weights"
+            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
+            f"{SETTINGS} is missing; copy all files of the checkpoint"
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "

@@ -19,11 +19,16 @@ class ConvertConfig(Options):
     """Convert a model, for example one saved by transformers, to a bothways model folder."""
 
     source: str
-    """Folder with config.json and weights (.safetensors or .bin)."""
+    """Folder with config.json and weights (.safetensors or .bin); or a checkpoint of TensorFlow 1
+    of the original BERT, with bert_config.json and vocab.txt: the folder, the zip, or a name such
+    as FOLDER/bert_model.ckpt."""
     out: str
     """Model folder to write."""
     tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
+    to: Literal["bothways", "tf1"] = "bothways"
+    """What to write. bothways: a model folder, which transformers reads too. tf1: the files of the
+    original BERT, for TensorFlow 1."""
 
 
 @dataclass(frozen=True)

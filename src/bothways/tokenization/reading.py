@@ -54,7 +54,7 @@ from bothways.tokenization.tokenizer_files import (
     read_settings,
     read_vocabulary,
     refuse_other_tokenizers,
-    refuse_undeclared,
+    is_cased,
     with_added_tokens,
 )
 
@@ -300,7 +300,7 @@ def _read_word_pieces(
     pieces = read_vocabulary(path)
     refuse_other_tokenizers(path, pieces)
     if not {"do_lower_case", "normalization"} & settings.keys():
-        refuse_undeclared(path, pieces, settings)
+        settings = {**settings, "do_lower_case": not is_cased(path, pieces, settings)}
     roles = Roles(**{**usual.roles.items(), **declared})
     return word_pieces(
         ids_of(pieces, path, roles),
