@@ -68,16 +68,23 @@ def read_bundle(prefix: Path, *, unchecked: tuple[str, ...] = ()) -> dict[str, V
         raise _damaged(index, f"no header ({error})") from None
     if big:
         raise ModelError(f"{index}: its numbers are big-endian, which are not read here.")
-    data = _Shards(prefix, shards)
-    found = {}
+    named = {}
     for key, value in entries.items():
         name = key.decode("utf-8", "replace")
         try:
-            entry = _fields(value)
+            named[name] = _fields(value)
         except ValueError as error:
             raise _damaged(index, f"the entry of {name}: {error}") from None
-        found[name] = _variable(name, entry, data, index, check=not name.endswith(unchecked))
-    return found
+    if sliced := [name for name, entry in named.items() if entry.get(7)]:
+        raise ModelError(
+            f"{index}: {sliced[0]} is divided into slices, which are not read here; save the "
+            "checkpoint again without a partitioner of variables."
+        )
+    data = _Shards(prefix, shards)
+    return {
+        name: _variable(name, entry, data, index, check=not name.endswith(unchecked))
+        for name, entry in named.items()
+    }
 
 
 class _Shards:
@@ -110,11 +117,6 @@ def _variable(
     name: str, entry: dict[int, list[Any]], data: _Shards, index: Path, *, check: bool
 ) -> Variable:
     code = _number(entry, 1)
-    if entry.get(7):
-        raise ModelError(
-            f"{index}: {name} is divided into slices, which are not read here; save the checkpoint "
-            "again without a partitioner of variables."
-        )
     if code not in _TYPES:
         kind = _TYPE_NAMES.get(code, f"number {code}")
         raise ModelError(

@@ -152,9 +152,7 @@ def _unpack(path: Path, to: Path) -> None:
                 with archive.open(info) as source, target.open("wb") as file:
                     shutil.copyfileobj(source, file, 2**20)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ModelError(
-            f"{path} is damaged or truncated ({error}); download it again."
-        ) from None
+        raise ModelError(f"{path} is damaged or truncated ({error}); download it again.") from None
 
 
 # --------------------------------------------------------------------------------- names of weights

@@ -153,9 +153,7 @@ class Stored:
         return np.array(self.data, dtype=np.float32, order="C")
 
 
-def stored_weights(
-    folder: Path, checkpoint: Path | None = None
-) -> tuple[Path, dict[str, Stored]]:
+def stored_weights(folder: Path, checkpoint: Path | None = None) -> tuple[Path, dict[str, Stored]]:
     """A folder's weights by name, and the file to name in messages: that of the weights, or of
     parts their index.
 
