@@ -11,6 +11,14 @@ from bothways.io.delimited import table_rows
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
 
+
+
+def _parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
+    from bothways.io.records import parquet_rows  # pyarrow is of the extra data
+
+    return parquet_rows(path, names, layout, broken)
+
+
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
     ".csv": table_rows,
@@ -18,6 +26,7 @@ _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".jsonl": json_rows,
     ".ndjson": json_rows,
     ".json": json_rows,
+    ".parquet": _parquet_rows,
 }
 
 
@@ -25,7 +34,8 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     """The values of some columns, row by row.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl``, ``.json`` or
+            ``.parquet`` file. Of all but ``.json``, no more is kept than the row.
         names: of the columns, or their numbers in a file without a header.
         layout: how the columns are told apart.
         broken: what to do with a row that cannot be read.
