@@ -50,9 +50,7 @@ def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
     return list(stream_lines(path, tabs=tabs))
 
 
-def stream_lines(
-    path: Path, *, tabs: bool = False, broken: Broken | None = None
-) -> Iterator[Line]:
+def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None) -> Iterator[Line]:
     """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
 
     Args:

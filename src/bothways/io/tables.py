@@ -12,7 +12,6 @@ from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
 
 
-
 def _parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     from bothways.io.records import parquet_rows  # pyarrow is of the extra data
 

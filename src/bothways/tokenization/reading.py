@@ -48,13 +48,13 @@ from bothways.tokenization.tokenizer_classes import (
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
+    is_cased,
     read_added_tokens,
     read_library_file,
     read_object,
     read_settings,
     read_vocabulary,
     refuse_other_tokenizers,
-    is_cased,
     with_added_tokens,
 )
 
