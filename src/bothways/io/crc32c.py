@@ -61,7 +61,7 @@ def _tables() -> tuple[Words, Words]:
 def _zero_bits(sums: Words, count: int) -> Words:
     """Sums after some bits of zero."""
     for _ in range(count):
-        sums = (sums >> 1) ^ np.where(sums & 1, _POLYNOMIAL, np.uint32(0))
+        sums = (sums >> np.uint32(1)) ^ np.where(sums & 1, _POLYNOMIAL, np.uint32(0))
     return sums
 
 
@@ -86,4 +86,5 @@ def _matrix(power: int) -> Words:
 
 def _times(matrix: Words, sums: Words) -> Words:
     bits = (sums[:, None] >> np.arange(32, dtype=np.uint32)) & 1
-    return np.bitwise_xor.reduce(bits * matrix, axis=1).astype(np.uint32)
+    found: Words = np.bitwise_xor.reduce(bits * matrix, axis=1).astype(np.uint32)
+    return found

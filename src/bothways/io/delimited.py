@@ -391,6 +391,7 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
             header,
             path=path,
             line=line,
+            missing=name,
         )
     return [header.index(name) for name in names]
 

@@ -352,6 +352,7 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             list(holder),
             path=path,
             line=number,
+            missing=name,
         )
     if holder[key] is None:
         raise InputError(

@@ -38,11 +38,14 @@ class MissingColumnError(InputError):
 
     Attributes:
         columns: the names that it has.
+        missing: the one that is needed; empty if several would do.
     """
 
-    def __init__(self, problem: str, columns: Sequence[str], *, path: Path, line: int):
+    def __init__(
+        self, problem: str, columns: Sequence[str], *, path: Path, line: int, missing: str = ""
+    ):
         super().__init__(problem, path=path, line=line)
-        self.columns = tuple(columns)
+        self.columns, self.missing = tuple(columns), missing
 
 
 def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:

@@ -12,19 +12,16 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, RunError
 from bothways.io.files import explain_disk_errors, lock_open_file, new_file, write_bytes, write_json
 from bothways.io.json_files import read_json_file
+from bothways.io.written import ARROW, write_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ARROW = (".arrow", ".parquet")
-"""Endings of files that are written from tables of Arrow; others are written from bytes."""
 
 Content = Any
 """Of a part: bytes, or a table of Arrow."""
@@ -43,6 +40,7 @@ class Parts:
 
     def __init__(self, out: Path, asked: dict[str, Any]):
         self._out, self._asked = out, asked
+        self._suffix = out.suffix.lower()
         self._folder = out.with_name(f"{out.name}.parts")
         self.resumed = False
         """Whether there were parts of the same command."""
@@ -92,7 +90,7 @@ class Parts:
         data = self._data(number)
         data.unlink(missing_ok=True)  # of another digest
         write_json(self._about(number), {**about, "digest": digest})
-        if self._out.suffix in ARROW:
+        if self._suffix in ARROW:
             with new_file(data) as file:
                 write_tables(file, ".arrow", [content])
         else:
@@ -105,8 +103,8 @@ class Parts:
             DiskError: it could not be written; the parts are kept.
         """
         with new_file(self._out) as file:
-            if self._out.suffix in ARROW:
-                write_tables(file, self._out.suffix, map(self._table, range(count)))
+            if self._suffix in ARROW:
+                write_tables(file, self._suffix, map(self._table, range(count)))
             else:
                 file.write(head)
                 for number in range(count):
@@ -122,29 +120,7 @@ class Parts:
             return pa.ipc.open_file(file).read_all()
 
     def _data(self, number: int) -> Path:
-        return self._folder / f"{number:08d}{self._out.suffix}"
+        return self._folder / f"{number:08d}{self._suffix}"
 
     def _about(self, number: int) -> Path:
         return self._folder / f"{number:08d}.json-about"
-
-
-def write_tables(file: BinaryIO, suffix: str, tables: Iterable[pa.Table]) -> None:
-    """Write tables of one schema, one after the other, as an Arrow or a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rest: Iterator[pa.Table] = iter(tables)
-    first = next(rest)
-    if suffix == ".parquet":
-        with pq.ParquetWriter(file, first.schema) as writer:
-            for table in _all(first, rest):
-                writer.write_table(table, row_group_size=max(1, len(table)))
-    else:
-        with pa.ipc.new_file(file, first.schema) as stream:
-            for table in _all(first, rest):
-                stream.write_table(table)
-
-
-def _all(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest

@@ -113,6 +113,7 @@ def parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -
                         known,
                         path=path,
                         line=1,
+                        missing=name,
                     )
             batches = table.iter_batches(batch_size=ROWS, columns=[*dict.fromkeys(names)])
             for batch in batches:

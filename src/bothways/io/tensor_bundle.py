@@ -1,11 +1,11 @@
 """Checkpoints of TensorFlow 1 (`V2` of its savers), read and written without it.
 
-``NAME.index`` is a table as LevelDB has them: sorted keys in blocks, each key without what it has in
-common with the one before, each block with a checksum; at the end the block of blocks, and a footer.
-Under the empty key it holds a header, under the name of each variable its type, shape and place in
-one of ``NAME.data-00000-of-00001`` ...: protocol buffers, of which only the few fields that are
-needed are read here. (tensorflow/core/lib/io/format.cc, table_builder.cc, util/tensor_bundle,
-protobuf/tensor_bundle.proto.)
+``NAME.index`` is a table as LevelDB has them: sorted keys in blocks, each key without what it has
+in common with the one before, each block with a checksum; at the end the block of blocks, and a
+footer. Under the empty key it holds a header, under the name of each variable its type, shape and
+place in one of ``NAME.data-00000-of-00001`` ...: protocol buffers, of which only the few fields
+that are needed are read here. (tensorflow/core/lib/io/format.cc, table_builder.cc,
+util/tensor_bundle, protobuf/tensor_bundle.proto.)
 """
 
 from __future__ import annotations

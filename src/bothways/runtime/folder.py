@@ -221,15 +221,7 @@ def load_model(
             loaded = load_model(inside, vocabulary=vocabulary, options=options)
         loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
         return loaded
-    folder, original = encoder_folder(named), None
-    if not is_there(folder / CONFIG) and (original := named_checkpoint(named)):
-        folder = original[0]
-        values = read_json(folder / SETTINGS, f"copy it beside {original[1].name}, with vocab.txt")
-        values = {**values, "model_type": original_family().model_type}
-    elif not is_there(folder / CONFIG):
-        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
-    else:
-        values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    folder, checkpoint, values = _settings(named)
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
@@ -240,7 +232,7 @@ def load_model(
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
-            stored_weights(folder, original and original[1])
+            stored_weights(folder, checkpoint)
             if adapted is None
             else (adapted.path, adapted.weights)
         )
@@ -280,7 +272,7 @@ def load_model(
         unused=unused,
         dtype=dtype,
         refused={} if weights is None else dict(weights.refused),
-        folder=folder if adapted is None and original is None else None,
+        folder=folder if adapted is None and checkpoint is None else None,
     )
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
@@ -301,6 +293,20 @@ def load_model(
     notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
+    """A model's folder, its checkpoint if it is of TensorFlow, and what config.json says."""
+    folder = encoder_folder(named)
+    if is_there(folder / CONFIG):
+        again = "get the folder again from where it came from"
+        return folder, None, read_json(folder / CONFIG, again)
+    found = named_checkpoint(named)
+    if found is None:
+        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+    folder, checkpoint = found
+    values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
+    return folder, checkpoint, {**values, "model_type": original_family().model_type}
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:

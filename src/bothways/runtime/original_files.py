@@ -2,7 +2,8 @@
 folder or in the zip that is downloaded; read, and written, without TensorFlow.
 
 ``bert_model.ckpt.meta`` describes a graph of TensorFlow, which nothing needs that reads weights by
-name; it is neither read nor written. Matrices of layers lie transposed, ``kernel`` [inputs, outputs].
+name; it is neither read nor written. Matrices of layers lie transposed: ``kernel`` [inputs,
+outputs].
 """
 
 from __future__ import annotations
@@ -145,8 +146,8 @@ def _unpack(path: Path, to: Path) -> None:
             for info in members:
                 if info.file_size > _MOST_SMALLER * (info.compress_size + 2**20):
                     raise ModelError(
-                        f"{path}: {info.filename} would be {info.file_size / 2**20:,.0f} MiB, which "
-                        "no weights become from so little; the zip is damaged."
+                        f"{path}: {info.filename} would be {info.file_size / 2**20:,.0f} MiB, "
+                        "which no weights become from so little; the zip is damaged."
                     )
                 target = to / PurePosixPath(info.filename).name
                 with archive.open(info) as source, target.open("wb") as file:

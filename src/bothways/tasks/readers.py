@@ -76,13 +76,18 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         InputError: the file or a line of it cannot be read as requested; file and line are named.
         ConfigError: a column that should be a number but is not.
     """
-    (rows,) = row_windows(Path(path), options, labelled=labelled)
+    (rows,) = row_windows(Path(path), options, labelled=labelled, whole=True)
     return rows
 
 
 WINDOW_ROWS, WINDOW_CHARACTERS = 16_384, 2**24
 """Of the rows of a file that are predicted together, and their texts. Files with fewer are read as
 a whole."""
+
+
+def window_ends(rows: int, characters: int) -> bool:
+    """Whether a window is full."""
+    return rows >= WINDOW_ROWS or characters >= WINDOW_CHARACTERS
 
 
 def row_windows(
@@ -92,8 +97,7 @@ def row_windows(
     labelled: bool,
     keep: Sequence[str] = (),
     skip: bool = False,
-    rows: float = math.inf,
-    characters: float = math.inf,
+    whole: bool = False,
 ) -> Iterator[Rows]:
     """Read the columns that the task names, in windows of rows; at least one window.
 
@@ -101,8 +105,7 @@ def row_windows(
         path, options, labelled: as for :func:`read_rows`.
         keep: further columns, whose values may be numbers.
         skip: leave out rows that cannot be read, in a file without labels.
-        rows: of a window; the last has fewer.
-        characters: of texts, after which a window ends.
+        whole: read the file as one window.
 
     Raises:
         InputError, ConfigError: as for :func:`read_rows`.
@@ -130,7 +133,7 @@ def row_windows(
     named, found = options.named, empty()
     size = done = 0
     for number, values in read_table(path, [*names, *others], layout, broken):
-        if len(found) >= rows or size >= characters:
+        if not whole and window_ends(len(found), size):
             _check_window(found, options, texts, first=not done)
             yield found
             done, size, found = done + len(found), 0, empty()
