@@ -62,7 +62,7 @@ def test_checksums() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
     assert crc32c(bytes(range(32))) == 0x46DD794E
     # As one byte after the other.
-    table = [n for n in range(256)]
+    table = list(range(256))
     for _ in range(8):
         table = [(n >> 1) ^ (0x82F63B78 if n & 1 else 0) for n in table]
     data = np.random.default_rng(0).bytes(10_007)
@@ -77,7 +77,8 @@ def test_what_tensorflow_wrote(tmp_path: Path) -> None:
     found = read_bundle(of_tensorflow(tmp_path))
     for n in range(20):
         values, kind = found[f"bert/encoder/layer_{n}/output/dense/bias"]
-        assert kind == "float32" and values.tolist() == [n, n + 1, n + 2]
+        assert kind == "float32"
+        assert values.tolist() == [n, n + 1, n + 2]
     shown = {name: (kind, v.tolist()) for name, (v, kind) in found.items() if "bert" not in name}
     assert shown == {
         "scalar": ("float32", 1.5),
@@ -125,7 +126,8 @@ def test_names_are_those_of_the_original(original: Path) -> None:
     assert found["cls/predictions/output_bias"][0].shape == (97,)
     assert found["cls/seq_relationship/output_weights"][0].shape == (2, 16)
     settings = json.loads((original / "tf1" / "bert_config.json").read_text())
-    assert settings["num_hidden_layers"] == 1 and "model_type" not in settings
+    assert settings["num_hidden_layers"] == 1
+    assert "model_type" not in settings
 
 
 def test_every_way_to_name_them(original: Path, tmp_path: Path) -> None:
@@ -155,7 +157,8 @@ def test_a_cased_vocabulary_is_told_by_its_capitals(original: Path, tmp_path: Pa
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text().replace("w", "W"))
     tokenizer = load_model(folder).tokenizer
-    assert tokenizer.encode("W1").tokens[1] == "W1" and not tokenizer.lowercase
+    assert tokenizer.encode("W1").tokens[1] == "W1"
+    assert not tokenizer.lowercase
 
 
 def test_adams_moments_are_named_as_not_used(
@@ -172,7 +175,7 @@ def test_adams_moments_are_named_as_not_used(
     assert bits(tmp_path / "out") == bits(original / "ours")
 
 
-def test_a_fine_tuned_one(original: Path, tmp_path: Path) -> None:
+def test_a_fine_tuned_one(tmp_path: Path) -> None:
     for heads, about, name in (
         ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}, "output_weights"),
         ({"spans": True}, {"kind": "spans"}, "cls/squad/output_weights"),
@@ -208,9 +211,9 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("what", "damage", "said"), DAMAGE, ids=[d[0] for d in DAMAGE])
+@pytest.mark.parametrize(("damage", "said"), [d[1:] for d in DAMAGE], ids=[d[0] for d in DAMAGE])
 def test_damage_is_named(
-    original: Path, tmp_path: Path, what: str, damage: Callable[[Path], object], said: str
+    original: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
 ) -> None:
     folder = tmp_path / "m"
     shutil.copytree(original / "tf1", folder)
@@ -269,7 +272,7 @@ def test_types_and_compressed_blocks(tmp_path: Path) -> None:
         read_bundle(tmp_path / "m")
     index.write_bytes(whole)
     rewritten(index, _compressed)
-    with pytest.raises(ModelError, match="compressed .snappy."):
+    with pytest.raises(ModelError, match=r"compressed \(snappy\)"):
         read_bundle(tmp_path / "m")
 
 
