@@ -217,6 +217,7 @@ OWN_FILES = {
     "finetuning.seed": "its own records",
     "model.weight_files": "tensors",
     "runtime.engine": "its own entry points",
+    "runtime.original_files": "a zip, to be unpacked",
     "runtime.speed": "its own figures; the system's",
     "runtime.weights": "headers of tensors",
     "serving.app": "its own page",
