@@ -3,8 +3,8 @@
     python scripts/measure_bulk.py --lines 100000 1000000 10000000
     python scripts/measure_bulk.py --lines 100000 --engine auto --model MODEL
 
-Without a model, a tiny one is made, and by default an engine that returns zeros computes it: what is
-left is reading, tokenizing and writing. Each count runs in a process of its own, whose largest
+Without a model, a tiny one is made, and by default an engine that returns zeros computes it: what
+is left is reading, tokenizing and writing. Each count runs in a process of its own, whose largest
 resident memory is told.
 """
 

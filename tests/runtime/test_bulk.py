@@ -356,7 +356,7 @@ def test_several_workers_write_the_same(models: Path, site: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_cluster_writes_the_same(models: Path, run: Run, tmp_path: Path) -> None:
+def test_a_cluster_writes_the_same(run: Run, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra `cluster` is missing")
     file, own, out = write(tmp_path / "in.csv"), tmp_path / "own.jsonl", tmp_path / "out.jsonl"
     words = ("predict", "tuned", "--file", file, "--engine", "onnxruntime")

@@ -295,6 +295,7 @@ def _asked(job: Job) -> dict[str, Any]:
     files = []
     for name in job.folders:
         folder = model_folder(name)
+        folder = folder if folder.exists() else folder.parent  # of a checkpoint, by its name
         for file in [folder] if folder.is_file() else sorted(folder.rglob("*")):
             if file.is_file():
                 stat = file.stat()
