@@ -219,6 +219,7 @@ OWN_FILES = {
     "runtime.engine": "its own entry points",
     "runtime.inspection": "its own page",
     "runtime.model_card": "its own cards",
+    "runtime.original_files": "a zip, to be unpacked",
     "runtime.speed": "its own figures; the system's",
     "runtime.weights": "headers of tensors",
     "tasks.catalogue": "shipped tasks",

@@ -741,7 +741,7 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     Args:
         source: the folder.
         out: a new folder.
-        **options: those of `bothways convert`: ``tokenizer``.
+        **options: those of `bothways convert`: ``tokenizer``, ``to``.
 
     Raises:
         ModelError: see :func:`bothways.load`; or the new folder exists.

@@ -24,7 +24,7 @@ from bothways.io.lines import (
     Values,
     did_you_mean,
     listed,
-    text_lines,
+    stream_lines,
 )
 from bothways.io.text import beginning, read_lines, read_whole
 
@@ -142,7 +142,7 @@ _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annota
 
 
 def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
-    for number, line in text_lines(path):
+    for number, line in stream_lines(path, broken=broken):
         if not line.strip():
             continue
         try:
@@ -357,6 +357,7 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             list(holder),
             path=path,
             line=number,
+            missing=name,
         )
     if holder[key] is None:
         raise InputError(

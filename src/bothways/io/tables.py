@@ -8,9 +8,16 @@ from pathlib import Path
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_rows
-from bothways.io.frames import FRAMES, is_dataset
+from bothways.io.frames import SPREADSHEET, is_dataset
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
+
+
+def _parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
+    from bothways.io.records import parquet_rows  # pyarrow is of the extra data
+
+    return parquet_rows(path, names, layout, broken)
+
 
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
@@ -19,7 +26,8 @@ _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".jsonl": json_rows,
     ".ndjson": json_rows,
     ".json": json_rows,
-    **dict.fromkeys(FRAMES, json_rows),
+    SPREADSHEET: json_rows,
+    ".parquet": _parquet_rows,
 }
 
 
@@ -28,7 +36,8 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
 
     Args:
         path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl``, ``.json``,
-            ``.xlsx`` or ``.parquet`` file, or the folder of a data set.
+            ``.xlsx`` or ``.parquet`` file, or the folder of a data set. Of all but ``.json``, no
+            more is kept than the row.
         names: of the columns, or their numbers in a file without a header.
         layout: how the columns are told apart.
         broken: what to do with a row that cannot be read.

@@ -37,6 +37,13 @@ from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.original_files import (
+    SETTINGS,
+    named_checkpoint,
+    original_family,
+    summed_up,
+    unpacked,
+)
 from bothways.runtime.sentence_modules import (
     encoder_folder,
     read_reranker,
@@ -198,7 +205,8 @@ def load_model(
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
-        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`); or the files of
+            BERT's authors (:mod:`bothways.runtime.original_files`), in a folder or their zip.
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
         adapted: weights in place of the folder's; the folder of an adapter is opened as its base
@@ -212,10 +220,12 @@ def load_model(
     named = model_folder(folder)
     if is_adapter(named):
         return _load_adapter(named, vocabulary, options)
-    folder = encoder_folder(named)
-    if not is_there(folder / CONFIG):
-        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
-    values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    if named.suffix.lower() == ".zip" and named.is_file():
+        with unpacked(named) as inside:
+            loaded = load_model(inside, vocabulary=vocabulary, options=options)
+        loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
+        return loaded
+    folder, checkpoint, values = _settings(named)
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
@@ -226,7 +236,9 @@ def load_model(
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
-            stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
+            stored_weights(folder, checkpoint)
+            if adapted is None
+            else (adapted.path, adapted.weights)
         )
         weights = account_for(
             theirs,
@@ -235,7 +247,7 @@ def load_model(
             architectures=classes,
             tied=values.get("tie_word_embeddings") is not False,
         )
-        unused, heads = weights.unused, dict(weights.heads)
+        unused, heads = summed_up(weights.unused), dict(weights.heads)
         lstm, dtype = weights.lstm, weights.dtype
     refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
@@ -264,7 +276,7 @@ def load_model(
         unused=unused,
         dtype=dtype,
         refused={} if weights is None else dict(weights.refused),
-        folder=folder if adapted is None else None,
+        folder=folder if adapted is None and checkpoint is None else None,
     )
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
@@ -285,6 +297,20 @@ def load_model(
     notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
+    """A model's folder, its checkpoint if it is of TensorFlow, and what config.json says."""
+    folder = encoder_folder(named)
+    if is_there(folder / CONFIG):
+        again = "get the folder again from where it came from"
+        return folder, None, read_json(folder / CONFIG, again)
+    found = named_checkpoint(named)
+    if found is None:
+        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+    folder, checkpoint = found
+    values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
+    return folder, checkpoint, {**values, "model_type": original_family().model_type}
 
 
 def _load_adapter(
@@ -504,10 +530,10 @@ def _what_it_is(folder: Path) -> str:
         if models:
             return f"this is a run folder; a model in it is {models[0]}"
         return "this is a run folder, and there is no model in it"
-    if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
+    if old := sorted(folder.glob("*.ckpt*")):
         return (
-            "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
-            "take a folder of transformers with the same weights"
+            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
+            f"{SETTINGS} is missing; copy all files of the checkpoint"
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "

@@ -7,13 +7,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bothways.errors import ModelError
-from bothways.families.heads import HEADS, LSTM, form_of, task_head
+from bothways.families import family_of
+from bothways.families.family import write_config
+from bothways.families.heads import CHOICE, HEADS, LSTM, ORDINAL, form_of, task_head
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.runtime.checksums import write_checksums
 from bothways.runtime.folder import CONFIG, OF_TASK, LoadedModel, write_description
 from bothways.runtime.model_card import write_card
+from bothways.runtime.original_files import write_original
 from bothways.runtime.sentence_modules import write_sentence_modules
-from bothways.runtime.weights import WEIGHTS, write_weights
+from bothways.runtime.weights import WEIGHTS, weights_by_name, write_weights
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:
@@ -35,6 +38,35 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
         complete_folder(partial, loaded)
+
+
+def save_original(folder: Path, loaded: LoadedModel) -> None:
+    """Write an opened folder as BERT's authors have their models: a checkpoint of TensorFlow 1 in
+    fp32, bert_config.json and vocab.txt.
+
+    Args:
+        folder: where; an existing folder is replaced.
+        loaded: with its weights.
+
+    Raises:
+        ModelError: a network or a head that their code does not have.
+        DiskError: it could not be written; the old folder is intact.
+    """
+    assert loaded.weights is not None, "checked by the caller"
+    family, config = family_of(loaded.config), loaded.config
+    values = write_config(
+        *(family, config, family.class_of(loaded.heads, causal=config.left_to_right)),
+        pad_id=loaded.tokenizer.pad_id,
+        dtype="float32",
+    )
+    weights = weights_by_name(loaded.weights, floats=True)
+    without = [name for name in loaded.heads if loaded.lstm or name in (CHOICE, ORDINAL)]
+    if without:
+        raise ModelError(
+            f"{family.title}'s authors have no {HEADS[without[0]].title}"
+            f"{' on a BiLSTM' if loaded.lstm else ''} in their code; leave out --to."
+        )
+    write_original(folder, config, weights, loaded.tokenizer, values)
 
 
 def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:

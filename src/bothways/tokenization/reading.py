@@ -49,13 +49,13 @@ from bothways.tokenization.tokenizer_classes import (
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
+    is_cased,
     read_added_tokens,
     read_library_file,
     read_object,
     read_settings,
     read_vocabulary,
     refuse_other_tokenizers,
-    refuse_undeclared,
     with_added_tokens,
 )
 
@@ -307,7 +307,7 @@ def _read_word_pieces(
     pieces = read_vocabulary(path)
     refuse_other_tokenizers(path, pieces)
     if not {"do_lower_case", "normalization"} & settings.keys():
-        refuse_undeclared(path, pieces, settings)
+        settings = {**settings, "do_lower_case": not is_cased(path, pieces, settings)}
     roles = Roles(**{**usual.roles.items(), **declared})
     return word_pieces(
         ids_of(pieces, path, roles),
