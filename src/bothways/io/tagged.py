@@ -89,7 +89,7 @@ def read_tagged(
             file and line are named.
     """
     form = format_of(path)
-    if path.is_dir():
+    if path.is_dir() and not is_frame(path):
         raise InputError(
             "is a folder; name a file. brat's files are read one document at a time (.ann, with "
             "its .txt beside it).",
