@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
+from bothways.io.terminal import print_note
 from bothways.serving.options import KEY, SHARED, ServeConfig
 
 if TYPE_CHECKING:
     import uvicorn
 
     from bothways.serving.app import Server
+    from bothways.serving.served import Engines
 
 log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
@@ -49,6 +51,8 @@ def serve(config: ServeConfig) -> int:
             could use the server.
         BothwaysError: a model cannot be loaded.
     """
+    from bothways.serving.served import choose_engines
+
     _ = config.folders  # refused now, before anything starts
     if not config.local and not os.environ.get(KEY) and not config.open:
         raise ConfigError(
@@ -57,10 +61,13 @@ def serve(config: ServeConfig) -> int:
             "(Authorization: Bearer SECRET), or say --open true."
         )
     _allow_connections(config.limits.connections)
+    engines = choose_engines(config)
+    for reason in dict.fromkeys(how.reason for how in engines.values() if how.reason):
+        print_note(reason)
     if config.workers == 1:
         with _listening(config.host, config.port) as listener:
-            return _answer(config, listener)
-    return _Parent(config).run()
+            return _answer(config, engines, listener)
+    return _Parent(config, engines).run()
 
 
 def _listening(host: str, port: int, **how: bool) -> socket.socket:
@@ -95,11 +102,14 @@ def _say(listener: socket.socket, models: list[str], more: str = "") -> None:
 # ------------------------------------------------------------------------------------ one process
 
 
-def make_server(config: ServeConfig, *, in_hand: Callable[[int], object] | None = None) -> Server:
+def make_server(
+    config: ServeConfig, engines: Engines, *, in_hand: Callable[[int], object] | None = None
+) -> Server:
     """The models of a server with what its routes share; nothing listens yet.
 
     Args:
         config: which models, and what limits.
+        engines: how each is computed.
         in_hand: called with the number of requests that are being answered, when it changes.
 
     Raises:
@@ -110,7 +120,7 @@ def make_server(config: ServeConfig, *, in_hand: Callable[[int], object] | None 
     from bothways.serving.served import Threads, open_models
 
     threads, metrics = Threads(), Metrics()
-    models = open_models(config, threads, metrics)
+    models = open_models(config, engines, threads, metrics)
     server = Server(models, threads, config.limits, metrics, key=os.environ.get(KEY, ""))
     if in_hand is not None:
         server.in_hand = in_hand
@@ -157,10 +167,12 @@ def make_listener(server: Server) -> uvicorn.Server:
     )
 
 
-def _answer(config: ServeConfig, listener: socket.socket, worker: Any = None) -> int:
+def _answer(
+    config: ServeConfig, engines: Engines, listener: socket.socket, worker: Any = None
+) -> int:
     """Load the models and answer until a signal."""
     sys.setswitchinterval(_SWITCH)
-    server = make_server(config, in_hand=worker and worker.in_hand)
+    server = make_server(config, engines, in_hand=worker and worker.in_hand)
     if worker is None:
         _say(listener, list(server.models))
     else:
@@ -191,7 +203,7 @@ class _Slot:
         self._ready[self.number] = 1
 
 
-def _work(config: ServeConfig, slot: _Slot, port: int, parent: int) -> None:
+def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent: int) -> None:
     """A worker process."""
     exit_with(parent)
     if hasattr(os, "sched_setaffinity"):
@@ -199,7 +211,7 @@ def _work(config: ServeConfig, slot: _Slot, port: int, parent: int) -> None:
         os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
     try:
         with _listening(config.host, port, reuse_port=True) as listener:
-            status = _answer(config, listener, slot)
+            status = _answer(config, engines, listener, slot)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
@@ -211,14 +223,15 @@ class _Parent:
 
     Args:
         config: of the server.
+        engines: how each model is computed.
     """
 
-    def __init__(self, config: ServeConfig):
+    def __init__(self, config: ServeConfig, engines: Engines):
         if not getattr(socket, "SO_REUSEPORT", None):
             raise ConfigError(
                 "this system cannot share a port among processes; leave out --workers."
             )
-        self.config = config
+        self.config, self._engines = config, engines
         self._context = multiprocessing.get_context("spawn")
         self._in_hand = self._context.RawArray("q", config.workers)
         self._ready = self._context.RawArray("b", config.workers)
@@ -270,7 +283,9 @@ class _Parent:
         self._ready[number] = self._in_hand[number] = 0
         slot = _Slot(number, self._in_hand, self._ready)
         self._workers[number] = worker = self._context.Process(
-            target=_work, args=(self.config, slot, self._port, os.getpid()), name=f"worker {number}"
+            target=_work,
+            args=(self.config, self._engines, slot, self._port, os.getpid()),
+            name=f"worker {number}",
         )
         worker.start()
 
