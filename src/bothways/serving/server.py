@@ -66,7 +66,9 @@ def serve(config: ServeConfig) -> int:
         print_note(reason)
     if config.workers == 1:
         with _listening(config.host, config.port) as listener:
-            return _answer(config, engines, listener)
+            server = make_server(config, engines)
+            _say(listener, list(server.models))
+            return _answer(server, listener)
     return _Parent(config, engines).run()
 
 
@@ -167,16 +169,9 @@ def make_listener(server: Server) -> uvicorn.Server:
     )
 
 
-def _answer(
-    config: ServeConfig, engines: Engines, listener: socket.socket, worker: Any = None
-) -> int:
-    """Load the models and answer until a signal."""
+def _answer(server: Server, listener: socket.socket) -> int:
+    """Answer until a signal."""
     sys.setswitchinterval(_SWITCH)
-    server = make_server(config, engines, in_hand=worker and worker.in_hand)
-    if worker is None:
-        _say(listener, list(server.models))
-    else:
-        worker.is_ready()
     make_listener(server).run(sockets=[listener])
     server.threads.pool.shutdown(wait=False, cancel_futures=True)
     if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
@@ -210,8 +205,11 @@ def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
     try:
+        server = make_server(config, engines, in_hand=slot.in_hand)
+        # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
-            status = _answer(config, engines, listener, slot)
+            slot.is_ready()
+            status = _answer(server, listener)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
