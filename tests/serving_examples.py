@@ -16,8 +16,7 @@ from bothways.api.model import Model, load
 from bothways.model.folder import save_model
 from bothways.serving.app import Server
 from bothways.serving.options import Limits, ServeConfig
-from bothways.serving.served import choose_engines
-from bothways.serving.server import make_listener, make_server
+from bothways.serving.server import choose_engines, make_listener, make_server
 from bothways.training.options import PredictPrecision
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 

@@ -307,6 +307,8 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
     async def endpoint(request: Request) -> Response:
         limits = server.limits
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise RefusedError("encoded", "the body is compressed; send it as it is.")
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
         form = decode(ask.decoder, body, limits.depth)

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
@@ -26,13 +26,10 @@ from bothways.families.heads import (
     TAGGER,
 )
 from bothways.io.processes import usable_cores
-from bothways.runtime.engine import AUTO, EngineOptions
 from bothways.runtime.ensemble import Ensemble
-from bothways.runtime.folder import load_model
-from bothways.runtime.speed import settled
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
-from bothways.serving.options import Limits, ServeConfig
+from bothways.serving.options import Engines, Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.kinds import task_of
 
@@ -224,26 +221,6 @@ class ServedModel:
         """Whether it computed something not long ago, and its known answer is the first one."""
         age = time.monotonic() - self.batcher.last
         return self._known_good and age < max(_FRESH, 3 * self.batcher.longest)
-
-
-Engines = Mapping[str, EngineOptions]
-"""How each model of a server is computed."""
-
-
-def choose_engines(config: ServeConfig) -> Engines:
-    """How each model is computed, where the options leave that to a benchmark; all processes of a
-    server then compute alike.
-
-    Raises:
-        BothwaysError: a folder cannot be loaded.
-    """
-    asked = EngineOptions(config.engine, config.device, config.precision)
-    if config.precision != AUTO:
-        return dict.fromkeys(config.folders, asked)
-    return {
-        name: settled(asked, graph=load_model(folder).weights is None)
-        for name, folder in config.folders.items()
-    }
 
 
 def open_models(

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
 from bothways.io.terminal import print_note
-from bothways.serving.options import KEY, SHARED, ServeConfig
+from bothways.runtime.engine import AUTO, EngineOptions
+from bothways.serving.options import KEY, SHARED, Engines, ServeConfig
 
 if TYPE_CHECKING:
     import uvicorn
 
     from bothways.serving.app import Server
-    from bothways.serving.served import Engines
 
 log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
@@ -51,8 +51,6 @@ def serve(config: ServeConfig) -> int:
             could use the server.
         BothwaysError: a model cannot be loaded.
     """
-    from bothways.serving.served import choose_engines
-
     _ = config.folders  # refused now, before anything starts
     if not config.local and not os.environ.get(KEY) and not config.open:
         raise ConfigError(
@@ -70,6 +68,25 @@ def serve(config: ServeConfig) -> int:
             _say(listener, list(server.models))
             return _answer(server, listener)
     return _Parent(config, engines).run()
+
+
+def choose_engines(config: ServeConfig) -> Engines:
+    """How each model is computed, where the options leave that to a benchmark; all processes of a
+    server then compute alike.
+
+    Raises:
+        BothwaysError: a folder cannot be loaded.
+    """
+    asked = EngineOptions(config.engine, config.device, config.precision)
+    if config.precision != AUTO:
+        return dict.fromkeys(config.folders, asked)
+    from bothways.runtime.folder import load_model
+    from bothways.runtime.speed import settled
+
+    return {
+        name: settled(asked, graph=load_model(folder).weights is None)
+        for name, folder in config.folders.items()
+    }
 
 
 def _listening(host: str, port: int, **how: bool) -> socket.socket:
