@@ -364,6 +364,10 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
     async def models(_: Request) -> Response:
         return _json(msgspec.json.encode(wire.ModelList([*map(wire.ModelCard, server.models)])))
 
+    async def model(request: Request) -> Response:
+        card = wire.ModelCard(server.model(request.path_params["model"]).name)
+        return _json(msgspec.json.encode(card))
+
     async def metrics(_: Request) -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -382,6 +386,7 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
         "/metrics": metrics,
         "/openapi.json": openapi,
         "/v1/models": models,
+        "/v1/models/{model}": model,
         "/models/{model}/health": health,
         "/models/{model}/ready": ready,
         "/models/{model}/info": info,
