@@ -504,11 +504,12 @@ async def trickle(trial: Trial, count: int, rounds: int, seconds: float) -> floa
 
 @dataclass
 class Killed:
-    """What came of killing a worker: seconds until another has its port, requests that failed
-    at the client, those that the server counts as lost, answers that differed, and those that were
-    equal before and after."""
+    """What came of killing a worker: seconds until another takes connections, and how many of them
+    the processor worked for it; requests that failed at the client, those that the server counts as
+    lost, answers that differed, and those that were equal before and after."""
 
     replaced: float
+    worked: float
     failed: int
     counted: int
     different: int
@@ -535,9 +536,17 @@ def workers(parent: int) -> dict[int, bool]:
     return found
 
 
+def processor_seconds(pid: int) -> float:
+    """Seconds that the processor worked for a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 async def killed(trial: Trial, connections: int, seconds: float) -> Killed:
     """Kill a worker under load."""
-    asked = trial.requests(200)
+    asked, draw, first = trial.requests(200), random.Random(trial.seed), trial.sources[0]
+    many = json.dumps({"inputs": [first.text(draw) * 4 for _ in range(64)]}).encode()
+    long = Asked(f"/models/{first.name}/tokenize", many)  # so that some are in hand at any time
     until = time.monotonic() + 60
     while sum(workers(trial.pid).values()) < 2 and time.monotonic() < until:
         await asyncio.sleep(0.02)
@@ -547,13 +556,15 @@ async def killed(trial: Trial, connections: int, seconds: float) -> Killed:
     async def one_client(number: int) -> None:
         connection, draw = Connection(trial.port), random.Random(number)
         while phase != "end":
-            one = draw.choice(asked)
+            one = long if number % 2 else draw.choice(asked)
             try:
                 answer = await asyncio.wait_for(connection.ask(one.path, one.body), TIMEOUT)
             except (OSError, asyncio.IncompleteReadError):
                 found["failed"] += 1
                 continue
-            good = answer[0] == 200 and same(answer_of(answer[1]), one.expected, trial.near)
+            good = answer[0] == 200
+            if good and one is not long:
+                good = same(answer_of(answer[1]), one.expected, trial.near)
             found[phase if good else "different"] += 1
         connection.close()
 
@@ -568,13 +579,14 @@ async def killed(trial: Trial, connections: int, seconds: float) -> Killed:
         if victim not in now and sum(now.values()) == 2:
             break
     replaced = time.monotonic() - started
+    worked = min(map(processor_seconds, now))  # the youngest's
     await asyncio.sleep(seconds)
     phase = "end"
     await asyncio.gather(*clients)
     metrics = await once(trial.port, "/metrics")
     (lost,) = re.findall(r"(?m)^bothways_lost_requests_total (\S+)", metrics)
     result = Killed(
-        *(replaced, found["failed"], int(float(lost))),
+        *(replaced, worked, found["failed"], int(float(lost))),
         *(found["different"], found["before"], found["after"]),
     )
     print(f"a worker of two killed under {connections} connections: {asdict(result)}")

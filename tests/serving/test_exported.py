@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,8 +49,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(params=["fp32", "int8"])
-def precision(request: pytest.FixtureRequest) -> Iterator[PredictPrecision]:
-    yield request.param
+def precision(request: pytest.FixtureRequest) -> PredictPrecision:
+    chosen: PredictPrecision = request.param
+    return chosen
 
 
 def test_answers(exported: dict[str, str], precision: PredictPrecision) -> None:

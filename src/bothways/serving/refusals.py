@@ -88,7 +88,9 @@ _TOKEN_IDS = re.compile(r"got `(int|array)` - at `\$\.(inputs?|texts)\[")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PAIRS = re.compile(rb"\[\]|\{\}")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)  # the last may lack its end
-_FIELD = re.compile(r"unknown field `(?![a-z_]{1,40}`(?: - at `\$|$)).*?`(?= - at `\$|$)", re.DOTALL)
+_FIELD = re.compile(
+    r"unknown field `(?![a-z_]{1,40}`(?: - at `\$|$)).*?`(?= - at `\$|$)", re.DOTALL
+)
 """Of a name that may be a text which a client has put where a name belongs."""
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
