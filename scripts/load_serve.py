@@ -529,7 +529,7 @@ def workers(parent: int) -> dict[int, bool]:
         try:
             if b"spawn_main" not in Path(f"/proc/{child}/cmdline").read_bytes():
                 continue
-            links = [os.readlink(link) for link in Path(f"/proc/{child}/fd").iterdir()]
+            links = [str(link.readlink()) for link in Path(f"/proc/{child}/fd").iterdir()]
         except OSError:  # it ends
             continue
         found[int(child)] = any(link[8:-1] in listening for link in links)

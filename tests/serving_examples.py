@@ -23,6 +23,10 @@ from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "classes": ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}),
     "several": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
+    "tokens": (
+        {"tags": 2},
+        {"kind": "classification", "labels": ["a", "b"], "options": {"reads": "tokens"}},
+    ),
     "score": ({"classes": 1}, {"kind": "regression", "pair": False}),
     "tags": ({"tags": 3}, {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}),
     "answers": ({"spans": True}, {"kind": "spans"}),

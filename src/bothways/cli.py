@@ -60,6 +60,7 @@ from bothways.runtime.options import (
     EmbedConfig,
     EvaluateConfig,
     FillMaskConfig,
+    InspectConfig,
     NextSentenceConfig,
     PredictConfig,
     RankConfig,
@@ -551,6 +552,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         Call("api.verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
+    ),
+    "inspect": Verb(
+        "show what a model does with a text: tokens, attention, each token's share",
+        InspectConfig,
+        Call("api.verbs", "inspect"),
+        ("model", "text"),
     ),
     "serve": Verb(
         "serve models over HTTP",

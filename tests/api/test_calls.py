@@ -50,6 +50,7 @@ OF_VERBS = {
     "fill-mask": bw.Model.fill_mask,
     "finetune": bw.finetune,
     "glue": bw.glue,
+    "inspect": bw.Model.inspect,
     "next-sentence": bw.Model.next_sentence,
     "plan": bw.plan,
     "predict": bw.Model.predict,

@@ -262,6 +262,36 @@ class EmbedConfig(EngineChoice):
             raise ConfigError("text_a, task and keep need --file.")
 
 
+AttributionMethod = Literal["occlusion", "gradients"]
+
+
+@dataclass(frozen=True)
+class InspectConfig(EngineChoice):
+    """Look inside a model: the tokens, states and attention of a text, or what each token
+    contributes to the prediction."""
+
+    model: str
+    """Model folder."""
+    text: str
+    """The text."""
+    pair: str | None = None
+    """Second text, for a pair."""
+    attribute: AttributionMethod | None = None
+    """What each token contributes to the label or number that is predicted, instead of states and
+    attention. occlusion: by hiding each in turn. gradients: integrated gradients, with torch."""
+    target: str | None = None
+    """Label, or name of a number, that --attribute explains. Default: the one predicted."""
+    out: str | None = None
+    """File to write: .html (a page to look at) or .json (all numbers). Default: print a table."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target is not None and self.attribute is None:
+            raise ConfigError("target needs --attribute.")
+        if self.out is not None and not self.out.endswith((".html", ".json")):
+            raise ConfigError(f"out is {self.out!r}; end it in .html or .json.")
+
+
 @dataclass(frozen=True)
 class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""

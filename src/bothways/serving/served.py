@@ -27,11 +27,13 @@ from bothways.families.heads import (
 )
 from bothways.io.processes import usable_cores
 from bothways.runtime.ensemble import Ensemble
+from bothways.runtime.weights import has_weights
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Engines, Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.kinds import task_of
+from bothways.tasks.texts import TextTask
 
 T = TypeVar("T")
 log = logging.getLogger("bothways.serving")
@@ -39,6 +41,7 @@ log = logging.getLogger("bothways.serving")
 CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "question-answering"
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
+ATTENTION, ATTRIBUTION = "attention", "attribution"
 """What models do, by Hugging Face's names where it has one."""
 _OF_HEADS = {
     **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
@@ -91,9 +94,9 @@ class ServedModel:
             computing.inc(seconds)
 
         loaded = model.loaded
+        self.task, self.tasks = _tasks(model)
         self.batcher = Batcher(loaded.engine, gate=threads.gate, observe=observe)
         loaded.use(self.batcher)
-        self.task, self.tasks = _tasks(model)
         self._reserved, self._per_character = 0, 0.3
         self._known: dict[str, np.ndarray] | None = None
         self._known_good = False
@@ -125,6 +128,8 @@ class ServedModel:
         sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
         if self._is_cut(task):
             sizes = [min(size, positions) for size in sizes]
+        if task == ATTRIBUTION:  # a copy for each token
+            sizes = [size * size for size in sizes]
         size = sum(sizes)
         if size > limit:
             raise RefusedError(
@@ -154,7 +159,7 @@ class ServedModel:
 
     def _is_cut(self, task: str) -> bool:
         """Whether longer texts are cut for a task, so that no sequence is longer than a window."""
-        if task in (CLASSES, RANK):
+        if task in (CLASSES, RANK, ATTRIBUTION):
             return task_of(self.model.loaded).options.long != "windows"
         return task in (FILL, CHOOSE, NEXT)
 
@@ -199,7 +204,8 @@ class ServedModel:
         encoding = self.model.tokenizer.encode("")
         ids = encoding.ids or [0]
         batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
+        vectors = self.task in (VECTORS, SIMILARITY)
+        head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
         try:
             if head:
                 found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
@@ -249,11 +255,12 @@ def open_models(
 def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     """What a model does if nothing is said, and all that it can do."""
     loaded = model.loaded
-    found = []
+    found, explained = [], False
     if (head := loaded.task_head) in _OF_HEADS:
-        found.append(_OF_HEADS[head])
         task = task_of(loaded)
-        if head == CLASSIFIER and task.outputs == 1 and loaded.about.get("pair") is not False:
+        explained = isinstance(task, TextTask)
+        found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
+        if explained and task.outputs == 1 and loaded.about.get("pair") is not False:
             found.append(RANK)
     if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
         found.append(FILL)
@@ -264,6 +271,13 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     found.append(SIMILARITY)
     if NEXT_SENTENCE in loaded.heads:
         found.append(NEXT)
+    if explained:
+        found.append(ATTRIBUTION)
+    # A graph in a file gives its outputs alone.
+    engine, folder = loaded.engine, loaded.folder
+    of_weights = folder is None or (has_weights(folder) and engine.precision != "int8")
+    if of_weights and hasattr(engine, "inspect"):
+        found.append(ATTENTION)
     return found[0], tuple(found)
 
 

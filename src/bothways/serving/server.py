@@ -39,8 +39,8 @@ _SWITCH = 0.001
 """Seconds after which threads that work for requests make way for the one that has connections."""
 _KEEP_ALIVE = 30
 _ARENA_MAX, _ARENAS = -8, 2
-"""A parameter of glibc's mallopt, and its value: with an arena for every thread, memory that is free
-in one is not used by others, and grows for thousands of requests."""
+"""A parameter of glibc's mallopt, and its value: with an arena for every thread, memory that is
+free in one is not used by others, and grows for thousands of requests."""
 _LOOK = 0.05
 """Seconds between looks at the workers."""
 _TRIES = 3
@@ -297,6 +297,10 @@ class _Parent:
                 time.sleep(_LOOK)
             for number in range(1, config.workers):
                 self._start(number)
+            while not all(self._ready) and not self._ending:
+                if any(worker.exitcode is not None for worker in self._workers.values()):
+                    break  # another is started below
+                time.sleep(_LOOK)
             if not self._ending:
                 _say(holder, list(config.folders), f", {config.workers} workers")
             return self._oversee()
