@@ -270,6 +270,7 @@ TEMPLATE = "tokenization.template"
 # about a tokenizer: what each is.
 NAMES_ALLOWED = {
     "cli": "help",
+    "cli.verbs": "examples",
     "pretraining.options": "a message on recipes of BERT",
     "batch": "a message for those who make batches by hand",
     "shipped": "the model in the package",
