@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
-from bothways.runtime.engine import EngineOptions
 from bothways.runtime.options import EngineChoice
 
 KEY = "BOTHWAYS_KEY"
@@ -17,8 +15,6 @@ KEY = "BOTHWAYS_KEY"
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of prometheus-client, with the folder in which several processes count
 together."""
-Engines = Mapping[str, EngineOptions]
-"""How each model of a server is computed."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
@@ -26,11 +26,12 @@ from bothways.families.heads import (
     TAGGER,
 )
 from bothways.io.processes import usable_cores
+from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import Ensemble
 from bothways.runtime.weights import has_weights
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
-from bothways.serving.options import Engines, Limits, ServeConfig
+from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.kinds import task_of
 from bothways.tasks.texts import TextTask
@@ -227,6 +228,10 @@ class ServedModel:
         """Whether it computed something not long ago, and its known answer is the first one."""
         age = time.monotonic() - self.batcher.last
         return self._known_good and age < max(_FRESH, 3 * self.batcher.longest)
+
+
+Engines = Mapping[str, EngineOptions]
+"""How each model of a server is computed."""
 
 
 def open_models(

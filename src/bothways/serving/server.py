@@ -23,12 +23,13 @@ from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
 from bothways.io.terminal import print_note
 from bothways.runtime.engine import AUTO, EngineOptions
-from bothways.serving.options import KEY, SHARED, Engines, ServeConfig
+from bothways.serving.options import KEY, SHARED, ServeConfig
 
 if TYPE_CHECKING:
     import uvicorn
 
     from bothways.serving.app import Server
+    from bothways.serving.served import Engines
 
 log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
