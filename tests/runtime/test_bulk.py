@@ -223,11 +223,11 @@ def test_other_columns_are_named(run: Run, tmp_path: Path) -> None:
     said = run("embed", "tuned", "--file", file, "--text_a", "txt", "--out", out, status=1)
     assert "has no column 'txt'; its columns are 'id', 'text', 'other'. Did you mean" in said
     said = run("embed", "tuned", "--file", file, "--text_a", "id", "--out", out, status=1)
-    assert "column 'id' holds '0'; a text is a string" in said
+    assert "key 'id' holds 0; a text is a string" in said
     nulls = tmp_path / "nulls.parquet"
     pq.write_table(pa.table({"text": ["w1", None]}), nulls)
     said = run("embed", "tuned", "--file", nulls, "--text_a", "text", "--out", out, status=1)
-    assert "nulls.parquet:2: column 'text' is null" in said
+    assert "nulls.parquet:2: key 'text' is null" in said
     assert not out.exists()
 
 

@@ -53,7 +53,7 @@ def frame_objects(path: Path, broken: Broken) -> Objects:
     elif path.suffix.lower() == SPREADSHEET:
         rows = _of_spreadsheet(path, broken)
     else:
-        rows = _of_parquet(path)
+        rows = _of_parquet(path, broken)
     empty = True
     for number, row in rows:
         for name, value in row.items():
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 # --------------------------------------------------------------------------- Parquet, and data sets
 
 
-def _of_parquet(path: Path) -> Objects:
+def _of_parquet(path: Path, broken: Broken) -> Objects:
     with explain_missing("reading Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -156,15 +156,47 @@ def _of_parquet(path: Path) -> Objects:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=_ROWS):
-                for row in batch.to_pylist():
+                # Text as bytes: one that is not UTF-8 is its row's fault, not the file's.
+                own = dict(zip(batch.schema.names, batch.columns, strict=True))
+                raw = {name: _as_bytes(column) for name, column in own.items()}
+                texts = {name for name, column in own.items() if raw[name].type != column.type}
+                for row in zip(*[column.to_pylist() for column in raw.values()], strict=True):
                     number += 1
-                    yield number, row
+                    try:
+                        values = {
+                            name: _decoded(value, name, path, number) if name in texts else value
+                            for name, value in zip(raw, row, strict=True)
+                        }
+                    except InputError as error:
+                        broken.leave_out(error)
+                        continue
+                    yield number, values
     except FileNotFoundError:
         raise InputError("no such file.", path=path) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
         ) from error
+
+
+def _as_bytes(column: Any) -> Any:
+    """A column of texts as one of bytes; another one as it is."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        plain = column.dictionary_decode()
+        return _as_bytes(plain) if pa.types.is_string(plain.type) else column
+    text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.cast(pa.large_binary()) if text else column
+
+
+def _decoded(value: bytes | None, name: str, path: Path, number: int) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        raise InputError(
+            f"column {name!r} holds bytes that are not UTF-8.", path=path, line=number
+        ) from None
 
 
 def _of_dataset(path: Path) -> Objects:

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bothways.errors import InputError
-from bothways.io.broken import TEXT, Broken, Limit, corpus_line
-from bothways.io.lines import Layout, MissingColumnError, Values, did_you_mean, listed
+from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
@@ -96,75 +95,6 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
         raise InputError(
             f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
         ) from error
-
-
-def parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
-    """:func:`bothways.io.tables.read_table` for a Parquet file; the line of a row is its number."""
-    number = 0
-    with explain_read_errors(path, lambda: number), path.open("rb") as disk:
-        try:
-            table = pq.ParquetFile(disk)
-            known = table.schema_arrow.names
-            for name in names:
-                if known.count(name) != 1:
-                    raise MissingColumnError(
-                        f"{'has twice' if name in known else 'lacks'} the column {name!r}; the "
-                        f"columns are {listed(known)}.{did_you_mean(name, known)}",
-                        known,
-                        path=path,
-                        line=1,
-                        missing=name,
-                    )
-            batches = table.iter_batches(batch_size=ROWS, columns=[*dict.fromkeys(names)])
-            for batch in batches:
-                columns = [_values(batch.column(name)) for name in names]
-                for row in zip(*columns, strict=True):
-                    number += 1
-                    try:
-                        own = zip(names, row, strict=True)
-                        values = [_cell(v, name, layout, path, number) for name, v in own]
-                    except InputError as error:
-                        broken.leave_out(error)
-                        continue
-                    yield number, values
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
-            ) from error
-    if not number:
-        raise InputError("is empty; it needs one example per row.", path=path)
-
-
-def _values(column: pa.Array) -> list[Any]:
-    """A column's values; texts as bytes, valid UTF-8 or not."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-def _cell(value: Any, name: str, layout: Layout, path: Path, number: int) -> str:
-    """A value as text, as that of JSON would be.
-
-    Raises:
-        InputError: it is null or not text, too long, not UTF-8, or a number where a text is meant.
-    """
-    if isinstance(value, bytes):
-        text = column_text(value, name, path, number, TEXT, Broken())
-        assert text is not None, "it is not null"
-        return text
-    if value is None:
-        raise InputError(f"column {name!r} is null.", path=path, line=number)
-    if name in layout.labels and not isinstance(value, list | dict):
-        simple = isinstance(value, bool | int | float)
-        return json.dumps(value) if simple else str(value)
-    if name in layout.lists and isinstance(value, list):
-        return json.dumps(value)
-    raise InputError(
-        f"column {name!r} holds {str(value)[:40]!r}; a text is a string.", path=path, line=number
-    )
 
 
 def _check_column(schema: pa.Schema, path: Path, column: str) -> None:

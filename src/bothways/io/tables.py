@@ -8,16 +8,9 @@ from pathlib import Path
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_rows
-from bothways.io.frames import SPREADSHEET, is_dataset
+from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
-
-
-def _parquet_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
-    from bothways.io.records import parquet_rows  # pyarrow is of the extra data
-
-    return parquet_rows(path, names, layout, broken)
-
 
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
@@ -26,8 +19,7 @@ _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".jsonl": json_rows,
     ".ndjson": json_rows,
     ".json": json_rows,
-    SPREADSHEET: json_rows,
-    ".parquet": _parquet_rows,
+    **dict.fromkeys(FRAMES, json_rows),
 }
 
 
