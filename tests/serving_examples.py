@@ -16,7 +16,8 @@ from bothways.api.model import Model, load
 from bothways.model.folder import save_model
 from bothways.serving.app import Server
 from bothways.serving.options import Limits, ServeConfig
-from bothways.serving.server import make_listener, make_server
+from bothways.serving.server import choose_engines, make_listener, make_server
+from bothways.training.options import PredictPrecision
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -45,9 +46,9 @@ def make_folders(folder: Path, *names: str) -> dict[str, str]:
     return {name: str(folder / name) for name in names or KINDS}
 
 
-def offline(path: str) -> Model:
+def offline(path: str, precision: PredictPrecision = "fp32") -> Model:
     """The same model without a server."""
-    return load(path, engine="onnxruntime")
+    return load(path, engine="onnxruntime", precision=precision)
 
 
 @dataclass
@@ -69,13 +70,18 @@ class Running:
 
 
 @contextmanager
-def running(folders: dict[str, str], **limits: Any) -> Iterator[Running]:
+def running(
+    folders: dict[str, str],
+    engine: str = "onnxruntime",
+    precision: PredictPrecision = "fp32",
+    **limits: Any,
+) -> Iterator[Running]:
     """Serve until the block ends."""
     models = tuple(f"{name}={path}" for name, path in folders.items())
-    config = ServeConfig(models=models, engine="onnxruntime", limits=Limits(**limits))
+    config = ServeConfig(models=models, engine=engine, precision=precision, limits=Limits(**limits))
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port = listening.getsockname()[1]
-        server = make_server(config)
+        server = make_server(config, choose_engines(config))
         listener = make_listener(server)
         thread = threading.Thread(target=listener.run, kwargs={"sockets": [listening]})
         thread.start()

@@ -3,17 +3,23 @@ without a server."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
-from huggingface_hub import InferenceClient
-from huggingface_hub.errors import HfHubHTTPError
 
 from serving_examples import Running, make_folders, offline, running
+
+openai = pytest.importorskip("openai")
+huggingface_hub = pytest.importorskip("huggingface_hub")
+InferenceClient = huggingface_hub.InferenceClient
+HfHubHTTPError = huggingface_hub.errors.HfHubHTTPError
 
 TEXT, OTHER = "w1 w2 w3", "w40 w5"
 MASKED = "w1 [MASK] w3"
@@ -25,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield found
 
 
-def client(server: Running, name: str) -> InferenceClient:
+def client(server: Running, name: str) -> Any:
     # With a model that is a URL, as for an endpoint of one's own.
     return InferenceClient(model=f"{server.url}/models/{name}", provider="hf-inference", token="x")
 
@@ -121,8 +127,91 @@ def cosine(model: Any, other: str) -> float:
 
 
 def test_the_base_url_form_of_the_client(server: Running) -> None:
-    found = InferenceClient(base_url=f"{server.url}/models/classes").text_classification(TEXT)
-    assert {one.label for one in found} == {"a", "b", "c"}
+    """Every task, with the same answers."""
+
+    def both(name: str, task: str, *given: Any, **how: Any) -> Any:
+        other = InferenceClient(base_url=f"{server.url}/models/{name}")
+        found = getattr(other, task)(*given, **how)
+        expected = getattr(client(server, name), task)(*given, **how)
+        np.testing.assert_equal(found, expected)
+        return found
+
+    assert {one.label for one in both("classes", "text_classification", TEXT)} == {"a", "b", "c"}
+    assert both("tags", "token_classification", TEXT, aggregation_strategy="simple")
+    assert both("answers", "question_answering", question=TEXT, context=OTHER).start >= 0
+    assert len(both("pretrained", "fill_mask", MASKED, targets=["w9", "w4"])) == 2
+    assert both("vectors", "feature_extraction", TEXT, normalize=True, truncate=True).shape == (
+        *(1, 16),
+    )
+    assert len(both("vectors", "sentence_similarity", TEXT, [OTHER, TEXT])) == 2
+
+
+def test_the_asynchronous_client(server: Running) -> None:
+    async def ask() -> Any:
+        url = f"{server.url}/models/classes"
+        async with huggingface_hub.AsyncInferenceClient(url, provider="hf-inference") as found:
+            return await found.text_classification(TEXT)
+
+    assert asyncio.run(ask()) == client(server, "classes").text_classification(TEXT)
+
+
+LABEL = {"label": str, "score": float}
+ENTITY = {"entity_group": str, "score": float, "word": str, "start": int, "end": int}
+WORD = {"entity": str, "score": float, "index": int, "word": str, "start": int, "end": int}
+ANSWER = {"answer": str, "score": float, "start": int, "end": int}
+FILLED = {"score": float, "token": int, "token_str": str, "sequence": str}
+ASKED = {"question": TEXT, "context": OTHER}
+SHAPES = [
+    ("classes", {"inputs": TEXT}, [[LABEL]]),
+    ("classes", {"inputs": [TEXT, OTHER]}, [[LABEL]]),
+    ("tags", {"inputs": TEXT}, [ENTITY]),
+    ("tags", {"inputs": [TEXT, OTHER]}, [[ENTITY]]),
+    ("tags", {"inputs": TEXT, "parameters": {"aggregation_strategy": "none"}}, [WORD]),
+    ("answers", {"inputs": ASKED}, ANSWER),
+    ("answers", {"inputs": ASKED, "parameters": {"top_k": 1}}, ANSWER),
+    ("answers", {"inputs": ASKED, "parameters": {"top_k": 2}}, [ANSWER]),
+    ("pretrained", {"inputs": MASKED}, [FILLED]),
+    ("pretrained", {"inputs": f"{MASKED} {MASKED}"}, [[FILLED]]),
+    ("pretrained", {"inputs": [MASKED, MASKED]}, [[FILLED]]),
+    ("vectors", {"inputs": TEXT}, [[float]]),
+    ("vectors", {"inputs": {"source_sentence": TEXT, "sentences": [OTHER]}}, [float]),
+    ("vectors/embed", {"inputs": TEXT}, [[float]]),
+    ("vectors/embed_all", {"inputs": TEXT}, [[[float]]]),
+    ("classes/predict", {"inputs": TEXT}, [LABEL]),
+    ("classes/predict", {"inputs": [[TEXT], [OTHER]]}, [[LABEL]]),
+    ("reranker/rerank", {"query": TEXT, "texts": [OTHER]}, [{"index": int, "score": float}]),
+    (
+        "reranker/rerank",
+        {"query": TEXT, "texts": [OTHER], "return_text": True},
+        [{"index": int, "score": float, "text": str}],
+    ),
+    (
+        "vectors/v1/embeddings",
+        {"model": "vectors", "input": TEXT, "encoding_format": "float"},
+        {
+            "data": [{"index": int, "embedding": [float], "object": str}],
+            "model": str,
+            "usage": {"prompt_tokens": int, "total_tokens": int},
+            "object": str,
+        },
+    ),
+]
+
+
+def shape_of(value: Any) -> Any:
+    """Types in the place of values; lists by their first item."""
+    if isinstance(value, dict):
+        return {name: shape_of(one) for name, one in value.items()}
+    return [shape_of(value[0])] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="without curl")
+@pytest.mark.parametrize(("name", "body", "shape"), SHAPES)
+def test_shapes(server: Running, name: str, body: Any, shape: Any) -> None:
+    """Exactly, as curl gets them."""
+    words = ["curl", "-s", f"{server.url}/models/{name}", "-d", json.dumps(body)]
+    done = subprocess.run(words, capture_output=True, check=True, timeout=30)
+    assert shape_of(json.loads(done.stdout)) == shape
 
 
 def test_health_and_info(server: Running) -> None:
@@ -155,6 +244,13 @@ def test_openai(server: Running) -> None:
     floats = of_openai.embeddings.create(model="vectors", input=TEXT, encoding_format="float")
     np.testing.assert_array_equal(np.array(floats.data[0].embedding, "f4"), expected[0])
     assert [model.id for model in of_openai.models.list()] == list(server.folders)
+    assert of_openai.models.retrieve("vectors").id == "vectors"
+    with pytest.raises(openai.NotFoundError, match="no such model"):
+        of_openai.models.retrieve("w1")
+    with pytest.raises(openai.UnprocessableEntityError, match="input is empty"):
+        of_openai.embeddings.create(model="vectors", input=[])
+    with pytest.raises(openai.UnprocessableEntityError, match="token ids where texts are meant"):
+        of_openai.embeddings.create(model="vectors", input=[1, 2])
     with pytest.raises(openai.UnprocessableEntityError, match="token ids where texts are meant"):
         of_openai.embeddings.create(model="vectors", input=[[1, 2], [3]])
     with pytest.raises(openai.NotFoundError, match="no such model"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -85,6 +86,53 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "triple": ("/predict", {"inputs": ["w1", "w2", "w3"]}, 422, "Expected a text", None),
     "pairs": ("/models/reranker", {"inputs": "w1"}, 422, "pairs of texts", None),
     "ids out of range": ("/models/vectors/decode", {"ids": [97_000]}, 422, "97000", None),
+    "an id below 0": ("/models/vectors/decode", {"ids": [-1]}, 422, "-1", None),
+    "a huge id": ("/models/vectors/decode", b'{"ids":[1' + b"0" * 30 + b"]}", 422, "", None),
+    "a longer id": ("/models/vectors/decode", b'{"ids":[1' + b"0" * 9_000 + b"]}", 422, "", None),
+    "ids deep": ("/models/vectors/decode", b'{"ids":' + DEEP + b"}", 413, "more than 16", 16),
+    "targets deep": (
+        *("/models/pretrained", b'{"inputs":"[MASK]","parameters":{"targets":' + DEEP + b"}}"),
+        *(413, "more than 16 deep", 16),
+    ),
+    "deep in an object": (
+        *(ROUTE, b'{"inputs":{"text":' + b'{"a":' * 40 + b"1" + b"}" * 42),
+        *(413, "more than 16 deep", 16),
+    ),
+    "a huge number": (
+        *(ROUTE, b'{"inputs":"w77","parameters":{"top_k":1e999}}'),
+        *(422, "$.parameters.top_k", None),
+    ),
+    "top_k 0": (ROUTE, {**GOOD, "parameters": {"top_k": 0}}, 422, "top_k must be at least 1", None),
+    "nan": (ROUTE, b'{"inputs":NaN}', 400, "not JSON that can be read", None),
+    "two documents": (ROUTE, b'{"inputs":"w77"}{"inputs":"w77"}', 400, "not JSON", None),
+    "utf-16": (ROUTE, json.dumps(GOOD).encode("utf-16"), 400, "", None),
+    "a cut character": (ROUTE, b'{"inputs":"w77 \xe2\x82"}', 400, "not UTF-8", None),
+    "an overlong character": (ROUTE, b'{"inputs":"w77 \xc0\x80"}', 400, "not UTF-8", None),
+    "a surrogate in UTF-8": (ROUTE, b'{"inputs":"w77 \xed\xa0\x80"}', 400, "not UTF-8", None),
+    "a surrogate's name": (ROUTE, b'{"\\udc00":1}', 400, "a surrogate without its other", None),
+    "nul in a query": ("/rerank", {"query": "\0w77", "texts": ["w1"]}, 422, "NUL character", None),
+    "nul in a target": (
+        *("/models/pretrained", {"inputs": "[MASK]", "parameters": {"targets": ["w77\0"]}}),
+        *(422, "target 1 of 1", None),
+    ),
+    "a text as a name": (ROUTE, {"inputs": {"Dear w77 ` - at `$": 1}}, 422, "of another", None),
+    "no texts": ("/rerank", {"query": SECRET, "texts": []}, 422, "texts is empty", 8),
+    "no choices": ("/models/choice/choose", {"context": "w77", "choices": []}, 422, "empty", 8),
+    "no sentences": (
+        *("/models/vectors/similarity", {"inputs": {"source_sentence": "w77", "sentences": []}}),
+        *(422, "sentences is empty", 8),
+    ),
+    "no ids": ("/models/vectors/decode", {"ids": []}, 422, "ids is empty", 8),
+    "no parts": (ROUTE, {"inputs": {}}, 422, "inputs must have text", None),
+    "a question alone": (ROUTE, {"inputs": {"question": "w77"}}, 422, "does not do quest", None),
+    "no such model": ("/v1/embeddings", {"model": "w77", "input": "w1"}, 404, "there are", None),
+    "nul in a path": ("/models/%00/embed", GOOD, 404, "no such model", None),
+    "up a path": ("/models/..%2f..%2fetc/embed", GOOD, 404, "no such route", None),
+    "a form": (ROUTE, b"inputs=w77", 400, "not JSON that can be read", None),
+    "too many sentences": (
+        *("/models/vectors", {"inputs": {"source_sentence": "a", "sentences": [SECRET] * 9}}),
+        *(413, "9 inputs in one request", 8),
+    ),
 }
 
 
@@ -102,6 +150,7 @@ def test_bad_input_has_one_clear_answer_and_the_next_is_served(
     assert found.get("limit") == limit
     assert found["error_type"]
     assert SECRET not in answer.text
+    assert "Traceback" not in caplog.text
     assert SECRET not in server.get("/metrics").text
     assert SECRET not in caplog.text
     check_good(server)
@@ -186,6 +235,107 @@ def test_a_chunked_body_without_end_is_ended(server: Running) -> None:
             answer = b"HTTP/1.1 413 "  # it was closed while we sent
     assert answer.startswith(b"HTTP/1.1 413 ")
     check_good(server)
+
+
+LENGTH = len(json.dumps(GOOD))
+WHOLE = HEADERS + f"Content-Length: {LENGTH}\r\n\r\n".encode() + json.dumps(GOOD).encode()
+CLOSING = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+MANY = b"".join(b"X-%d: y\r\n" % n for n in range(90_000))
+RAW: dict[str, tuple[bytes, list[int]]] = {
+    "HTTP/1.0": (WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"), [200]),
+    "pipelined": (WHOLE * 3 + CLOSING, [200, 200, 200, 200]),
+    "pipelined behind a bad one": (
+        WHOLE.replace(b'"inputs"', b'"inputx"') + WHOLE + CLOSING,
+        [422, 200, 200],
+    ),
+    "a long header": (HEADERS + b"X: " + b"w77" * 300_000 + b"\r\n\r\n", [400]),
+    "many headers": (HEADERS + MANY + b"\r\n", [400]),
+    "a long path": (b"POST /" + b"w77" * 300_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
+    "two lengths": (WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Length: 3"), [400]),
+    "a length below 0": (HEADERS + b"Content-Length: -1\r\n\r\n", [400]),
+    "a length that is no number": (HEADERS + b"Content-Length: w77\r\n\r\n", [400]),
+    "chunked, badly": (HEADERS + b"Transfer-Encoding: chunked\r\n\r\nw77\r\n", [400]),
+    "chunked, badly later": (
+        HEADERS + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nw77\r\n",
+        [400],
+    ),
+    "another coding": (HEADERS + b"Transfer-Encoding: gzip, chunked\r\n\r\n", [400]),
+    "chunked": (
+        HEADERS + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        b"%x\r\n%s\r\n0\r\n\r\n" % (LENGTH, json.dumps(GOOD).encode()),
+        [200],
+    ),
+    "no Host": (b"POST / HTTP/1.1\r\n\r\n", [400]),
+    "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [404, 400]),
+    "a body where none belongs": (
+        b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n" + b"w77w77w77" + CLOSING,
+        [200, 200],
+    ),
+    "no route, with a body": (WHOLE.replace(b"/models", b"/w77") + CLOSING, [404, 200]),
+    "an upgrade": (
+        WHOLE.replace(b"Host: x", b"Host: x\r\nConnection: upgrade\r\nUpgrade: h2c") + CLOSING,
+        [200, 200],
+    ),
+    "gzip": (WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: gzip") + CLOSING, [415, 200]),
+    "not compressed": (
+        WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: identity") + CLOSING,
+        [200, 200],
+    ),
+    "another type": (
+        WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Type: text/plain") + CLOSING,
+        [200, 200],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_odd_requests_are_answered_in_json_and_the_next_is_served(
+    server: Running, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent, expected = RAW[name]
+    with connect(server) as connection:
+        connection.sendall(sent)
+        answers = all_of(connection)
+    assert [int(code) for code in re.findall(rb"HTTP/1\.1 (\d+) ", answers)] == expected
+    for body in re.split(rb"HTTP/1\.1 \d+ .*?\r\n\r\n", answers, flags=re.DOTALL)[1:]:
+        json.loads(body)
+    assert SECRET.encode() not in answers
+    assert SECRET not in caplog.text
+    assert "Traceback" not in caplog.text
+    check_good(server)
+
+
+def test_a_client_that_asks_before_it_sends(server: Running) -> None:
+    head, _, body = WHOLE.partition(b"\r\n\r\n")
+    with connect(server) as connection:
+        connection.sendall(head + b"\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(body)
+        assert all_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_leaves(server: Running) -> None:
+    for sent in (WHOLE[:-3], WHOLE):
+        for _ in range(3):
+            with connect(server) as connection:
+                connection.sendall(sent)
+    check_good(server)
+    until = time.monotonic() + 5
+    while server.server._answering and time.monotonic() < until:
+        time.sleep(0.01)
+    assert server.server._answering == 0
+
+
+def test_of_two_fields_of_one_name_the_last_counts(server: Running) -> None:
+    twice = b'{"inputs":"w9","inputs":"w1 w2 w3"}'
+    assert server.post(ROUTE, twice).json() == server.post(ROUTE, GOOD).json()
+
+
+def test_depth_of_a_body_with_an_open_string_takes_no_time() -> None:
+    started = time.monotonic()
+    assert is_deeper(b"[" * 20 + b'\\"' * 500_000, 16)
+    assert is_deeper(b"[" * 20 + b'"\\' * 500_000, 16)
+    assert time.monotonic() - started < 2
 
 
 def test_what_is_no_http(server: Running) -> None:

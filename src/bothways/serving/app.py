@@ -44,7 +44,6 @@ from bothways.serving.served import (
     ServedModel,
     Threads,
 )
-from bothways.tasks.examples import PREDICT_TOKENS
 from bothways.tasks.kinds import task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
@@ -318,6 +317,8 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
     async def endpoint(request: Request) -> Response:
         limits = server.limits
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise RefusedError("encoded", "the body is compressed; send it as it is.")
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
         form = decode(ask.decoder, body, limits.depth)
@@ -374,6 +375,10 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
     async def models(_: Request) -> Response:
         return _json(msgspec.json.encode(wire.ModelList([*map(wire.ModelCard, server.models)])))
 
+    async def model(request: Request) -> Response:
+        card = wire.ModelCard(server.model(request.path_params["model"]).name)
+        return _json(msgspec.json.encode(card))
+
     async def all_info(_: Request) -> Response:
         found = [_info(server, served) for served in server.models.values()]
         return _json(msgspec.json.encode(found))
@@ -397,6 +402,7 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
         "/metrics": metrics,
         "/openapi.json": openapi,
         "/v1/models": models,
+        "/v1/models/{model}": model,
         "/models/{model}/health": health,
         "/models/{model}/ready": ready,
         "/models/{model}/info": info,
@@ -433,7 +439,7 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
         model_dtype=served.batcher.precision,
         engine=served.batcher.name,
         max_input_length=loaded.config.positions,
-        max_batch_tokens=PREDICT_TOKENS,
+        max_batch_tokens=served.batcher.budget,
         max_client_batch_size=limits.inputs,
         max_queued_tokens=limits.tokens,
         version=version("bothways"),

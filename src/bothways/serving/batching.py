@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch, flat_batch
 from bothways.io import arrays
-from bothways.runtime.engine import NONE, Engine, Inside, inspecting, layer_name
+from bothways.runtime.engine import NONE, Engine, Inside, batch_limit, inspecting, layer_name
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.examples import PREDICT_TOKENS
 
@@ -159,7 +159,7 @@ class Batcher:
         engine: that computes.
         gate: held by threads that work for a request, and given back while they wait here.
         observe: called after each batch with its sequences, its tokens and its seconds.
-        budget: tokens of a batch.
+        budget: tokens of a batch; not given, what suits the engine.
     """
 
     def __init__(
@@ -168,9 +168,11 @@ class Batcher:
         *,
         gate: threading.Semaphore,
         observe: Callable[[int, int, float], object],
-        budget: int = PREDICT_TOKENS,
+        budget: int | None = None,
     ):
-        self._engine, self._gate, self._observe, self._budget = engine, gate, observe, budget
+        self._engine, self._gate, self._observe = engine, gate, observe
+        self.budget = batch_limit(engine, PREDICT_TOKENS) if budget is None else budget
+        """Tokens of a batch."""
         self._waiting: list[Entry] = []
         self._changed = threading.Condition()
         self._stopped = False
@@ -265,7 +267,7 @@ class Batcher:
         self._waiting = [entry for entry in self._waiting if not entry.job.future.done()]
         if not self._waiting:
             return []
-        chosen = choose(self._waiting[:_LOOKED_AT], self._budget)
+        chosen = choose(self._waiting[:_LOOKED_AT], self.budget)
         taken = set(map(id, chosen))
         self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
         return chosen
@@ -305,7 +307,7 @@ class Batcher:
         self.last = time.monotonic()
         seconds, tokens = self.last - started, int(batch.bounds[-1])
         self.longest = max(self.longest, seconds)
-        if tokens * _TELLING >= self._budget:
+        if tokens * _TELLING >= self.budget:
             rate = tokens / max(seconds, 1e-6)
             self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
         self._observe(len(chosen), tokens, seconds)

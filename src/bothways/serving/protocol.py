@@ -14,6 +14,9 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError
 
+_LINGER = 1.0
+"""Seconds in which a client may still send after it was refused: it reads the answer only if what
+it sends is taken."""
 _RECEIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
 
@@ -28,6 +31,7 @@ class LimitedProtocol(H11Protocol):
         self.waits_since = time.monotonic()
         """When the connection began to wait for a whole request; infinity while it does not."""
         self._deadline: asyncio.TimerHandle | None = None
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close the slowest connection if there are too many."""
@@ -45,6 +49,8 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read, and look whether the request is whole."""
+        if self._refused:
+            return
         if self._deadline is None and self.conn.their_state is h11.IDLE:
             self._await_request()
         super().data_received(data)
@@ -72,6 +78,13 @@ class LimitedProtocol(H11Protocol):
         """What is no HTTP, or has too long headers."""
         self.refuse(RefusedError("malformed", f"{msg.rstrip('.')}; or its headers are too long."))
 
+    def shutdown(self) -> None:
+        """The server ends."""
+        if self._refused:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def _await_request(self) -> None:
         self._stop_waiting()
         self.waits_since = time.monotonic()
@@ -95,8 +108,9 @@ class LimitedProtocol(H11Protocol):
     def refuse(self, refusal: RefusedError) -> None:
         """Answer with an error, unless an answer has begun, and close."""
         self._stop_waiting()
-        if self.transport.is_closing():
+        if self._refused or self.transport.is_closing():
             return
+        self._refused = True
         self.metrics.refused.labels(refusal.body.error_type).inc()
         begun = self.cycle is not None and self.cycle.response_started
         begun = begun and not self.cycle.response_complete
@@ -114,7 +128,10 @@ class LimitedProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # the application is told, and sends nothing
             self.cycle.message_event.set()
-        self.transport.close()
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._deadline = self.loop.call_later(_LINGER, self.transport.close)
 
 
 def protocol(limits: Limits, metrics: Metrics) -> type[LimitedProtocol]:

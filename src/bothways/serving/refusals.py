@@ -21,6 +21,7 @@ STATUS = {
     "method": 405,
     "receipt_timeout": 408,
     "too_large": 413,
+    "encoded": 415,
     "invalid": 422,
     "overloaded": 429,
     "internal": 500,
@@ -86,7 +87,11 @@ class RefusedError(Exception):
 _TOKEN_IDS = re.compile(r"got `(int|array)` - at `\$\.(inputs?|texts)\[")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PAIRS = re.compile(rb"\[\]|\{\}")
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)  # the last may lack its end
+_FIELD = re.compile(
+    r"unknown field `(?![a-z_]{1,40}`(?: - at `\$|$)).*?`(?= - at `\$|$)", re.DOTALL
+)
+"""Of a name that may be a text which a client has put where a name belongs."""
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -139,6 +144,7 @@ def _of_shape(message: str) -> str:
             "tokenizes them itself, with the model's own tokenizer."
         )
     message = re.sub(r"Invalid enum value .*?(?= - at|$)", "Not one of the choices", message)
+    message = _FIELD.sub("a field of another name", message)
     message = re.sub(r"`\$(\[\.\.\.\]|\.\.\.)?`", "the body", message)
     return f"the body is not as the route takes it ({message[:200]}); see /openapi.json."
 

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
@@ -26,6 +26,7 @@ from bothways.families.heads import (
     TAGGER,
 )
 from bothways.io.processes import usable_cores
+from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import Ensemble
 from bothways.runtime.weights import has_weights
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
@@ -229,7 +230,13 @@ class ServedModel:
         return self._known_good and age < max(_FRESH, 3 * self.batcher.longest)
 
 
-def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict[str, ServedModel]:
+Engines = Mapping[str, EngineOptions]
+"""How each model of a server is computed."""
+
+
+def open_models(
+    config: ServeConfig, engines: Engines, threads: Threads, metrics: Metrics
+) -> dict[str, ServedModel]:
     """The models of a server, each with a first answer computed.
 
     Raises:
@@ -237,7 +244,8 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
     """
     found = {}
     for name, folder in config.folders.items():
-        model = load(folder, engine=config.engine, device=config.device)
+        how = engines[name]
+        model = load(folder, engine=how.name, device=how.device, precision=how.precision)
         if isinstance(model.loaded, Ensemble):
             raise ModelError(
                 f"{folder} is a run folder, of several models; name the model folder of one seed."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import math
 import multiprocessing
@@ -20,12 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
+from bothways.io.terminal import print_note
+from bothways.runtime.engine import AUTO, EngineOptions
 from bothways.serving.options import KEY, SHARED, ServeConfig
 
 if TYPE_CHECKING:
     import uvicorn
 
     from bothways.serving.app import Server
+    from bothways.serving.served import Engines
 
 log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
@@ -35,6 +39,9 @@ _BACKLOG = 2048
 _SWITCH = 0.001
 """Seconds after which threads that work for requests make way for the one that has connections."""
 _KEEP_ALIVE = 30
+_ARENA_MAX, _ARENAS = -8, 2
+"""A parameter of glibc's mallopt, and its value: with an arena for every thread, memory that is
+free in one is not used by others, and grows for thousands of requests."""
 _LOOK = 0.05
 """Seconds between looks at the workers."""
 _TRIES = 3
@@ -57,10 +64,35 @@ def serve(config: ServeConfig) -> int:
             "(Authorization: Bearer SECRET), or say --open true."
         )
     _allow_connections(config.limits.connections)
+    engines = choose_engines(config)
+    for reason in dict.fromkeys(how.reason for how in engines.values() if how.reason):
+        print_note(reason)
     if config.workers == 1:
+        _set_process_up()
         with _listening(config.host, config.port) as listener:
-            return _answer(config, listener)
-    return _Parent(config).run()
+            server = make_server(config, engines)
+            _say(listener, list(server.models))
+            return _answer(server, listener)
+    return _Parent(config, engines).run()
+
+
+def choose_engines(config: ServeConfig) -> Engines:
+    """How each model is computed, where the options leave that to a benchmark; all processes of a
+    server then compute alike.
+
+    Raises:
+        BothwaysError: a folder cannot be loaded.
+    """
+    asked = EngineOptions(config.engine, config.device, config.precision)
+    if config.precision != AUTO:
+        return dict.fromkeys(config.folders, asked)
+    from bothways.runtime.folder import load_model
+    from bothways.runtime.speed import settled
+
+    return {
+        name: settled(asked, graph=load_model(folder).weights is None)
+        for name, folder in config.folders.items()
+    }
 
 
 def _listening(host: str, port: int, **how: bool) -> socket.socket:
@@ -95,11 +127,23 @@ def _say(listener: socket.socket, models: list[str], more: str = "") -> None:
 # ------------------------------------------------------------------------------------ one process
 
 
-def make_server(config: ServeConfig, *, in_hand: Callable[[int], object] | None = None) -> Server:
+def _set_process_up() -> None:
+    """What holds for the whole process, before it has threads."""
+    sys.setswitchinterval(_SWITCH)
+    chosen = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        if not chosen:
+            ctypes.CDLL(None).mallopt(_ARENA_MAX, _ARENAS)
+
+
+def make_server(
+    config: ServeConfig, engines: Engines, *, in_hand: Callable[[int], object] | None = None
+) -> Server:
     """The models of a server with what its routes share; nothing listens yet.
 
     Args:
         config: which models, and what limits.
+        engines: how each is computed.
         in_hand: called with the number of requests that are being answered, when it changes.
 
     Raises:
@@ -110,7 +154,7 @@ def make_server(config: ServeConfig, *, in_hand: Callable[[int], object] | None 
     from bothways.serving.served import Threads, open_models
 
     threads, metrics = Threads(), Metrics()
-    models = open_models(config, threads, metrics)
+    models = open_models(config, engines, threads, metrics)
     server = Server(models, threads, config.limits, metrics, key=os.environ.get(KEY, ""))
     if in_hand is not None:
         server.in_hand = in_hand
@@ -157,14 +201,8 @@ def make_listener(server: Server) -> uvicorn.Server:
     )
 
 
-def _answer(config: ServeConfig, listener: socket.socket, worker: Any = None) -> int:
-    """Load the models and answer until a signal."""
-    sys.setswitchinterval(_SWITCH)
-    server = make_server(config, in_hand=worker and worker.in_hand)
-    if worker is None:
-        _say(listener, list(server.models))
-    else:
-        worker.is_ready()
+def _answer(server: Server, listener: socket.socket) -> int:
+    """Answer until a signal."""
     make_listener(server).run(sockets=[listener])
     server.threads.pool.shutdown(wait=False, cancel_futures=True)
     if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
@@ -191,15 +229,19 @@ class _Slot:
         self._ready[self.number] = 1
 
 
-def _work(config: ServeConfig, slot: _Slot, port: int, parent: int) -> None:
+def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent: int) -> None:
     """A worker process."""
     exit_with(parent)
+    _set_process_up()
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
     try:
+        server = make_server(config, engines, in_hand=slot.in_hand)
+        # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
-            status = _answer(config, listener, slot)
+            slot.is_ready()
+            status = _answer(server, listener)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
@@ -211,14 +253,15 @@ class _Parent:
 
     Args:
         config: of the server.
+        engines: how each model is computed.
     """
 
-    def __init__(self, config: ServeConfig):
+    def __init__(self, config: ServeConfig, engines: Engines):
         if not getattr(socket, "SO_REUSEPORT", None):
             raise ConfigError(
                 "this system cannot share a port among processes; leave out --workers."
             )
-        self.config = config
+        self.config, self._engines = config, engines
         self._context = multiprocessing.get_context("spawn")
         self._in_hand = self._context.RawArray("q", config.workers)
         self._ready = self._context.RawArray("b", config.workers)
@@ -255,6 +298,10 @@ class _Parent:
                 time.sleep(_LOOK)
             for number in range(1, config.workers):
                 self._start(number)
+            while not all(self._ready) and not self._ending:
+                if any(worker.exitcode is not None for worker in self._workers.values()):
+                    break  # another is started below
+                time.sleep(_LOOK)
             if not self._ending:
                 _say(holder, list(config.folders), f", {config.workers} workers")
             return self._oversee()
@@ -270,7 +317,9 @@ class _Parent:
         self._ready[number] = self._in_hand[number] = 0
         slot = _Slot(number, self._in_hand, self._ready)
         self._workers[number] = worker = self._context.Process(
-            target=_work, args=(self.config, slot, self._port, os.getpid()), name=f"worker {number}"
+            target=_work,
+            args=(self.config, self._engines, slot, self._port, os.getpid()),
+            name=f"worker {number}",
         )
         worker.start()
 
