@@ -131,6 +131,15 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
     assert batcher.stop(5)
 
 
+def test_a_batch_has_no_more_tokens_than_the_engine_is_fast_with(tmp_path: Path) -> None:
+    engine = offline(make_folders(tmp_path, "vectors")["vectors"]).loaded.engine
+    for budget, expected in ((4096, 512), (100, 100)):
+        gate = threading.Semaphore(2)
+        batcher = Batcher(engine, gate=gate, observe=lambda *_: None, budget=budget)
+        assert batcher.budget == expected
+        assert batcher.stop(5)
+
+
 def test_tokens_are_counted_and_a_deadline_is_kept(tmp_path: Path) -> None:
     model = offline(make_folders(tmp_path, "vectors")["vectors"])
     engine = Recording(model.loaded.engine)

@@ -130,7 +130,7 @@ def test_health_and_info(server: Running) -> None:
     assert of_client.health_check()
     info = of_client.get_endpoint_info()
     assert (info["model_id"], info["model_pipeline_tag"]) == ("tags", "token-classification")
-    assert info["max_client_batch_size"] == 64
+    assert (info["max_client_batch_size"], info["max_batch_tokens"]) == (64, 512)
 
 
 def test_an_error_reaches_the_client(server: Running) -> None:

@@ -21,7 +21,7 @@ from bothways.errors import InputError, NonFiniteError
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS, TAGGER
 from bothways.runtime.embeddings import embed_texts
-from bothways.runtime.engine import Engine
+from bothways.runtime.engine import Engine, batch_limit
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import (
@@ -197,7 +197,8 @@ def _attempt(
 
 def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
     """The medians' ratio of times that are taken by turns, rounded to hundredths."""
-    batches = _batches(gate.examples, _TIMED, gate.positions)
+    limit = min(batch_limit(one, PREDICT_TOKENS) for one in (fp32, engine))
+    batches = _batches(gate.examples, _TIMED, gate.positions, limit)
     times: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(_ROUNDS + 1):
         for number, one in enumerate((fp32, engine)):
@@ -276,11 +277,11 @@ def _some(examples: Examples, count: int, positions: int) -> list[Batch]:
     return [own.inputs(np.array([n]), max_positions=positions) for n in _spread(count, own)]
 
 
-def _batches(examples: Examples, count: int, positions: int) -> list[Batch]:
-    """Sequences from all over a file, in batches."""
+def _batches(examples: Examples, count: int, positions: int, limit: int) -> list[Batch]:
+    """Sequences from all over a file, in batches of so many tokens."""
     own = _sequences_alone(examples)
     chosen = _spread(count, own)
-    parts = length_batches(own.lengths[chosen], PREDICT_TOKENS)
+    parts = length_batches(own.lengths[chosen], limit)
     return [own.inputs(chosen[part], max_positions=positions) for part in parts]
 
 
@@ -473,7 +474,8 @@ class _HeadGate(_TextGate):
     def run(self, engine: Engine) -> _Run:
         """The most likely output of each head, or of one output its sign."""
         found: list[int] = []
-        for indices in length_batches(self.examples.lengths, PREDICT_TOKENS):
+        limit = batch_limit(engine, PREDICT_TOKENS)
+        for indices in length_batches(self.examples.lengths, limit):
             batch = self.examples.inputs(indices, max_positions=self.positions)
             if self._mask is not None:
                 batch.tokens[: int(batch.bounds[-1]) : _HIDDEN_TOKEN] = self._mask

@@ -38,7 +38,6 @@ from bothways.serving.served import (
     ServedModel,
     Threads,
 )
-from bothways.tasks.examples import PREDICT_TOKENS
 
 log = logging.getLogger("bothways.serving")
 ANY = ""
@@ -397,7 +396,7 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
         model_dtype=served.batcher.precision,
         engine=served.batcher.name,
         max_input_length=loaded.config.positions,
-        max_batch_tokens=PREDICT_TOKENS,
+        max_batch_tokens=served.batcher.budget,
         max_client_batch_size=limits.inputs,
         max_queued_tokens=limits.tokens,
         version=version("bothways"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch, flat_batch
 from bothways.io import arrays
-from bothways.runtime.engine import NONE, Engine, layer_name
+from bothways.runtime.engine import NONE, Engine, batch_limit, layer_name
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.examples import PREDICT_TOKENS
 
@@ -150,7 +150,7 @@ class Batcher:
         engine: that computes.
         gate: held by threads that work for a request, and given back while they wait here.
         observe: called after each batch with its sequences, its tokens and its seconds.
-        budget: tokens of a batch.
+        budget: tokens of a batch; for an engine that is slower with as many, fewer.
     """
 
     def __init__(
@@ -161,7 +161,9 @@ class Batcher:
         observe: Callable[[int, int, float], object],
         budget: int = PREDICT_TOKENS,
     ):
-        self._engine, self._gate, self._observe, self._budget = engine, gate, observe, budget
+        self._engine, self._gate, self._observe = engine, gate, observe
+        self.budget = batch_limit(engine, budget)
+        """Tokens of a batch, counted as if all its sequences were as long as the longest."""
         self._waiting: list[Entry] = []
         self._changed = threading.Condition()
         self._stopped = False
@@ -242,7 +244,7 @@ class Batcher:
         self._waiting = [entry for entry in self._waiting if not entry.job.future.done()]
         if not self._waiting:
             return []
-        chosen = choose(self._waiting[:_LOOKED_AT], self._budget)
+        chosen = choose(self._waiting[:_LOOKED_AT], self.budget)
         taken = set(map(id, chosen))
         self._waiting = [entry for entry in self._waiting if id(entry) not in taken]
         return chosen
@@ -277,7 +279,7 @@ class Batcher:
         self.last = time.monotonic()
         seconds, tokens = self.last - started, int(batch.bounds[-1])
         self.longest = max(self.longest, seconds)
-        if tokens * _TELLING >= self._budget:
+        if tokens * _TELLING >= self.budget:
             rate = tokens / max(seconds, 1e-6)
             self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
         self._observe(len(chosen), tokens, seconds)
