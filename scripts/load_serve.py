@@ -1,11 +1,17 @@
 """Load a server that runs beside this script, and compare each answer with the offline one.
 
-    python scripts/load_serve.py FOLDER [FOLDER ...] [--requests 10000] [--connections 64]
+    python scripts/load_serve.py FOLDER [FOLDER ...] [--parts mixed trickle overload kill]
 
-The folders may have any heads. It starts `bothways serve` on the onnxruntime engine, in fp32, and
-prints: answers that differ (labels, or bits of scores), are lost or hang; the growth of the
-server's memory after a fifth of the requests; how fast 429 comes, counted from the last byte sent,
-and whether what is accepted keeps its deadline; the p99 of others beside 500 trickling connections.
+The folders may have any heads. It starts `bothways serve` for each part and prints:
+
+- mixed: answers that differ (labels, or bits of scores; with `--within`, scores by more), are lost
+  or hang; the growth of the server's memory after a fifth of the requests;
+- trickle: the p99 of others beside connections that send a byte each second;
+- overload: how fast 429 comes, counted from the last byte read, and whether what is accepted keeps
+  its deadline;
+- kill: when a killed worker is replaced and answers, whether requests in its hands fail at the
+  client, and how many the server says were lost.
+
 It ends with status 1 if one of these is not as it must be.
 """
 
@@ -17,14 +23,17 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import bothways
 from bothways.api.model import Model, load
@@ -38,9 +47,11 @@ from bothways.serving.served import (
     SIMILARITY,
     TAGS,
     VECTORS,
-    _tasks,
 )
 
+ASKED = (CLASSES, RANK, TAGS, ANSWERS, CHOOSE, NEXT, FILL, VECTORS, SIMILARITY)
+PARTS = ("mixed", "trickle", "overload", "kill")
+KILLS = 3
 TIMEOUT = 60.0
 HEAD = "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
 Compare = Callable[[Any], bool]
@@ -52,9 +63,17 @@ Compare = Callable[[Any], bool]
 class Questions:
     """Requests of all that a model does, with what their answers must be."""
 
-    def __init__(self, name: str, model: Model, words: list[str]):
-        self.path, self.model, self.words = f"/models/{name}", model, words
-        self.tasks = [task for task in _tasks(model)[1] if task != SIMILARITY]
+    def __init__(self, name: str, model: Model, tasks: list[str]):
+        self.path, self.model = f"/models/{name}", model
+        self.tasks = [task for task in tasks if task in ASKED]
+        tokenizer = model.tokenizer
+        special = set(tokenizer.special_ids.tolist())
+        texts = [
+            tokenizer.text_of(id)
+            for id in range(tokenizer.vocab_size)
+            if id not in special and tokenizer.starts_word[id]
+        ]
+        self.words = [word for word in texts if word.strip() and word.isprintable()]
 
     def text(self, draw: random.Random) -> str:
         """A text of 1 to 60 words, most of them short."""
@@ -137,6 +156,13 @@ class Questions:
                     for f in model.fill_mask(masked)[0]
                 ],
             )
+        if task == SIMILARITY:
+            inputs = {"source_sentence": texts[0], "sentences": texts}
+            return (
+                f"{path}/similarity",
+                {"inputs": inputs},
+                lambda: similarities(model, [texts[0], *texts]),
+            )
         assert task == VECTORS
         vectors = {"inputs": texts, "normalize": False}
         return f"{path}/embed", vectors, lambda: model.embed(texts, normalize=False).tolist()
@@ -150,6 +176,37 @@ def labels(model: Model, a: list[str], b: list[str] | None) -> list[list[dict[st
         for row in found.values.tolist()
     ]
     return [sorted(row, key=lambda one: -one["score"]) for row in rows]
+
+
+def similarities(model: Model, texts: list[str]) -> list[float]:
+    """Cosines of the first text with each of the others."""
+    source, *others = model.embed(texts, normalize=True).astype(np.float64)
+    return [float(np.dot(source, other)) for other in others]
+
+
+def alike(found: Any, expected: Any, within: float) -> bool:
+    """Whether answers are the same, their numbers within a distance; names in any order of scores
+    that are nearer than that."""
+    if isinstance(expected, float) and isinstance(found, float | int):
+        return found == expected or abs(found - expected) <= within
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return found.keys() == expected.keys() and all(
+            alike(found[name], value, within) for name, value in expected.items()
+        )
+    if isinstance(expected, list) and isinstance(found, list):
+        if len(found) != len(expected):
+            return False
+        if within and expected and isinstance(expected[0], dict):
+            own = next((n for n in ("label", "token", "index") if n in expected[0]), None)
+            if own:
+                found, expected = ordered(found, own), ordered(expected, own)
+        return all(alike(one, other, within) for one, other in zip(found, expected, strict=True))
+    return bool(found == expected)
+
+
+def ordered(rows: list[Any], own: str) -> list[Any]:
+    """Labelled scores by their labels."""
+    return sorted(rows, key=lambda row: str(row[own]))
 
 
 # ------------------------------------------------------------------------------------- the client
@@ -198,7 +255,7 @@ def serving(folders: list[str], *options: str) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "bothways", "serve", *folders, "--port", "0"]
     source = str(Path(bothways.__file__).parents[1])
     process = subprocess.Popen(
-        [*command, "--engine", "onnxruntime", *options],
+        [*command, *options],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": source},
@@ -211,6 +268,15 @@ def serving(folders: list[str], *options: str) -> Iterator[tuple[int, int]]:
     finally:
         process.terminate()
         process.wait(60)
+
+
+async def read(port: int, path: str) -> bytes:
+    """The content of a page of the server."""
+    connection = Connection(port)
+    connection.method = "GET"
+    _, content, _ = await connection.ask(path, b"")
+    connection.close()
+    return content
 
 
 def resident(pid: int) -> float:
@@ -228,7 +294,7 @@ def p(times: list[float], share: float) -> float:
 
 
 async def compare(
-    port: int, pid: int, asked: list[tuple[str, bytes, Any]], connections: int
+    port: int, pid: int, asked: list[tuple[str, bytes, Any]], connections: int, within: float
 ) -> bool:
     """All requests, each answer compared; memory."""
     found: Counter[str] = Counter()
@@ -252,7 +318,10 @@ async def compare(
             if status != 200:
                 found[f"status {status}"] += 1
             else:
-                found["equal" if json.loads(content) == expected else "different"] += 1
+                same = alike(json.loads(content), expected, within)
+                found["equal" if same else "different"] += 1
+                if not same and found["different"] <= 3:
+                    print(f"  {path} {body[:300]!r}: {content[:300]!r}, not {expected!r:.300}")
             done = len(times)
             if done % (len(asked) // 5) == 0:
                 memory[done] = resident(pid)
@@ -292,10 +361,7 @@ async def overload(port: int, path: str, body: bytes, deadline: float) -> bool:
     print(f"overload by 100 connections: {dict(found)}")
     if not refused or not accepted:
         return False
-    connection = Connection(port)
-    connection.method = "GET"
-    _, content, _ = await connection.ask("/metrics", b"")
-    connection.close()
+    content = await read(port, "/metrics")
     rows = re.findall(r'refusal_seconds_bucket\{le="(\S+?)"\} (\S+)', content.decode())
     buckets = {float(edge): int(float(count)) for edge, count in rows}
     within, all_refused = buckets[0.1], buckets[float("inf")]
@@ -365,42 +431,154 @@ async def trickle(port: int, asked: list[tuple[str, bytes, Any]], count: int) ->
     return ratio <= 1.5
 
 
+async def kill(port: int, parent: int, asked: list[tuple[str, bytes, Any]], within: float) -> bool:
+    """A worker of two is killed under load, several times."""
+    found: Counter[str] = Counter()
+    seconds: list[float] = []
+    working: list[float] = []
+    ended = asyncio.Event()
+
+    async def one_client(number: int) -> None:
+        connection, draw = Connection(port), random.Random(number)
+        while not ended.is_set():
+            path, body, expected = draw.choice(asked)
+            try:
+                answer = await asyncio.wait_for(connection.ask(path, body), TIMEOUT)
+            except TimeoutError:
+                found["hung"] += 1
+            except (OSError, asyncio.IncompleteReadError):
+                found["failed"] += 1
+                await asyncio.sleep(0.05)
+            else:
+                if draw.random() < 0.1:  # or all would stay with the worker that lives longest
+                    connection.close()
+                same = answer[0] == 200 and alike(json.loads(answer[1]), expected, within)
+                found["equal" if same else f"different ({answer[0]})"] += 1
+
+    while len(workers(parent)) < 2 or not listen(port, workers(parent)):
+        await asyncio.sleep(0.1)
+    clients = [asyncio.create_task(one_client(number)) for number in range(16)]
+    await asyncio.sleep(2)
+    for _ in range(KILLS):
+        before = workers(parent)
+        os.kill(before[0], signal.SIGKILL)
+        started = time.monotonic()
+        while True:  # a new process has the port when it listens
+            await asyncio.sleep(0.01)
+            now = workers(parent)
+            if len(now) == len(before) and before[0] not in now and listen(port, now):
+                break
+            assert time.monotonic() - started < TIMEOUT, "the worker was not replaced"
+        seconds.append(time.monotonic() - started)
+        (new,) = set(now) - set(before)
+        working.append(processor_seconds(new))
+        await asyncio.sleep(2)
+    ended.set()
+    await asyncio.gather(*clients)
+    content = (await read(port, "/metrics")).decode()
+    counted = {
+        name: int(float(re.findall(rf"(?m)^bothways_{name}_total (\S+)", content)[0]))
+        for name in ("replaced_workers", "lost_requests")
+    }
+    print(f"{KILLS} workers of 2 killed beside 16 clients: {dict(found)}; the server counts {counted}")
+    print(f"  replaced after {', '.join(f'{one:.2f}' for one in seconds)} s", end="")
+    print(f", of which they worked {', '.join(f'{one:.2f}' for one in working)} s")
+    return (
+        set(found) <= {"equal", "failed"}
+        and max(seconds) <= 2
+        and counted["replaced_workers"] == KILLS
+        and 0 < counted["lost_requests"] <= found["failed"]
+    )
+
+
+def processor_seconds(pid: int) -> float:
+    """Of a process, up to now."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def workers(parent: int) -> list[int]:
+    """The processes that a server with several has started to answer."""
+    pids = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+    found = []
+    for pid in map(int, pids):
+        with suppress(OSError):
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def listen(port: int, pids: list[int]) -> bool:
+    """Whether each of these processes listens on a port."""
+    own = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()]
+    inodes = {row[9] for row in own[1:] if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
+    for pid in pids:
+        links = set()
+        with suppress(OSError):
+            links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+        if not links & {f"socket:[{inode}]" for inode in inodes}:
+            return False
+    return True
+
+
 def main() -> int:
-    """All trials."""
+    """The parts that are asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="+")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument(
+        "--distinct", type=int, help="different requests among them; all, if it is not given"
+    )
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--trickling", type=int, default=500)
+    parser.add_argument("--engine", default="onnxruntime")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--within", type=float, default=0.0, help="by which scores may differ")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     draw = random.Random(given.seed)
-    sources = []
-    for folder in given.folders:
-        model = load(folder, engine="onnxruntime")
-        special = set(model.tokenizer.special_ids.tolist())
-        texts = [
-            model.tokenizer.text_of(id)
-            for id in range(model.tokenizer.vocab_size)
-            if id not in special and model.tokenizer.starts_word[id]
-        ]
-        words = [word for word in texts if word.strip() and word.isprintable()]
-        sources.append(Questions(Path(folder).name, model, words))
-    drawn = [draw.choice(sources).draw(draw) for _ in range(given.requests)]
+    how = ("--engine", given.engine, "--precision", given.precision)
+    with serving(given.folders, *how) as (port, _):
+        tasks = {
+            name: json.loads(asyncio.run(read(port, f"/models/{name}/info")))["tasks"]
+            for name in (Path(folder).name for folder in given.folders)
+        }
+    sources = [
+        Questions(
+            (name := Path(folder).name),
+            load(folder, engine=given.engine, precision=given.precision),
+            tasks[name],
+        )
+        for folder in given.folders
+    ]
+    distinct = min(given.requests if "mixed" in given.parts else 500, given.distinct or 10**9)
     started = time.monotonic()
-    asked = [(path, json.dumps(body).encode(), expected()) for path, body, expected in drawn]
-    # As JSON gives them back.
-    asked = [(path, body, json.loads(json.dumps(value))) for path, body, value in asked]
-    print(f"offline answers: {time.monotonic() - started:.0f} s", flush=True)
+    asked = []
+    for _ in range(distinct):
+        path, body, expected = draw.choice(sources).draw(draw)
+        # As JSON gives it back.
+        asked.append((path, json.dumps(body).encode(), json.loads(json.dumps(expected()))))
+    print(f"{distinct} offline answers: {time.monotonic() - started:.0f} s", flush=True)
     good = []
-    with serving(given.folders) as (port, pid):
-        good.append(asyncio.run(compare(port, pid, asked, given.connections)))
-        if given.trickling:
-            good.append(asyncio.run(trickle(port, asked[:500], given.trickling)))
-    many = json.dumps({"inputs": [sources[0].text(draw) for _ in range(64)]}).encode()
-    path = f"{sources[0].path}/pipeline/feature-extraction"
-    with serving(given.folders, "--limits.tokens", "12000") as (port, _):
-        good.append(asyncio.run(overload(port, path, many, 30.0)))
+    for part in given.parts:
+        if part == "overload":
+            many = json.dumps({"inputs": [sources[0].text(draw) for _ in range(64)]}).encode()
+            path = f"{sources[0].path}/pipeline/feature-extraction"
+            with serving(given.folders, *how, "--limits.tokens", "12000") as (port, _):
+                good.append(asyncio.run(overload(port, path, many, 30.0)))
+        elif part == "kill":
+            with serving(given.folders, *how, "--workers", "2") as (port, pid):
+                good.append(asyncio.run(kill(port, pid, asked[:500], given.within)))
+        else:
+            with serving(given.folders, *how) as (port, pid):
+                if part == "mixed":
+                    rest = draw.choices(asked, k=given.requests - distinct)
+                    run = compare(port, pid, [*asked, *rest], given.connections, given.within)
+                else:
+                    run = trickle(port, asked[:500], given.trickling)
+                good.append(asyncio.run(run))
+        sys.stdout.flush()
     print("as it must be" if all(good) else "NOT as it must be")
     return 0 if all(good) else 1
 

@@ -231,7 +231,9 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
     """
     found = {}
     for name, folder in config.folders.items():
-        model = load(folder, engine=config.engine, device=config.device)
+        model = load(
+            folder, engine=config.engine, device=config.device, precision=config.precision
+        )
         if isinstance(model.loaded, Ensemble):
             raise ModelError(
                 f"{folder} is a run folder, of several models; name the model folder of one seed."

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
+from bothways.io.terminal import print_note
 from bothways.serving.options import KEY, SHARED, ServeConfig
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ def serve(config: ServeConfig) -> int:
     _allow_connections(config.limits.connections)
     if config.workers == 1:
         with _listening(config.host, config.port) as listener:
-            return _answer(config, listener)
+            server = _loaded(config)
+            _say(listener, list(server.models))
+            return _answer(server, listener)
     return _Parent(config).run()
 
 
@@ -157,14 +160,20 @@ def make_listener(server: Server) -> uvicorn.Server:
     )
 
 
-def _answer(config: ServeConfig, listener: socket.socket, worker: Any = None) -> int:
-    """Load the models and answer until a signal."""
+def _loaded(config: ServeConfig, worker: _Slot | None = None) -> Server:
+    """The models, with what is to be said of them."""
     sys.setswitchinterval(_SWITCH)
     server = make_server(config, in_hand=worker and worker.in_hand)
-    if worker is None:
-        _say(listener, list(server.models))
-    else:
-        worker.is_ready()
+    if worker is None or worker.number == 0:  # the others would say the same
+        for served in server.models.values():
+            loaded = served.model.loaded
+            for note in filter(None, (*loaded.notes, loaded.options.reason)):
+                print_note(f"{served.name}: {note}")
+    return server
+
+
+def _answer(server: Server, listener: socket.socket) -> int:
+    """Answer until a signal."""
     make_listener(server).run(sockets=[listener])
     server.threads.pool.shutdown(wait=False, cancel_futures=True)
     if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
@@ -187,7 +196,7 @@ class _Slot:
         self._in_hand[self.number] = count
 
     def is_ready(self) -> None:
-        """Note that the models are loaded."""
+        """Note that the models are loaded, and connections come."""
         self._ready[self.number] = 1
 
 
@@ -198,8 +207,11 @@ def _work(config: ServeConfig, slot: _Slot, port: int, parent: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
     try:
+        server = _loaded(config, slot)
+        # Not before: connections would wait here for the models although other workers have them.
         with _listening(config.host, port, reuse_port=True) as listener:
-            status = _answer(config, listener, slot)
+            slot.is_ready()
+            status = _answer(server, listener)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
