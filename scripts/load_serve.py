@@ -480,7 +480,9 @@ async def kill(port: int, parent: int, asked: list[tuple[str, bytes, Any]], with
         name: int(float(re.findall(rf"(?m)^bothways_{name}_total (\S+)", content)[0]))
         for name in ("replaced_workers", "lost_requests")
     }
-    print(f"{KILLS} workers of 2 killed beside 16 clients: {dict(found)}; the server counts {counted}")
+    print(
+        f"{KILLS} workers of 2 killed beside 16 clients: {dict(found)}; the server counts {counted}"
+    )
     print(f"  replaced after {', '.join(f'{one:.2f}' for one in seconds)} s", end="")
     print(f", of which they worked {', '.join(f'{one:.2f}' for one in working)} s")
     return (
@@ -515,7 +517,7 @@ def listen(port: int, pids: list[int]) -> bool:
     for pid in pids:
         links = set()
         with suppress(OSError):
-            links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+            links = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
         if not links & {f"socket:[{inode}]" for inode in inodes}:
             return False
     return True

@@ -122,6 +122,8 @@ class ServedModel:
                 request alone is more than the queue takes.
         """
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
+        if task == FILL:
+            self._check_masks(items)
         sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
         if self._is_cut(task):
             sizes = [min(size, positions) for size in sizes]
@@ -146,6 +148,17 @@ class ServedModel:
             )
         self._reserve(size)
         return Ticket(time.monotonic() + self.limits.deadline, size)
+
+    def _check_masks(self, items: Sequence[Sequence[str]]) -> None:
+        """Refuse more masks than inputs: each has the scores of the whole vocabulary."""
+        mask, most = self.model.tokenizer.roles.mask or "", self.limits.inputs
+        if (count := sum(text.count(mask) for item in items for text in item)) > most:
+            raise RefusedError(
+                "too_large",
+                f"{count} times {mask} in one request; send at most {most} at a time.",
+                limit=most,
+                given=count,
+            )
 
     def _reserve(self, tokens: int) -> None:
         # Of the event loop's thread alone, so no lock.
@@ -231,9 +244,7 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
     """
     found = {}
     for name, folder in config.folders.items():
-        model = load(
-            folder, engine=config.engine, device=config.device, precision=config.precision
-        )
+        model = load(folder, engine=config.engine, device=config.device, precision=config.precision)
         if isinstance(model.loaded, Ensemble):
             raise ModelError(
                 f"{folder} is a run folder, of several models; name the model folder of one seed."

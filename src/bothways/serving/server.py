@@ -150,6 +150,7 @@ def make_listener(server: Server) -> uvicorn.Server:
             ws="none",
             lifespan="on",
             log_config=None,
+            log_level=logging.ERROR,  # what is no HTTP is counted, and would fill the log
             access_log=False,  # paths are clients' own words
             server_header=False,
             proxy_headers=False,
