@@ -17,10 +17,12 @@ from bothways.model.folder import save_model
 from bothways.serving.app import Server
 from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.server import make_listener, make_server
+from bothways.training.options import PredictPrecision
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
+CLASSES = {"kind": "classification", "labels": ["a", "b", "c"]}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "classes": ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}),
+    "classes": ({"classes": 3}, {**CLASSES, "options": {**CLASSES, "metrics": ["accuracy"]}}),
     "several": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
     "score": ({"classes": 1}, {"kind": "regression", "pair": False}),
     "tags": ({"tags": 3}, {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}),
@@ -41,9 +43,9 @@ def make_folders(folder: Path, *names: str) -> dict[str, str]:
     return {name: str(folder / name) for name in names or KINDS}
 
 
-def offline(path: str) -> Model:
+def offline(path: str, precision: PredictPrecision = "fp32") -> Model:
     """The same model without a server."""
-    return load(path, engine="onnxruntime")
+    return load(path, engine="onnxruntime", precision=precision)
 
 
 @dataclass
@@ -65,10 +67,16 @@ class Running:
 
 
 @contextmanager
-def running(folders: dict[str, str], **limits: Any) -> Iterator[Running]:
+def running(
+    folders: dict[str, str],
+    *,
+    engine: str = "onnxruntime",
+    precision: PredictPrecision = "fp32",
+    **limits: Any,
+) -> Iterator[Running]:
     """Serve until the block ends."""
     models = tuple(f"{name}={path}" for name, path in folders.items())
-    config = ServeConfig(models=models, engine="onnxruntime", limits=Limits(**limits))
+    config = ServeConfig(models, engine=engine, precision=precision, limits=Limits(**limits))
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port = listening.getsockname()[1]
         server = make_server(config)

@@ -27,6 +27,7 @@ from bothways.families.heads import (
 )
 from bothways.io.processes import usable_cores
 from bothways.runtime.ensemble import Ensemble
+from bothways.runtime.weights import has_weights
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
@@ -204,7 +205,11 @@ class ServedModel:
 
     def probe(self) -> None:
         """Compute a known answer, unless the model has just computed something: whether
-        :attr:`ready`."""
+        :attr:`ready`.
+
+        Raises:
+            BothwaysError: the first one cannot be computed.
+        """
         batcher = self.batcher
         if self._known is not None and time.monotonic() - batcher.last < _PROBE_EVERY:
             return
@@ -219,6 +224,8 @@ class ServedModel:
             else:
                 found = batcher.compute(batch, layers=(loaded.config.layers,))
         except BothwaysError as error:
+            if self._known is None:
+                raise
             self._known_good = False
             log.error("model %s: the known answer failed (%s)", self.name, type(error).__name__)
             return
@@ -267,14 +274,20 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
             found.append(RANK)
     if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
         found.append(FILL)
-    if "pooling" in loaded.about:  # a folder of sentence-transformers is for vectors first
-        found.insert(0, VECTORS)
-    else:
-        found.append(VECTORS)
-    found.append(SIMILARITY)
+    if _has_states(model):
+        # A folder of sentence-transformers is for vectors first.
+        found.insert(0 if "pooling" in loaded.about else len(found), VECTORS)
+        found.append(SIMILARITY)
     if NEXT_SENTENCE in loaded.heads:
         found.append(NEXT)
     return found[0], tuple(found)
+
+
+def _has_states(model: Model) -> bool:
+    """Whether states can be had: not of the graph in a file, if that is of heads."""
+    loaded = model.loaded
+    alone = loaded.folder is not None and not has_weights(loaded.folder)
+    return not loaded.heads or not (alone or loaded.engine.precision == "int8")
 
 
 def _has_mask(model: Model) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import math
 import multiprocessing
@@ -35,6 +36,9 @@ who sends them needs time to notice."""
 _BACKLOG = 2048
 _SWITCH = 0.001
 """Seconds after which threads that work for requests make way for the one that has connections."""
+_FEW_ARENAS = (-8, 2)
+"""M_ARENA_MAX of malloc.h. With one for each thread, memory grows for thousands of requests until
+every one of them has had a large one."""
 _KEEP_ALIVE = 30
 _LOOK = 0.05
 """Seconds between looks at the workers."""
@@ -164,6 +168,8 @@ def make_listener(server: Server) -> uvicorn.Server:
 def _loaded(config: ServeConfig, worker: _Slot | None = None) -> Server:
     """The models, with what is to be said of them."""
     sys.setswitchinterval(_SWITCH)
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # elsewhere than with glibc
+        ctypes.CDLL(None).mallopt(*_FEW_ARENAS)
     server = make_server(config, in_hand=worker and worker.in_hand)
     if worker is None or worker.number == 0:  # the others would say the same
         for served in server.models.values():
