@@ -265,7 +265,10 @@ def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def _check_key(server: Server, request: Request) -> None:
-    if not server.key or (request.method == "GET" and request.url.path in _OPEN):
+    path, model = request.url.path, request.path_params.get("model")
+    if model in server.models:  # of others, nothing is said without the key
+        path = path.removeprefix(f"/models/{model}")
+    if not server.key or (request.method == "GET" and path in _OPEN):
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     same = hmac.compare_digest(given.strip().encode(), server.key.encode())
