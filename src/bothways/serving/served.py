@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from bothways.api.model import Model, load
-from bothways.batch import collate
+from bothways.batch import Batch, collate
 from bothways.errors import BothwaysError, ModelError
 from bothways.families.heads import (
     CHOICE,
@@ -47,6 +47,8 @@ _OF_HEADS = {
 }
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
+_MEASURED = 1024
+"""Tokens by which a model's rate is measured at the start."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
@@ -203,6 +205,25 @@ class ServedModel:
             seen = ticket.tokens / characters
             self._per_character += 0.05 * (min(seen, 4.0) - self._per_character)
 
+    def measure(self) -> None:
+        """Compute a batch large enough to tell how fast a queue is worked off: before the first,
+        more would be accepted than can be answered in time.
+
+        Raises:
+            BothwaysError: it cannot be computed.
+        """
+        tokens = min(self.batcher.budget, _MEASURED)
+        length = max(1, min(tokens, self.model.loaded.config.positions // 2, 32))
+        rows = [[0] * length] * (tokens // length)
+        self._compute(collate(rows, rows, max_positions=length))
+
+    def _compute(self, batch: Batch) -> dict[str, np.ndarray]:
+        """What the model does first, of sequences."""
+        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
+        if head:
+            return self.batcher.compute(batch, {head: batch.bounds[:-1]})
+        return self.batcher.compute(batch, layers=(self.model.loaded.config.layers,))
+
     def probe(self) -> None:
         """Compute a known answer, unless the model has just computed something: whether
         :attr:`ready`.
@@ -217,12 +238,8 @@ class ServedModel:
         encoding = self.model.tokenizer.encode("")
         ids = encoding.ids or [0]
         batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
         try:
-            if head:
-                found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
-            else:
-                found = batcher.compute(batch, layers=(loaded.config.layers,))
+            found = self._compute(batch)
         except BothwaysError as error:
             if self._known is None:
                 raise
@@ -258,6 +275,7 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
             )
         found[name] = served = ServedModel(name, model, config.limits, threads, metrics)
         served.probe()
+        served.measure()
         if not served.ready:
             raise ModelError(f"{folder}: the model computes no answer; see the message above.")
     return found

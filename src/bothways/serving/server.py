@@ -170,7 +170,7 @@ def _loaded(config: ServeConfig, worker: _Slot | None = None) -> Server:
     sys.setswitchinterval(_SWITCH)
     with contextlib.suppress(OSError, TypeError, AttributeError):  # elsewhere than with glibc
         ctypes.CDLL(None).mallopt(*_FEW_ARENAS)
-    server = make_server(config, in_hand=worker and worker.in_hand)
+    server = make_server(config, in_hand=None if worker is None else worker.in_hand)
     if worker is None or worker.number == 0:  # the others would say the same
         for served in server.models.values():
             loaded = served.model.loaded
