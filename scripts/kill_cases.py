@@ -63,7 +63,7 @@ class Case:
 
 
 def _bothways(*words: object) -> list[str]:
-    return [sys.executable, "-m", "bothways.cli", *map(str, words)]
+    return [sys.executable, "-m", "bothways", *map(str, words)]
 
 
 def _pretrain(options: Options) -> Case:

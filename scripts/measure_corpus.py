@@ -40,7 +40,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with TemporaryDirectory() as folder:
         out = Path(chosen.out or Path(folder, "corpus"))
-        words = [sys.executable, "-m", "bothways.cli", "corpus", "build"]
+        words = [sys.executable, "-m", "bothways", "corpus", "build"]
         words += ["--files", *chosen.files, "--tokenizer", chosen.tokenizer, "--out", str(out)]
         words += ["--workers", chosen.workers, "--language", chosen.language]
         words += ["--cluster", chosen.cluster] if chosen.cluster else []

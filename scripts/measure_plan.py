@@ -113,7 +113,7 @@ def _run(verb: str, *words: str) -> tuple[float, int]:
     """Seconds that a command took, and its peak memory in bytes."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bothways.cli", verb, *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "bothways", verb, *words], stdout=subprocess.DEVNULL
     )
     _, status, usage = os.wait4(process.pid, 0)
     if status:

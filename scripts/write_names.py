@@ -35,7 +35,9 @@ by `python scripts/write_names.py` from the code; a test compares the two.
 An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and is a field
 of the verb's dataclass in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,
 `optimizer: {lr: 1e-4}`, `OptimizerOptions(lr=1e-4)`. Options in capitals are given by their place.
-Every verb also has `--config RECIPE`, `--print_config` and `--help`, which explains them in full.
+Every verb also has `--config RECIPE`, `--print_config`, `--help`, which explains the first options
+with examples, and `--help all`, which explains all. Beside the verbs stand `bothways help VERB`,
+`bothways completion SHELL` and `bothways version`.
 """
 
 
@@ -92,6 +94,9 @@ def option_lines() -> Iterator[str]:
         verb_names = dict.fromkeys(users[owner][0] for owner in others if is_own(owner))
         if shared := [*(f"those of {name}" for name in verb_names), *titles]:
             yield f"\nAnd {', '.join(shared)}."
+        if short := verb.config.short_names:
+            listed = ", ".join(f"`{new}` ({full})" for new, full in short.items())
+            yield f"\nShort names on the command line: {listed}."
     yield "\n## Groups of options"
     for owner, found in options.items():
         if not is_own(owner):

@@ -24,6 +24,10 @@ CLASSES = {"kind": "classification", "labels": ["a", "b", "c"]}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "classes": ({"classes": 3}, {**CLASSES, "options": {**CLASSES, "metrics": ["accuracy"]}}),
     "several": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
+    "tokens": (
+        {"tags": 2},
+        {"kind": "classification", "labels": ["a", "b"], "options": {"reads": "tokens"}},
+    ),
     "score": ({"classes": 1}, {"kind": "regression", "pair": False}),
     "tags": ({"tags": 3}, {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}),
     "answers": ({"spans": True}, {"kind": "spans"}),

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from bothways import cli
+from bothways.cli.verbs import GROUPS
 from bothways.config.parsing import load_recipe, read_recipe
 from bothways.config.recipes import shipped_recipes
 from bothways.corpus.options import CorpusConfig
@@ -358,6 +359,51 @@ def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str])
     # All this would pass on an empty vocabulary too; this one must know its words.
     tokenizer = Tokenizer.from_folder(sandbox / "vocabulary")
     assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").ids
+
+
+# What no small file can stand for, or what takes minutes: parsed by tests/cli/test_cli.py.
+PARSED = {
+    "demo": "minutes",
+    "serve": "listens until it is stopped",
+    "bench train": "transformers, and seconds for each contender",
+    "bench infer": "seconds for each contender",
+    "export runs/reviews/seed-0/model small": "timed, and refused if it is no faster",
+    "features conll2003": "needs CoNLL-2003",
+    "score answers.json": "needs KorQuAD",
+}
+# The models that examples name and none makes.
+OF_EXAMPLES = [
+    "finetune --train squad/train.json --dev squad/dev.json --kind qa --run runs/squad",
+    "finetune swag --data swag --run runs/swag",
+    "finetune --train similar/train.jsonl --dev similar/dev.jsonl --kind regression "
+    "--text first --text_b second --label score --run runs/similar",
+]
+LAST = ("use a model", "study")
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_help_run(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (sandbox / "words.txt").write_text("zyxwvut\n")
+    with (sandbox / "texts" / "stories.txt").open("a") as file:  # a word to extend by
+        file.write("\nThe qwxzyvk was sold.\nThe qwxzyvk was lost.\n" * 10)
+    (sandbox / "their-encoder").symlink_to("all-MiniLM-L6-v2")
+    order = ("vocab", "corpus", "plan", "pretrain", "finetune", "tasks", "split")
+    verbs = {name: cli.VERBS[name] for name in order}
+    verbs |= {name: verb for title in LAST for name, verb in GROUPS[title].items()}
+    assert verbs.keys() | {"demo"} == cli.VERBS.keys()
+    lines = [
+        line.removeprefix("bothways ")
+        for verb in verbs.values()
+        for one in ([verb] if isinstance(verb, cli.Verb) else verb.actions.values())
+        for line in one.examples
+    ]
+    place = lines.index(next(line for line in lines if line.startswith("tasks")))
+    for line in [*lines[:place], *OF_EXAMPLES, *lines[place:]]:
+        if not line.startswith(tuple(PARSED)):
+            status = run(["bothways", *shlex.split(line)])
+            shown = capfd.readouterr()
+            assert status == 0, f"{line}\n{shown.out}\n{shown.err}"
+    assert (sandbox / "labels.csv").exists()
 
 
 # ------------------------------------------------------------------------------- files and recipes

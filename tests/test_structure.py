@@ -217,9 +217,9 @@ OWN_FILES = {
     "finetuning.seed": "its own records",
     "model.weight_files": "tensors",
     "runtime.engine": "its own entry points",
+    "runtime.inspection": "its own page",
     "runtime.speed": "its own figures; the system's",
     "runtime.weights": "headers of tensors",
-    "serving.app": "its own page",
     "tasks.catalogue": "shipped tasks",
     "tokenization.bert_settings": "a tokenizer of the library as plain data",
     "tokenization.extension": "a tokenizer of the library as plain data",
@@ -270,6 +270,7 @@ TEMPLATE = "tokenization.template"
 # about a tokenizer: what each is.
 NAMES_ALLOWED = {
     "cli": "help",
+    "cli.verbs": "examples",
     "pretraining.options": "a message on recipes of BERT",
     "batch": "a message for those who make batches by hand",
     "shipped": "the model in the package",

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bothways.api.calls import split as split
     from bothways.api.corpus import Corpus as Corpus
     from bothways.api.doctor import diagnose as diagnose
+    from bothways.api.info import info as info
     from bothways.api.lesson import new_model as new_model
     from bothways.api.lesson import pretraining_step as pretraining_step
     from bothways.api.model import Model as Model
@@ -85,6 +86,7 @@ _MODULES = {
     "features": "api.calls",
     "finetune": "api.calls",
     "glue": "api.calls",
+    "info": "api.info",
     "learn_vocabulary": "api.calls",
     "load": "api.model",
     "load_recipe": "config.parsing",

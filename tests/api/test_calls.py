@@ -50,6 +50,8 @@ OF_VERBS = {
     "fill-mask": bw.Model.fill_mask,
     "finetune": bw.finetune,
     "glue": bw.glue,
+    "info": bw.info,
+    "inspect": bw.Model.inspect,
     "next-sentence": bw.Model.next_sentence,
     "plan": bw.plan,
     "predict": bw.Model.predict,
@@ -61,6 +63,7 @@ OF_VERBS = {
     "split": bw.split,
     "tag": bw.Model.tag,
     "tasks": bw.list_tasks,
+    "tokenize": bw.Tokenizer.encode,
     "vocab extend": bw.extend_vocabulary,
     "vocab learn": bw.build_vocabulary,
 }

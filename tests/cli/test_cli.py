@@ -6,6 +6,8 @@ import inspect
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import types
@@ -17,9 +19,13 @@ import pytest
 import torch
 
 from bothways import cli
+from bothways.cli.verbs import GROUPS
+from bothways.config import parsing
+from bothways.config.fields import option_types, required_fields
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import StoreError
 
+PRETRAIN = ["pretrain", "--corpus", "c", "--run", "r"]
 SENTENCES = "The house is old.\nA house by the sea is a good house.\nThe sea is old.\n"
 
 
@@ -39,38 +45,74 @@ def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes, *, terminal: bool =
 # -------------------------------------------------------------------------------------------- help
 
 
-def test_help_lists_every_verb_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def verbs() -> dict[str, cli.Verb]:
+    """All verbs, those of groups with their action."""
+    found: dict[str, cli.Verb] = {}
+    for name, verb in cli.VERBS.items():
+        actions = {"": verb} if isinstance(verb, cli.Verb) else verb.actions
+        found |= {f"{name} {action}".strip(): inner for action, inner in actions.items()}
+    return found
+
+
+EXAMPLES = [(name, line) for name, verb in verbs().items() for line in verb.examples]
+
+
+def test_help_lists_every_verb_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     shown = capsys.readouterr().out
-    verbs = "demo vocab corpus pretrain fill-mask next-sentence finetune evaluate predict embed"
-    for verb in [*verbs.split(), "convert", "doctor"]:
-        assert f"\n  {verb} " in shown
+    assert all(shown.count(f"\n  {verb} ") == 1 for verb in cli.VERBS)
+    assert [line[:-1] for line in shown.splitlines() if line.endswith(":")] == [
+        *GROUPS,
+        "examples",
+    ]
+    assert sum(map(len, GROUPS.values())) == len(cli.VERBS), "a verb is in two groups"
     assert shown.count("\n  bothways ") >= 3
+    assert cli.main(["help"]) == 0
+    assert capsys.readouterr().out == shown
 
 
-def test_the_examples_in_the_help_can_be_parsed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_the_examples_can_be_parsed(
+    name: str,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import shlex
-
+    """They are run by tests/test_readme.py."""
     monkeypatch.chdir(tmp_path)
-    seen: list[Any] = []
+    program, *words = shlex.split(line)
+    assert program == "bothways"
+    short = name.partition(" ")[0]  # the first action of a group goes without saying
+    assert " ".join(words).startswith(f"{name} ") or words[0] == short
+    assert cli.main([*words, "--print_config"]) == 0
+    assert capsys.readouterr().out
 
-    def note(config: Any) -> str:
-        seen.append(config)
-        return ""
 
-    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", note)
-    stand_in(monkeypatch, "bothways.experiments.demo", "demo", note)
-    examples = [line for line in cli.EXAMPLES.splitlines() if line.startswith("  bothways ")]
-    assert len(examples) == 4
-    for line in examples:
-        words = shlex.split(line.partition("   ")[0] if "demo" in line else line)
-        if words[1] in ("vocab", "corpus"):
-            words.append("--print_config")  # their files do not exist
-        assert cli.main(words[1:]) == 0
-    assert seen[-1].optimizer.lr == 1e-3
-    assert seen[-1].model.size == "tiny"
+@pytest.mark.parametrize("name", verbs())
+def test_help_shows_what_a_verb_needs_first(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """At most ten options and two examples or more; the rest is behind `all`."""
+    verb = verbs()[name]
+    assert cli.main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: bothways {name} ")
+    assert len(verb.examples) >= 2
+    assert all(f"\n  {line}\n" in shown for line in verb.examples)
+    assert max(map(len, verb.examples)) <= 98
+    options = re.findall(r"^  (?:--)?([a-zA-Z_.]+)(?: |$)", shown.partition("examples:")[0], re.M)
+    listed = [option for option in options if option != "bothways"]
+    assert 1 <= len(listed) <= 10, listed
+    first = verb.config.first or tuple(option_types(verb.config))
+    assert set(first) <= option_types(verb.config).keys()
+    assert set(required_fields(verb.config)) <= set(first)
+    assert cli.main(["help", *name.split(), "all"]) == 0
+    everything = capsys.readouterr().out
+    assert len(everything) > len(shown)
+    for option in option_types(verb.config):
+        listed = not (option in verb.positional or parsing._of_files(verb.config, option))
+        assert (f"--{option} " in everything) == listed, option
+    assert cli.main(["help", *name.split()]) == 0
+    assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))
@@ -82,13 +124,31 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert any(word in shown for word in ("options:", "actions"))
 
 
-def handlers() -> list[tuple[type[Any], cli.Call]]:
-    groups = [
-        verb.actions if isinstance(verb, cli.VerbGroup) else {"": verb}
-        for verb in cli.VERBS.values()
+RUN_BARE = ("demo", "plan", "tasks", "bench train")
+"""They need nothing."""
+
+
+@pytest.mark.parametrize("name", [name for name in verbs() if name not in RUN_BARE])
+def test_a_bare_verb_says_what_it_needs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give_stdin(monkeypatch, b"", terminal=True)
+    assert cli.main(name.split()) == 2
+    shown = capsys.readouterr()
+    if name == "fill-mask":  # has a model of its own
+        assert "no text given" in shown.err
+        return
+    assert shown.err.startswith(f"bothways: error: bothways {name} needs ")
+    assert shown.err.splitlines()[1:] == [
+        f"  {verbs()[name].examples[0]}",
+        f"See 'bothways {name} --help'.",
     ]
-    verbs = [verb for group in groups for verb in group.values()]
-    return [(verb.config, verb.handler) for verb in verbs if isinstance(verb.handler, cli.Call)]
+    assert shown.out == ""
+
+
+def handlers() -> list[tuple[type[Any], cli.Call]]:
+    found = [(verb.config, verb.handler) for verb in verbs().values()]
+    return [(config, handler) for config, handler in found if isinstance(handler, cli.Call)]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +201,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pretain"], "unknown verb 'pretain'; did you mean 'pretrain'?"),
         (["fillmask"], "unknown verb 'fillmask'; did you mean 'fill-mask'?"),
         (["zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
-        (["--verson"], "unknown verb '--verson'; see 'bothways --help'."),
+        (["--verson"], "unknown verb '--verson'; did you mean 'version'?"),
         (["pretrain", "--optimzer.lr", "1"], "unknown option '--optimzer.lr'; did you mean"),
         (["doctor"], "bothways doctor needs FOLDER"),
         (["convert", "a"], "bothways convert needs OUT"),
+        (["help", "zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
+        (["train"], "unknown verb 'train'; did you mean 'finetune'?"),
+        (["completion", "tcsh"], "bothways completion needs a shell: bash, zsh, fish; got tcsh."),
         (["embed", "m", "text"], "bothways embed needs --out"),
     ],
 )
@@ -159,7 +222,7 @@ def test_usage_errors_exit_2(
 
 def test_no_verb_prints_help_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
-    assert "verbs:" in capsys.readouterr().out
+    assert "use a model:" in capsys.readouterr().out
 
 
 def test_errors_exit_1_without_a_traceback(
@@ -169,7 +232,7 @@ def test_errors_exit_1_without_a_traceback(
         raise StoreError("corpus/shard-3.arrow: 10 bytes short; build the corpus again.")
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", damaged)
-    assert cli.main(["pretrain"]) == 1
+    assert cli.main(PRETRAIN) == 1
     shown = capsys.readouterr()
     assert shown.err == (
         "bothways: error: corpus/shard-3.arrow: 10 bytes short; build the corpus again.\n"
@@ -187,7 +250,7 @@ def test_an_interruption_exits_130(
         raise KeyboardInterrupt
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", interrupted)
-    assert cli.main(["pretrain"]) == 130
+    assert cli.main(PRETRAIN) == 130
     assert (
         capsys.readouterr().err
         == "interrupted; what was saved is kept: run the same command again\n"
@@ -211,7 +274,7 @@ def test_out_of_memory_says_what_to_do(
         raise error
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", large)
-    assert cli.main(["pretrain"]) == 1
+    assert cli.main(PRETRAIN) == 1
     assert "out of memory. What was saved before is kept" in capsys.readouterr().err
 
 
@@ -239,14 +302,14 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", broken)
     with pytest.raises(ZeroDivisionError):
-        cli.main(["pretrain"])
+        cli.main(PRETRAIN)
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "bothways.cli", "--help"],
+        [sys.executable, "-m", "bothways", "--help"],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,
@@ -342,7 +405,7 @@ def test_doctor_exits_1_when_there_are_problems(
 
 
 def test_corpus_report_and_finetune_table_are_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = {
         "train": {"documents": 1234, "sentence_tokens": {"min": 2, "max": 5000}},
@@ -360,14 +423,39 @@ def test_corpus_report_and_finetune_table_are_printed(
 
     stand_in(monkeypatch, "bothways.corpus.build", "build_corpus", build)
     assert cli.main(["corpus", "--files", "a", "--tokenizer", "t", "--out", "o"]) == 0
-    shown = capsys.readouterr().out
+    shown, told = capsys.readouterr()
     assert "note" not in shown
     for text in ("train documents", "1,234", "min 2, max 5,000", "0.00123", "a [b] c", "True"):
         assert text in shown
-    result = types.SimpleNamespace(table=lambda: "accuracy 0.9")
+    assert told.endswith(
+        "next:\n"
+        "  bothways corpus show o\n"
+        "  bothways plan mini --corpus o\n"
+        "  bothways pretrain --corpus o --minutes 10\n"
+    )
+    errors = [{"texts": [["text", "a  long\ntext"]], "gold": "no", "predicted": "yes"}]
+    (tmp_path / "dev_report.json").write_text(
+        json.dumps({"panels": [], "errors": errors, "errors_total": 7})
+    )
+    best = types.SimpleNamespace(name="seed 0", folder=tmp_path, model=tmp_path / "my model")
+    result = types.SimpleNamespace(table=lambda: "accuracy 0.9", best=best, run=Path("r"))
     stand_in(monkeypatch, "bothways.finetuning.finetune", "finetune", lambda _: result)
-    assert cli.main(["finetune"]) == 0
-    assert capsys.readouterr().out == "accuracy 0.9\n"
+    assert cli.main(["finetune", "--train", "t.tsv", "--run", "r", "--text_b", "b"]) == 0
+    shown, told = capsys.readouterr()
+    assert shown == (
+        "accuracy 0.9\n"
+        "\n"
+        "of the 7 mistakes of seed 0 on dev:\n"
+        "  a long text\n"
+        "      yes; right: no\n"
+        "\n"
+        "report: r/report.html\n"
+    )
+    assert told == (
+        "\nnext:\n"
+        f"  bothways predict '{tmp_path}/my model' 'a text of yours' --text_b 'its second text'\n"
+        "  bothways info r\n"
+    )
 
 
 # ------------------------------------------------------------------------------------------- vocab

@@ -259,7 +259,7 @@ def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
         for part in shown.split("\n\n")
     )
     assert sum(operations) == pytest.approx(100, abs=3)
-    assert 20 < sum(kinds) < sum(operations), "the rest is outside torch"
+    assert 0 < sum(kinds) < sum(operations), "the rest is outside torch"
     for kind in ("matrix products", "optimizer", "GELU", "other compiled loops"):
         assert float(re.search(rf"{kind} +(\d+\.\d)%", shown)[1]) > 0, kind  # type: ignore[index]
     assert "loop add_norm_backward" in shown

@@ -236,9 +236,9 @@ def test_recomputing_is_slower_and_named(
 @pytest.mark.usefixtures("still")
 def test_without_a_clock_it_says_so() -> None:
     notes = [part for part in tables(plan(config())) if isinstance(part, str)]
-    assert any("give --clock.steps" in note for note in notes)
+    assert any("give --minutes" in note for note in notes)
     notes = list(map(str, tables(plan(config(clock=ClockOptions(steps=9))))))
-    assert not any("give --clock.steps" in note for note in notes)
+    assert not any("give --minutes" in note for note in notes)
 
 
 @pytest.mark.usefixtures("still")

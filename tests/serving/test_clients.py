@@ -43,7 +43,7 @@ def sorted_labels(values: np.ndarray, names: tuple[str, ...]) -> list[tuple[str,
 # ------------------------------------------------------------------------------------ Hugging Face
 
 
-@pytest.mark.parametrize("name", ["classes", "several", "score"])
+@pytest.mark.parametrize("name", ["classes", "tokens", "several", "score"])
 def test_text_classification(server: Running, name: str) -> None:
     found = client(server, name).text_classification(TEXT)
     expected = offline(server.folders[name]).predict([TEXT])

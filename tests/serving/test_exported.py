@@ -99,11 +99,13 @@ def test_other_heads(server: Running) -> None:
 
 def test_a_graph_of_heads_gives_no_vectors(server: Running, of_8_bits: Running) -> None:
     for one in (server, of_8_bits):
-        assert one.get("/models/classes/info").json()["tasks"] == ["text-classification"]
+        tasks = one.get("/models/classes/info").json()["tasks"]
+        assert tasks == ["text-classification", "attribution"]
         refused = one.post("/models/classes/embed", {"inputs": "w1"})
         assert refused.status_code == 422
         assert refused.json()["error"] == (
-            "the model classes does not do feature-extraction; it does text-classification."
+            "the model classes does not do feature-extraction; it does text-classification, "
+            "attribution."
         )
     assert server.get("/models/vectors/info").json()["tasks"][0] == "feature-extraction"
 

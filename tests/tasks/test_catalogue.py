@@ -219,7 +219,7 @@ def test_names_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr().err
     )
     assert cli.main(["finetune", "--help"]) == 0
-    assert "[RECIPE.yaml | NAME]" in capsys.readouterr().out
+    assert "[NAME | RECIPE.yaml]" in capsys.readouterr().out
 
 
 def test_the_verb_tasks(capsys: pytest.CaptureFixture[str]) -> None:

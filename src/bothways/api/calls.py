@@ -22,14 +22,17 @@ from bothways.api import rows
 from bothways.api.corpus import Corpus, store_of
 from bothways.api.model import Model, folder_of
 from bothways.api.results import Finetuned
-from bothways.config.fields import changed, digest, recipe_fields, to_dict
-from bothways.config.parsing import options_from
+from bothways.config.fields import changed, digest, recipe_fields, recorded_fields, to_dict
+from bothways.config.parsing import load_recipe, options_from
+from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.corpus.options import CorpusConfig
-from bothways.errors import ConfigError, InputError, RunError
+from bothways.corpus.store import Manifest
+from bothways.errors import ConfigError, InputError, RunError, StoreError
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.files import sha256
+from bothways.io.json_files import read_json_file
 from bothways.io.terminal import (
     line_printer,
     print_note,
@@ -56,8 +59,9 @@ T = TypeVar("T")
 RUNS, CORPORA = "runs", "corpora"
 """Folders, where the program was started, for runs and corpora that are given no folder."""
 RUN_FILE, CORPUS_FILE = "run.json", "corpus.json"
-_MOST_TINY = 10.0
-"""Minutes up to which a pre-training without a recipe trains a tiny encoder."""
+_MOST_TINY, _FEW_TOKENS = 10.0, 1_000_000
+"""Minutes, and tokens of a corpus, up to which a pre-training without a recipe trains a tiny
+encoder."""
 # What of several options with the same name is meant.
 _SHORT: dict[type[Any], dict[str, str]] = {
     PretrainConfig: {
@@ -283,7 +287,7 @@ def pretrain(
     Args:
         corpus: a :class:`Corpus` or its folder; or a :class:`PretrainConfig`.
         recipe: a recipe that comes with bothways (``tiny``, ``mini`` ...), or a YAML file. Default:
-            ``tiny`` for up to ten minutes, else ``mini``.
+            :func:`recipe_for` corpus and minutes; ``mini`` for a length in steps or tokens.
         run: the run folder. Default: one in ``runs``, named after corpus and options, so that the
             same call continues it and other options get another.
         overwrite: remove what the run folder holds first.
@@ -305,18 +309,16 @@ def pretrain(
                 "minutes not given: how long to train (or steps, tokens, or the name of a recipe)."
             )
         minutes = given.get("minutes")
-        if recipe is None:
-            short = isinstance(minutes, int | float) and minutes <= _MOST_TINY
-            recipe = "tiny" if short else "mini"
+        if recipe is None and isinstance(minutes, int | float):
             with shown(verbose):
-                line_printer()(f"recipe {recipe} (others: recipe=NAME)")
+                recipe = recipe_for(given["corpus"], minutes, run)
+        elif recipe is None:
+            recipe = "mini"
         if given.get("start") is not None:
             given["start"] = folder_of(given["start"], "start")
     config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
     with shown(verbose):
-        if not config.run:
-            inputs = [_contents([config.corpus]), _contents([config.start or ""])]
-            config = replace(config, run=_chosen_run("pretrain", config, inputs))
+        config = with_run_folder(config)
         with _run_folder(config.run, overwrite):
             from bothways.pretraining.pretrain import pretrain as train
 
@@ -390,10 +392,7 @@ def finetune(
             config, contents = _with_data(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
-        if not config.run:
-            data = contents or _task_files(config)
-            inputs = [_contents([model_folder(config.model)]), data, config.task.dev]
-            config = replace(config, run=_chosen_run(config.task.name, config, inputs))
+        config = with_run_folder(config, contents)
         with _run_folder(config.run, overwrite):
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
@@ -498,6 +497,73 @@ def _written(config: FinetuneConfig, contents: Sequence[_Content]) -> FinetuneCo
 
 
 # ------------------------------------------------------------------------------- folders of runs
+
+
+def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
+    """A config of `bothways pretrain` or `finetune` with a run folder, if it has none: one that is
+    named after the options and what they read, so that the same call continues it.
+
+    Args:
+        config: the options.
+        contents: data from memory that stand for files.
+    """
+    inputs: list[Any]
+    if isinstance(config, PretrainConfig) and not config.run:
+        inputs = [_contents([config.corpus]), _contents([config.start or ""])]
+        return replace(config, run=_chosen_run("pretrain", config, inputs))
+    if isinstance(config, FinetuneConfig) and not config.run:
+        start = _contents([model_folder(config.model)])
+        inputs = [start, contents or _task_files(config), config.task.dev]
+        return replace(config, run=_chosen_run(config.task.name, config, inputs))
+    return config
+
+
+def recipe_for(corpus: str, minutes: float, run: str | Path | None = None) -> str | None:
+    """The recipe for a pre-training of which only corpus and minutes are given; it is said.
+
+    Args:
+        corpus: the folder.
+        minutes: of training.
+        run: the run folder, if there is one: a run that was begun goes on with its recipe.
+
+    Returns:
+        Its name; None if the run was begun with none.
+    """
+    if run is not None and (Path(run) / RUN_FILE).is_file():
+        names = [None, *shipped_recipes()]
+        begun = [name for name in names if _is_begun_with(Path(run), name)]
+        if begun:
+            return begun[0]
+    try:
+        report = Manifest.read(Path(corpus)).report
+    except StoreError:  # training says what is wrong
+        return None
+    tokens, scripts = report["train"]["tokens"], report["scripts"]
+    others = ", ".join(shipped_recipes())
+    if minutes <= _MOST_TINY or tokens < _FEW_TOKENS:
+        why = f"{minutes:g} minutes" if minutes <= _MOST_TINY else f"{tokens:,} tokens of text"
+        name = "tiny"
+    elif scripts.get("Hangul", 0) > 0.5:
+        name, why = "mini-ko", f"{minutes:g} minutes of Korean"
+    else:
+        name, why = "mini", f"{minutes:g} minutes"
+    line_printer()(f"recipe: {name}, for {why}; there are {others}")
+    return name
+
+
+def _is_begun_with(run: Path, recipe: str | None) -> bool:
+    """Whether a run was begun with a recipe (None: the default options), whatever its length."""
+    try:
+        recorded = read_json_file(run / RUN_FILE)["recipe"]
+    except (InputError, KeyError, TypeError):  # damaged: training says so
+        return False
+    config = PretrainConfig() if recipe is None else load_recipe(PretrainConfig, recipe)
+
+    def compared(fields: Mapping[str, Any]) -> dict[str, Any]:
+        others = ("clock", "seed", "input")
+        return {n: v for n, v in fields.items() if n.partition(".")[0] not in others}
+
+    return compared(recipe_fields(config)) == compared(recorded_fields(PretrainConfig, recorded))
 
 
 def _chosen_run(name: str, config: Any, inputs: Sequence[Any]) -> str:
@@ -635,8 +701,6 @@ def list_tasks(name: str | None = None) -> Listing:
 
 def list_recipes() -> Listing:
     """The recipes of pre-training that come with bothways."""
-    from bothways.config.recipes import list_of_recipes, shipped_recipes
-
     return Listing(list_of_recipes(shipped_recipes()))
 
 

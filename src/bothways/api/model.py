@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import Tagged, tag_text, tag_texts
 from bothways.runtime.folder import LoadedModel
+from bothways.runtime.inspection import OCCLUSION, Attribution, Inspection, inspect, occlusion
+from bothways.runtime.options import AttributionMethod as Method
 from bothways.runtime.pipeline import (
     Prediction,
     Ranked,
@@ -578,6 +580,54 @@ class Model:
             long=long,
         )
         return list(embeddings.tokens)
+
+    def inspect(self, a: str, b: str | None = None) -> Inspection:
+        """The tokens of a text or pair, the states of every layer and the attention of every head.
+
+        Raises:
+            LengthError: the text is longer than a sequence may be.
+            ModelError: the encoder takes no pairs; or the folder has only a graph.
+            ConfigError: the engine does not give them.
+            InputError: something that is not a text.
+        """
+        return inspect(self.loaded, a, b)
+
+    def attribute(
+        self,
+        a: str,
+        b: str | None = None,
+        *,
+        target: str | None = None,
+        method: Method = OCCLUSION,
+        steps: int = 50,
+    ) -> Attribution:
+        """What each token of a text or pair contributes to a label or number that is predicted for
+        it.
+
+        Args:
+            a: the text.
+            b: the second text of a pair.
+            target: the label, or the name of a number. By default the label that is predicted, of
+                several the most probable, of numbers the first.
+            method: ``occlusion``: how much the output falls when the token is hidden, by any
+                engine; ``gradients``: integrated gradients (Sundararajan et al. 2017) along the way
+                from hidden tokens to the text's, by torch.
+            steps: of integrated gradients; more make their completeness error smaller.
+
+        Raises:
+            ModelError: the model has no head for labels or numbers of texts; or ``gradients`` of an
+                ensemble.
+            ConfigError: ``gradients`` with another engine than torch's, or no such method.
+            InputError: no such target, a pair for a model of single texts or the reverse, or a text
+                that the model reads in several windows.
+        """
+        if method not in get_args(Method):
+            raise ConfigError(f"method is {method!r}; choose {' or '.join(get_args(Method))}.")
+        if method == OCCLUSION:
+            return occlusion(self.loaded, a, b, target=target)
+        with explain_missing("gradients, which are torch's,"):
+            from bothways.model.gradients import integrated_gradients
+        return integrated_gradients(self.loaded, a, b, target=target, steps=steps)
 
     def tokens_cut(self, a: str, b: str | None = None) -> int:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a

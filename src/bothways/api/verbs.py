@@ -14,6 +14,7 @@ import numpy as np
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
+from bothways.io.files import write_json
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
@@ -24,6 +25,7 @@ from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.folder import LoadedModel, load_model, save_loaded
+from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -31,6 +33,7 @@ from bothways.runtime.options import (
     EmbedConfig,
     EvaluateConfig,
     FillMaskConfig,
+    InspectConfig,
     NextSentenceConfig,
     PredictConfig,
     RankConfig,
@@ -337,6 +340,37 @@ def evaluate(config: EvaluateConfig) -> list[str]:
     return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]
 
 
+def inspect(config: InspectConfig) -> list[str]:
+    """Lines for `bothways inspect`: a row for each token; with ``out`` all is written there."""
+    _refuse_to_overwrite(config.out, config.model)
+    found: Inspection | Attribution
+    with _open(config) as model:
+        if config.attribute is None:
+            found = model.inspect(config.text, config.pair)
+        else:
+            found = model.attribute(
+                config.text, config.pair, target=config.target, method=config.attribute
+            )
+    if config.out is not None:
+        path = Path(config.out)
+        if path.suffix == ".html":
+            found.to_html(path)
+        else:
+            write_json(path, found.as_json())
+        return [f"{len(found)} tokens: {path}"]
+    if isinstance(found, Attribution):
+        return repr(found).splitlines()
+    # The mean over the heads of each layer is what can be shown in a terminal.
+    means = found.attentions.mean(1)
+    rows = [["token", "id", "characters", *(f"layer {n + 1} reads" for n in range(len(means)))]]
+    for n, (token, part) in enumerate(zip(found.tokens, found.parts.tolist(), strict=True)):
+        place = "-".join(map(str, found.offsets[n].tolist())) if part >= 0 else ""
+        most = means[:, n].argmax(-1).tolist()
+        reads = [f"{found.tokens[j]} {means[at, n, j]:.2f}" for at, j in enumerate(most)]
+        rows.append([token, str(found.ids[n]), place, *reads])
+    return [*("\t".join(row) for row in rows), *repr(found).splitlines()[1:]]
+
+
 def convert(config: ConvertConfig) -> str:
     """Convert a model to a bothways model folder, for `bothways convert`."""
     source, out = model_folder(config.source), Path(config.out)
@@ -372,6 +406,7 @@ _ModelVerb = (
     | AnswerConfig
     | EmbedConfig
     | EvaluateConfig
+    | InspectConfig
 )
 
 

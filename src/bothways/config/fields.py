@@ -14,7 +14,7 @@ import math
 import operator
 import os
 import shlex
-import textwrap
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,10 +50,17 @@ class Options:
     Attributes:
         recipes_by_name: whether the recipes that come with the package are of this class.
         short_names: further names of options on the command line, with the option that each is.
+        first: the options that most people need, which the help lists before all others; empty: all
+            are.
+        for_files: those that only a file gives: the help does not list them.
+        needed: options without which a command line without any others is of no use.
     """
 
     recipes_by_name: ClassVar[bool] = False
     short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
+    first: ClassVar[tuple[str, ...]] = ()
+    for_files: ClassVar[tuple[str, ...]] = ()
+    needed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
@@ -486,13 +493,35 @@ def option_types(cls: type[Any]) -> dict[str, FieldType]:
 @_cached
 def field_texts(cls: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass, in one line."""
-    found = {}
+    found: dict[str, str] = {}
     for owner in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        for item, text in itertools.pairwise(cast("ast.ClassDef", body).body):
-            match item, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(words))):
-                    found[name] = " ".join(words.split())
+        found |= _texts_of_module(owner.__module__)[owner.__qualname__]
+    return found
+
+
+@_cached
+def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
+    """The docstrings of fields of a module's classes, by the qualified name of the class."""
+    found: dict[str, dict[str, str]] = {}
+
+    def visit(node: ast.AST, place: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[place + child.name] = _texts_of_class(child)
+                visit(child, f"{place}{child.name}.")
+            elif isinstance(child, ast.FunctionDef):
+                visit(child, f"{place}{child.name}.<locals>.")
+
+    visit(ast.parse(inspect.getsource(sys.modules[name])), "")
+    return found
+
+
+def _texts_of_class(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for item, text in itertools.pairwise(node.body):
+        match item, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(words))):
+                found[name] = " ".join(words.split())
     return found
 
 

@@ -58,6 +58,8 @@ def parse(
     positional: Sequence[str] = (),
     recipes: Mapping[str, Path] | None = None,
     recipe_part: str = "",
+    chosen_recipe: Callable[[Mapping[str, Any]], str | None] | None = None,
+    examples: Sequence[str] = (),
     epilog: Callable[[], str] = str,
 ) -> T:
     """Parse a command line.
@@ -72,32 +74,40 @@ def parse(
         recipes: recipes that can be named without their path.
         recipe_part: the group of options that ``cls`` has in common with these recipes, if they are
             of another verb; the rest of them is not read.
+        chosen_recipe: gives the recipe where none is named, by the values that are given.
+        examples: command lines, for the help and for what is said where something is missing.
         epilog: gives lines below the options, for the help.
 
     Returns:
-        A ``cls``. ``--help`` and ``--print_config`` print and raise ``SystemExit(0)`` instead.
+        A ``cls``. ``--help`` (the first options; with ``all`` behind it, all) and
+        ``--print_config`` print and raise ``SystemExit(0)`` instead.
 
     Raises:
-        UsageError: an unknown option, an unexpected word, a value of the wrong type.
+        UsageError: an unknown option, an unexpected word, a value of the wrong type, a value that
+            is missing.
         ConfigError: a recipe that cannot be read, or values that contradict each other.
     """
     recipes = recipes or {}
     parser = _Parser(cls, prog, positional, recipes)
     given, recipe, action = parser.read(argv)
-    if action == "help":
-        parser = _Parser(cls, prog, positional, recipes, explain=True)
+    if action in ("help", "help all"):
+        parser = _Parser(cls, prog, positional, recipes, explain=action)
         parser.description = description
-        parser.print_help()
-        if below := epilog():
-            print(f"\n{below}")
+        print(parser.format_help().rstrip())
+        for below in (parser.left_out(), _examples(examples), epilog()):
+            print(f"\n{below}" * bool(below), end="\n" * bool(below))
         raise SystemExit(0)
+    if recipe is None and chosen_recipe is not None and (name := chosen_recipe(given)):
+        recipe = recipes[name]
     values: dict[str, Any] = {}
     if recipe is not None:
         values = read_recipe(cls, recipe, recipe_part if recipe in recipes.values() else "")
     values = _merged(cls, values, given)
-    if missing := [name for name in required_fields(cls) if name not in values]:
-        listed = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
-        raise UsageError(f"{prog} needs {listed}; see '{prog} --help'.")
+    missing = [name for name in required_fields(cls) if name not in values]
+    if missing := missing or [name for name in getattr(cls, "needed", ()) if not argv]:
+        listed = ", ".join(n.upper() if n in positional else parser.shown(n) for n in missing)
+        example = f"; for example\n  {examples[0]}\nSee" if examples else "; see"
+        raise UsageError(f"{prog} needs {listed}{example} '{prog} --help'.")
     config = build(cls, values)
     if action:
         printed = to_dict(config)
@@ -343,6 +353,11 @@ def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
 # ------------------------------------------------------------------------------------ command line
 
 
+def _examples(lines: Sequence[str]) -> str:
+    """The examples of a verb, for its help."""
+    return "\n".join(["examples:", *(f"  {line}" for line in lines)]) if lines else ""
+
+
 def _help(option: Option) -> str:
     """An option's text for argparse, with its default."""
     default = option.shown_default and f"default: {option.shown_default}"
@@ -350,9 +365,20 @@ def _help(option: Option) -> str:
     return (f"{option.text} ({shown})" if shown else option.text).replace("%", "%%")
 
 
+_WIDEST = 100
+_ON_HELP = "Show the first options and examples and exit; with all, all options."
+
+
 class _Formatter(argparse.HelpFormatter):
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:  # noqa: ARG002
         return str(action.metavar)
+
+
+def _of_files(cls: type[Any], name: str) -> bool:
+    """Whether an option of a group is one that only files give."""
+    group, _, rest = name.partition(".")
+    only: tuple[str, ...] = getattr(field_types(cls)[group].inner, "for_files", ())
+    return any(rest == other or rest.startswith(f"{other}.") for other in only)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -366,7 +392,8 @@ class _Parser(argparse.ArgumentParser):
         prog: program and verb, for the help.
         positional: options that are given by place.
         recipes: recipes that go by name.
-        explain: whether the help is wanted, which takes a while to prepare.
+        explain: ``help`` if that is wanted, which takes a while to prepare, of the first options;
+            ``help all``, of all.
     """
 
     def __init__(
@@ -376,7 +403,7 @@ class _Parser(argparse.ArgumentParser):
         positional: Sequence[str] = (),
         recipes: Mapping[str, Path] | None = None,
         *,
-        explain: bool = False,
+        explain: str = "",
     ) -> None:
         super().__init__(
             prog,
@@ -388,37 +415,67 @@ class _Parser(argparse.ArgumentParser):
         self.cls, self.positional, self.recipes = cls, positional, recipes or {}
         self.types = option_types(cls)
         self.short: Mapping[str, str] = getattr(cls, "short_names", {})
-        recipe = "RECIPE.yaml | NAME" if self.recipes else "RECIPE.yaml"
-        places = [] if positional else [f"[{recipe}]"]
+        first: tuple[str, ...] = getattr(cls, "first", ()) or tuple(self.types)
+        self.hidden = [n for n in self.types if n not in first] if explain == "help" else []
+        self.hidden = [n for n in self.hidden if not _of_files(cls, n)]
+        recipe = "NAME | RECIPE.yaml" if self.recipes else "RECIPE.yaml"
+        places = (
+            [] if positional or not (self.recipes or explain == "help all") else [f"[{recipe}]"]
+        )
         groups: dict[str, Any] = {"": self.add_argument_group("options")}
-        for option in options_of(cls):
+        listed = list(options_of(cls))
+        if explain == "help":
+            order = {name: place for place, name in enumerate(first)}
+            listed = sorted((o for o in listed if o.name in order), key=lambda o: order[o.name])
+        for option in listed:
             name, kind = option.name, option.kind
-            head = name.partition(".")[0] if "." in name else ""
+            if explain and _of_files(cls, name):
+                continue
+            head = name.partition(".")[0] if "." in name and explain != "help" else ""
             if head not in groups:
                 title = field_texts(cls)[head].rstrip(".") if explain else None
                 groups[head] = self.add_argument_group(title)
             add = groups[head].add_argument
             text = _help(option) if explain else ""
-            if name not in positional:
-                count = "+" if kind.is_list else None
-                look = kind.metavar
-                names = [f"--{short}" for short, full in self.short.items() if full == name]
-                names.append(f"--{name}")
-                add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
-            elif explain:
+            shorts = [f"--{short}" for short, full in self.short.items() if full == name]
+            if name in positional and explain:
                 add(name, metavar=name.upper(), help=text)
                 place = name.upper() + " ..." * kind.is_list
                 places.append(place if option.default is dataclasses.MISSING else f"[{place}]")
+            elif shorts or name not in positional:  # what has a place may have a name, too
+                names = shorts[:1] if shorts and explain == "help" else [*shorts, f"--{name}"]
+                count, look = "+" if kind.is_list else None, kind.metavar
+                if len(look) > _WIDEST:  # its text says what there is
+                    look = name.rpartition(".")[2].upper()
+                add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
             for part in options_of(kind.inner) if kind.is_group and explain else ():
                 add(f"{name}.{part.name}", metavar=f"  {part.name}", help=_help(part))
-        add = groups[""].add_argument
-        same = "" if positional else "; the same as naming it without --config"
+        if explain != "help":
+            self._add_general(groups[""].add_argument, recipe)
+        self.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
+
+    def _add_general(self, add: Callable[..., Any], recipe: str) -> None:
+        same = "" if self.positional else "; the same as naming it without --config"
         text = f"Recipe with values for these options{same}. Options of the command line override "
-        add("--config", action="append", metavar=recipe, help=f"{text}it; null unsets a value.")
+        text += "it; null on the command line takes a value back."
+        add("--config", action="append", metavar=recipe, help=text)
         text = "Print the values of all options as a recipe and exit."
         add("--print_config", action="store_true", help=text)
-        add("-h", "--help", action="store_true", help="Show this help message and exit.")
-        self.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
+        add("-h", "--help", action="append", nargs="?", const="", metavar="[all]", help=_ON_HELP)
+
+    def shown(self, name: str) -> str:
+        """An option as it is written on the command line, by its short name if it has one."""
+        return "--" + next((s for s, full in self.short.items() if full == name), name)
+
+    def left_out(self) -> str:
+        """Where the options are that the help does not list; empty if it lists all."""
+        others = [name for name in self.types if _of_files(self.cls, name)]
+        if others and not self.hidden:
+            names = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in others))
+            return f"  A file may also give {names}."
+        if not self.hidden:
+            return ""
+        return f"  {self.prog} --help all   lists the other {len(self.hidden)} options, too"
 
     def error(self, message: str) -> NoReturn:
         """Called by argparse."""
@@ -431,8 +488,8 @@ class _Parser(argparse.ArgumentParser):
         end = argv.index("--") if "--" in argv else len(argv)
         found, operands = self.parse_known_args(self._spelt(argv[:end]))
         given = vars(found)
-        if given.pop("help", False):
-            return {}, None, "help"
+        if wanted := given.pop("help", []):
+            return {}, None, "help all" if "all" in wanted else "help"
         action = "print_config" if given.pop("print_config", False) else ""
         if unknown := [word for word in operands if re.match(r"--|-[A-Za-z]\w*$", word)]:
             self._refuse_unknown(unknown[0])
@@ -458,6 +515,9 @@ class _Parser(argparse.ArgumentParser):
             word = words.popleft()
             name, equals, value = word.removeprefix("--").partition("=")
             name = self.short.get(name := name.replace("-", "_"), name)
+            if word in ("-h", "--help"):
+                yield "--help=all" if words and words[0] == "all" and words.popleft() else word
+                continue
             if not word.startswith("--") or name not in known:
                 yield word
                 continue

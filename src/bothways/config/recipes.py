@@ -27,6 +27,15 @@ def list_of_recipes(recipes: Mapping[str, Path]) -> str:
     return "\n".join(f"  {name:<{width}}  {_summary(path)}" for name, path in recipes.items())
 
 
+def recipes_with(line: str, recipes: Mapping[str, Path]) -> dict[str, Path]:
+    """The recipes whose files have a line, which is told much sooner than what their YAML says."""
+    return {
+        name: path
+        for name, path in recipes.items()
+        if line in path.read_text(encoding="utf-8").splitlines()
+    }
+
+
 def _summary(path: Path) -> str:
     first, _, _ = path.read_text(encoding="utf-8").partition("\n")
     return first.removeprefix("# ")

@@ -48,7 +48,7 @@ from bothways.corpus.report import (
     summarise_split,
     write_page,
 )
-from bothways.corpus.sentences import check_language
+from bothways.corpus.sentences import AUTO, check_language
 from bothways.corpus.sources import UNIT_BYTES, Input, Unit, list_inputs, read_units
 from bothways.corpus.store import (
     FORMAT,
@@ -67,6 +67,7 @@ from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.processes import deaf_children, exit_with
 from bothways.io.text import stray_note
+from bothways.tokenization import languages
 from bothways.tokenization.reading import (
     ORIGINAL_FILES,
     SETTINGS_FILE,
@@ -117,7 +118,8 @@ def build_corpus(
             process; a worker process was lost.
         DiskError: a file could not be written; the previous content is intact.
     """
-    check_language(config.language)
+    if config.language != AUTO:
+        check_language(config.language)
     if not config.out:
         raise ConfigError("out is empty; name the folder to write the corpus to.")
     tokenizer = Tokenizer.from_folder(config.tokenizer)
@@ -126,6 +128,7 @@ def build_corpus(
     inputs = list_inputs(config.files, besides=config.out, stray=stray)
     if stray and say:
         say(stray_note(stray))
+    config, language_note = _with_language(config, inputs)
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
@@ -145,7 +148,22 @@ def build_corpus(
             log.remove()
             raise
         log.remove()
+    if language_note and say:
+        say(language_note)
     return {"continued_units": log.recovered, **report} if log.recovered else report
+
+
+def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusConfig, str]:
+    """The options with a language, and what to say of it if it was recognised. Text that is not
+    split, or that cannot be read twice, has the default."""
+    if config.language != AUTO:
+        return config, ""
+    paths = [item.path for item in inputs if item.path is not None]
+    if config.sentences == "line" or not paths:
+        return replace(config, language=languages.DEFAULT), ""
+    found = languages.recognise(languages.sample(paths, config.text_field))
+    note = f"language {found.language}: {found.why} (--language sets another)"
+    return replace(config, language=found.language), note
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:

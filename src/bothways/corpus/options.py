@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -13,6 +13,11 @@ from bothways.errors import ConfigError
 class CorpusConfig(Options):
     """Tokenize text files into a corpus folder of memory-mapped Arrow shards. To resume an
     interrupted build, run the same command again."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("files", "tokenizer", "out", "language", "documents", "single_sentence", "duplicates"),
+        *("heldout", "text_field", "workers"),
+    )
 
     files: tuple[str, ...]
     """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text
@@ -34,8 +39,9 @@ class CorpusConfig(Options):
     """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"
     """Split each line into sentences, or treat it as one sentence (already split text)."""
-    language: str = "en"
-    """Language of the text, as a two-letter code; selects the sentence splitter's rules."""
+    language: str = "auto"
+    """Language of the text, as a two-letter code such as ko, by whose rules it is split into
+    sentences. auto: recognised from the text, and said; en if it is not."""
     broken: Literal["stop", "replace"] = "stop"
     """Invalid input. stop: report the first invalid UTF-8 byte, NUL character, JSON line or row
     without text as an error. replace: put U+FFFD for bad bytes and NULs, skip bad lines and rows,

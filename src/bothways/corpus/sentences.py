@@ -16,6 +16,8 @@ from bothways.errors import ConfigError
 # paragraphs of ordinary length.
 WINDOW = 10_000
 
+AUTO = "auto"
+"""In place of a language: it is recognised."""
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
 
 # The library assumes that every space is one byte long and panics on a wider one before a full

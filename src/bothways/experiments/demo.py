@@ -3,7 +3,8 @@
 The text is the documentation inside the installed Python packages. The demonstration learns a
 vocabulary from it and pre-trains a tiny BERT on it. It then fine-tunes that BERT, one of the same
 size with random weights, and the model that comes with the package on the same labelled examples,
-with several seeds each. The report shows how much pre-training improved the accuracy.
+with several seeds each. The report shows how much pre-training improved the accuracy. Before it
+trains, it measures the machine and says what the minutes will give.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bothways.api.model import load
 from bothways.corpus.build import build_corpus
@@ -28,13 +30,14 @@ from bothways.experiments.documentation import (
     split_documents,
     write_corpus,
 )
-from bothways.experiments.options import DemoConfig
+from bothways.experiments.options import DemoConfig, PlanConfig
+from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json, write_text
-from bothways.model.device import borrowed_process
+from bothways.model.device import borrowed_process, choose_device
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.shipped import DEFAULT, DEFAULT_MASK
@@ -59,6 +62,8 @@ _FINETUNING_SHARE = 0.4
 _MIN_MINUTES = 0.25
 # Epochs of fine-tuning: in proportion to the minutes, the most from the default of 7 on.
 _EPOCHS, _MIN_EPOCHS = 6, 2
+_ENOUGH, _TOO_FEW = 3000, 1000
+"""Steps of pre-training that made a clear gain, and that made none (EXPERIMENTS.md, section 1)."""
 
 
 @dataclass(frozen=True)
@@ -111,33 +116,63 @@ def demo(config: DemoConfig) -> str:
     out = Path(config.out)
     _check_settings(config, out)
     _prepare(config, out)
-    left = config.minutes - (time.monotonic() - start) / 60
-    minutes = round(max(left * (1 - _FINETUNING_SHARE), _MIN_MINUTES), 2)
-    folder = next(iter(sorted(out.glob("pretrain-*min"))), out / f"pretrain-{minutes}min")
+    folder = next(iter(sorted(out.glob("pretrain-*min"))), None)
+    if folder is None:
+        _forecast(config, out, start)
+        minutes = _minutes_left(config, start)
+        folder = out / f"pretrain-{minutes}min"
     # An existing run continues with the minutes it was started with.
     minutes = float(folder.name.removeprefix("pretrain-").removesuffix("min"))
     _say(f"3/4 pre-training for about {minutes:.1f} minutes")
-    run = pretrain(
-        PretrainConfig(
-            corpus=str(out / "corpus"),
-            run=str(folder),
-            model=SizeOptions(size="tiny", positions=128),
-            clock=ClockOptions(minutes=minutes),
-            phases=(
-                Phase(length=64, share=0.9, batch=32, micro_batch=32),
-                Phase(length=128, share=0.1, batch=16, micro_batch=16),
-            ),
-            optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
-            seed=config.seed,
-            evaluate=EvaluateOptions(sequences=256),
-        )
-    )
+    run = pretrain(PretrainConfig(run=str(folder), **_pretraining(config, out, minutes)))
     _say(f"4/4 fine-tuning from these weights, from random weights and from {DEFAULT}")
     gains = [_compare(config, run, task) for task in _TITLES]
     text = _report(config, run, gains)
     write_text(out / "report.txt", text + "\n")
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
     return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in total"
+
+
+def _minutes_left(config: DemoConfig, start: float) -> float:
+    """Minutes of pre-training, of a demonstration that began at ``start``."""
+    left = config.minutes - (time.monotonic() - start) / 60
+    return round(max(left * (1 - _FINETUNING_SHARE), _MIN_MINUTES), 2)
+
+
+def _pretraining(config: DemoConfig, out: Path, minutes: float) -> dict[str, Any]:
+    """The options of pre-training, but for the run folder."""
+    return {
+        "corpus": str(out / "corpus"),
+        "model": SizeOptions(size="tiny", positions=128),
+        "clock": ClockOptions(minutes=minutes),
+        "phases": (
+            Phase(length=64, share=0.9, batch=32, micro_batch=32),
+            Phase(length=128, share=0.1, batch=16, micro_batch=16),
+        ),
+        "optimizer": OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
+        "seed": config.seed,
+        "evaluate": EvaluateOptions(sequences=256),
+    }
+
+
+def _forecast(config: DemoConfig, out: Path, start: float) -> None:
+    """Measure this machine, and say what the minutes will give on it."""
+    if choose_device("auto").torch.type != "cpu":
+        return  # `plan` times processors
+    steps = plan(PlanConfig(**_pretraining(config, out, _minutes_left(config, start)))).steps or 0
+    minutes = _minutes_left(config, start)
+    _say(
+        f"    measured: about {steps:,} steps of training in {minutes:.1f} minutes on this machine"
+    )
+    if steps >= _ENOUGH:
+        _say(f"    in trials, {_ENOUGH:,} steps or more made pre-training a clear gain")
+        return
+    spent = (time.monotonic() - start) / 60
+    needed = math.ceil(spent + minutes * _ENOUGH / max(steps, 1) / (1 - _FINETUNING_SHARE))
+    _say(
+        f"    in trials, a clear gain took {_ENOUGH:,} steps, and {_TOO_FEW:,} gave none: expect "
+        f"little or none. For a clear one: --minutes {needed}, with another --out"
+    )
 
 
 def _check_settings(config: DemoConfig, out: Path) -> None:
@@ -250,7 +285,9 @@ def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> s
             f"  {program} fill-mask 'He went to the {DEFAULT_MASK} and sat down.'",
             f"  {program} fill-mask {run.model} 'A list of {DEFAULT_MASK}.'",
             f"  {program} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
-            f"  {program} vocab --files 'your/*.txt' --out vocabulary",
+            f"  {program} finetune --train train.csv --text text --label label --dev 0.1",
+            f"  {program} pretrain --corpus {Path(config.out) / 'corpus'} --minutes 10",
+            f"  {program} info {Path(config.out)}",
         ]
     )
 

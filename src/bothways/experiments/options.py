@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -43,6 +43,12 @@ class PlanConfig(PretrainConfig):
     assumed to have full length.
     """
 
+    first: ClassVar[tuple[str, ...]] = (
+        *("corpus", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
+        *("vocab_size", "threads", "device", "json"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ()
+
     vocab_size: int = free(30_522)
     """Vocabulary size, if neither a corpus nor --start determines it."""
     json: str | None = free(None)
@@ -59,6 +65,11 @@ class BenchTrainConfig(DeviceOptions):
 
     Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
     """
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("size", "batch", "length", "corpus", "contenders", "rounds", "memory", "threads"),
+        *("device", "out"),
+    )
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
     """Model size preset."""
@@ -162,6 +173,10 @@ class ReproduceConfig(DeviceOptions):
     masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown, JSON
     and a plot. Running the same command again resumes it; tables with the same --out share the
     steps they have in common."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("name", "scale", "out", "corpus", "glue", "squad", "ner", "seeds", "plan", "jobs"),
+    )
 
     name: str
     """Name of the table or comparison."""

@@ -536,7 +536,7 @@ def tables(forecast: Forecast) -> list[Table | str]:
     model = forecast.model
     text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
     overhead = _bytes(SHAPES_OVERHEAD[DTYPES[forecast.precision.name]])
-    no_clock = "no time estimate: the recipe has no clock; give --clock.steps, .tokens or .minutes"
+    no_clock = "no time estimate: no length is set; give --minutes, --steps or --tokens"
     return [
         f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
         f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"

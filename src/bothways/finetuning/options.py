@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
@@ -147,7 +147,9 @@ class RunSeeds:
 
 @dataclass(frozen=True)
 class FinetuneConfig(TrainingOptions):
-    """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
+    """Fine-tune an encoder: train it on texts with labels, and measure it on others (Devlin et al.
+    2019, section 4). Data are named by --train and --dev; a known data set goes by its name
+    (`bothways tasks` lists them)."""
 
     short_names = MappingProxyType(
         {
@@ -158,6 +160,11 @@ class FinetuneConfig(TrainingOptions):
             "lr": "optimizer.lr",
         }
     )
+    first: ClassVar[tuple[str, ...]] = (
+        *("task.train", "task.dev", "task.text_a", "task.label", "task.kind", "model", "run"),
+        *("epochs", "optimizer.lr", "seeds"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("task.train",)
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """Data and what to predict."""
@@ -166,7 +173,8 @@ class FinetuneConfig(TrainingOptions):
     model: str = free(DEFAULT)
     """Model folder to start from, or the name of a bundled model."""
     run: str = free("")
-    """Run folder to write; running the same command again resumes it."""
+    """Run folder to write; running the same command again resumes it. Default: a folder in runs,
+    named after options and data."""
     from_scratch: bool = False
     """Start from random weights instead of the model's, as a baseline for pre-training."""
     epochs: int = 3
@@ -218,8 +226,8 @@ class FinetuneConfig(TrainingOptions):
     """Train on so many of the training examples, drawn by each seed with the same mix of labels; 0:
     on all. search.examples gives a learning curve."""
     seeds: tuple[int, ...] = free((0,))
-    """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
-    folder later without repeating finished ones; results are of the seeds that are named."""
+    """Random seeds (data order, new weights, dropout); one model per seed. Seeds can be added to a
+    run folder later without repeating finished ones; results are of the seeds that are named."""
     order_seeds: tuple[int, ...] = free(())
     """Seeds of the data order, each combined with every seed. Default: each run's own seed."""
     head_seeds: tuple[int, ...] = free(())
@@ -374,7 +382,12 @@ def _exists(name: str) -> bool:
 
 @dataclass(frozen=True)
 class GlueConfig(Options):
-    """Fine-tune on several declared tasks, one after another, and tabulate the results."""
+    """Fine-tune on several known data sets (`bothways tasks`), one after another, with a table of
+    all results."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("data", "run", "model", "tasks", "seeds", "epochs", "lr", "batch", "length", "jobs"),
+    )
 
     data: str
     """Folder with one subfolder per task (CoLA, SST-2 ...), as GLUE is distributed."""
@@ -394,7 +407,7 @@ class GlueConfig(Options):
     """Batch size in examples. Default: the task's declaration, else 32."""
     lr: float | None = None
     """Peak learning rate. Default: the task's declaration, else by the encoder's width, see
-    optimizer.lr of finetune."""
+    --lr of finetune."""
     length: int | None = None
     """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
     dropout: float | None = None
@@ -434,6 +447,18 @@ LAYER_CHOICES: tuple[LayerChoice, ...] = (
 class FeaturesConfig(Options):
     """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
     section 5.3). The features are computed once."""
+
+    short_names = MappingProxyType(
+        {
+            **{name: f"task.{name}" for name in ("train", "dev", "test")},
+            "lr": "optimizer.lr",
+        }
+    )
+    first: ClassVar[tuple[str, ...]] = (
+        *("task.train", "task.dev", "task.test", "model", "run", "layers", "epochs"),
+        *("optimizer.lr", "seeds", "threads"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("task.train", "run")
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
     """Data of kind tagging (the test file is scored, so it needs tags; a file of task.measure takes

@@ -32,7 +32,7 @@ from bothways.model.encoder import HiddenStates
 from bothways.model.folder import describe, make_network
 from bothways.model.inference import PreparedEncoder, Product, prepare
 from bothways.model.model import EncoderModel
-from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
+from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.speed import PRODUCT, least_seconds
 from bothways.tokenization.tokenizer import Tokenizer
@@ -133,6 +133,20 @@ class TorchEngine:
                 states = self._layers(inputs, layers)
                 found |= {layer_name(layer): states[layer] for layer in layers}
             return {name: value.float().cpu().numpy() for name, value in found.items()}
+
+    def inspect(self, batch: Batch) -> Inside:
+        """As :class:`bothways.runtime.engine.Engine` has it, in the form that trains, which has the
+        probabilities."""
+        count, weights = batch.longest, list[list[Tensor]]()
+        with self._modes(), exact_fp32(), torch.inference_mode():
+            inputs = Inputs.of(batch).to(self.network.device)
+            states = self.network.encoder.hidden_states(inputs, dtype=self.dtype, weights=weights)
+            found = (
+                torch.stack([state[:count] for state in states]),
+                torch.stack([tiles[0][0, :, :count, :count] for tiles in weights]),
+            )
+            hidden, attentions = (value.float().cpu().numpy() for value in found)
+        return hidden, attentions
 
     def _modes(self) -> AbstractContextManager[None]:
         """:func:`evaluating`, which would take longer than a short text where nothing trains."""

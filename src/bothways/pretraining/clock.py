@@ -238,8 +238,8 @@ def total_steps(
         budget, costs, unit = clock.minutes * 60, step_seconds, "seconds"
     else:
         raise ConfigError(
-            "clock: the length of the training is not set; give --clock.steps, --clock.tokens or "
-            "--clock.minutes."
+            "clock: the length of the training is not set; give --minutes, --steps or --tokens, or "
+            "the name of a recipe."
         )
     mean = sum(p.share * cost for p, cost in zip(phases, costs, strict=True))
     steps = int(budget / mean)

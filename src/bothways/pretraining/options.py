@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
@@ -145,15 +146,29 @@ class CheckpointOptions(SavingOptions):
 
 @dataclass(frozen=True)
 class PretrainConfig(TrainingOptions):
-    """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
-    3.1), or with variants of them."""
+    """Pre-train an encoder on raw text: it learns to fill in hidden words, and whether one text
+    follows another (masked LM and next sentence prediction, Devlin et al. 2019, section 3.1), or
+    variants of these. A recipe sets all options at once."""
 
     recipes_by_name: ClassVar[bool] = True
+    short_names = MappingProxyType(
+        {
+            **{name: f"clock.{name}" for name in ("minutes", "steps", "tokens")},
+            **{name: f"model.{name}" for name in ("size", "family")},
+            "lr": "optimizer.lr",
+        }
+    )
+    first: ClassVar[tuple[str, ...]] = (
+        *("corpus", "run", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
+        *("optimizer.lr", "seed", "device"),
+    )
+    needed: ClassVar[tuple[str, ...]] = ("corpus",)
 
     corpus: str = free("")
     """Corpus folder, as written by `bothways corpus`."""
     run: str = free("")
-    """Run folder to write; running the same command again resumes it."""
+    """Run folder to write; running the same command again resumes it. Default: a folder in runs,
+    named after options and corpus."""
     start: str | None = free(None)
     """Model folder, or name of a bundled model, to continue pre-training from. Default: new
     weights. To resume a run its content must be the same; its location may change."""
@@ -254,14 +269,20 @@ class PretrainConfig(TrainingOptions):
 
 @dataclass(frozen=True)
 class ShowConfig(Options):
-    """Print training instances as pre-training would see them."""
+    """Print training examples as pre-training will see them: which words are hidden or replaced,
+    and which texts follow one another."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("folder", "instances", "length", "split", "masking.kind", "masking.rate", "pairs.kind"),
+        "seed",
+    )
 
     folder: str
     """Corpus folder, as written by `bothways corpus build`."""
     instances: int = 5
-    """Number of instances to print, in training order."""
+    """Number of training examples (sequences of one or two texts) to print, in training order."""
     start: int = 0
-    """Index of the first instance, from 0."""
+    """Index of the first example, from 0."""
     split: Literal["train", "heldout"] = "train"
     """Split of the corpus."""
     length: int = 128
@@ -271,7 +292,7 @@ class ShowConfig(Options):
     masking: MaskOptions = field(default_factory=MaskOptions)
     """Prediction targets of the language model."""
     seed: int = 0
-    """Random seed; with the seed of a run, these are the instances of its first phase."""
+    """Random seed; with the seed of a run, these are the first examples it reads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

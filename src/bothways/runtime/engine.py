@@ -4,7 +4,8 @@ An engine is an entry point of the group :data:`GROUP`. The package's own are li
 ``entry_points.txt`` beside its modules, which also works from a source tree; another package adds
 one by an entry point of its own, and nothing here names any.
 
-T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size.
+T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size, L layers, A heads
+of attention.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Engine(Protocol):
     Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
     by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); ``graphs``, true if it computes
     folders with a graph alone; and ``batch_tokens``, the tokens of a batch beyond which it takes
-    longer per token.
+    longer per token. An engine may have ``inspect(batch)``, which gives for a batch of one sequence
+    the states of all layers, float32 [L + 1, T, H], and the probabilities of all heads, float32
+    [L, A, T, T]; without it, attention is refused (:func:`inspecting`).
     """
 
     @property
@@ -96,6 +99,24 @@ class Engine(Protocol):
 def batch_limit(engine: Engine, limit: int) -> int:
     """Tokens of a batch for an engine, at most ``limit``."""
     return min(limit, getattr(engine, "batch_tokens", limit))
+
+
+Inside = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""States and attention of a sequence."""
+
+
+def inspecting(engine: Engine) -> Callable[[Batch], Inside]:
+    """What gives an engine's states and attention.
+
+    Raises:
+        ConfigError: it does not give them.
+    """
+    found: Callable[[Batch], Inside] | None = getattr(engine, "inspect", None)
+    if found is None:
+        raise ConfigError(
+            f"the engine {engine.name} does not give states and attention; choose another."
+        )
+    return found
 
 
 class UnsuitedError(ConfigError):

@@ -30,9 +30,10 @@ from bothways.io.files import new_folder, sha256
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
 from bothways.runtime.checksums import changed_files
-from bothways.runtime.engine import NONE, UnsuitedError, check_precision, layer_name
+from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel
 from bothways.runtime.onnx_graph import (
+    ATTENTIONS,
     HIDDEN,
     IDS,
     MASK,
@@ -167,15 +168,7 @@ class GraphEngine(ABC):
         self, batch: Batch, heads: Mapping[str, Integers] = NONE, layers: Sequence[int] = ()
     ) -> dict[str, Floats]:
         """As :meth:`bothways.runtime.engine.Engine.compute`, all in one pass."""
-        self._config.refuse_outside(batch.longest, _ends(batch.tokens), _ends(batch.segments))
-        places_BL = _padded_places(batch)
-        real_BL = places_BL >= 0
-
-        def rows(values: Integers) -> Integers:
-            return np.where(real_BL, values[np.maximum(places_BL, 0)], 0)
-
-        given = {IDS: rows(batch.tokens), MASK: real_BL.astype(np.int64)}
-        given[SEGMENTS] = rows(batch.segments)
+        given, real_BL = self._rows(batch)
         at = {
             head: _in_rows(places, batch)
             for head, places in heads.items()
@@ -191,6 +184,38 @@ class GraphEngine(ABC):
         found = dict(zip(wanted, session.run(given, wanted), strict=True))
         shown = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
         return {**found, **shown}
+
+    def inspect(self, batch: Batch) -> Inside:
+        """As :class:`bothways.runtime.engine.Engine` has it: from a graph of its own, in which
+        attention is not fused.
+
+        Raises:
+            ModelError: the folder's graph is in a file, which gives only its outputs.
+        """
+        if self._file is not None:
+            raise ModelError(
+                f"{self._file} does not give states and attention; use the model folder with the "
+                "weights that it was made from, in fp32."
+            )
+        numbers = range(1, self._config.layers + 1)
+        asked = Outputs(layers=(0, *numbers), attentions=tuple(numbers))
+        given, _ = self._rows(batch)
+        names = [f"{HIDDEN}.{n}" for n in asked.layers], [f"{ATTENTIONS}.{n}" for n in numbers]
+        found = self._session(asked).run(given, [*names[0], *names[1]])
+        states = found[: len(names[0])]
+        return np.concatenate(states), np.concatenate(found[len(states) :])
+
+    def _rows(self, batch: Batch) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
+        """A graph's inputs, and where they are tokens, bool [B, L]."""
+        self._config.refuse_outside(batch.longest, _ends(batch.tokens), _ends(batch.segments))
+        places_BL = _padded_places(batch)
+        real_BL = places_BL >= 0
+
+        def rows(values: Integers) -> Integers:
+            return np.where(real_BL, values[np.maximum(places_BL, 0)], 0)
+
+        given: dict[str, NDArray[Any]] = {IDS: rows(batch.tokens), MASK: real_BL.astype(np.int64)}
+        return {**given, SEGMENTS: rows(batch.segments)}, real_BL
 
     def _compute_file(
         self,

@@ -50,7 +50,7 @@ IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 """Names of the inputs."""
 READ = "read."
 """Begins the name of the input with the tokens that a head reads."""
-HIDDEN = "hidden"
+HIDDEN, ATTENTIONS = "hidden", "attentions"
 """The last layer's states among the outputs; ``hidden.3`` are those of the third layer, and
 ``attentions.3`` its probabilities."""
 EXTERNAL = 2**30
@@ -692,7 +692,7 @@ class _Builder:
         weights = self._op("Softmax", [self._op("Add", [scores, scores_mask])], axis=-1)
         if shown:
             size: list[str | int] = ["batch_size", A, "sequence_length", "sequence_length"]
-            self._result(f"attentions.{number + 1}", weights, size)
+            self._result(f"{ATTENTIONS}.{number + 1}", weights, size)
         mixed = self._op("Transpose", [self._op("MatMul", [weights, v])], perm=[0, 2, 1, 3])
         mixed = self._op("Reshape", [mixed, self._ints(0, 0, H)])
         return self._product(mixed, f"{own}.attention.output")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -11,7 +12,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 
 # --------------------------------------------------------------------------------
-# Options of `bothways convert` and `bothways doctor`.
+# Options of `bothways convert`, `bothways doctor`, `bothways info` and `bothways tokenize`.
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,28 @@ class DoctorConfig(Options):
     """Folder to check."""
 
 
+@dataclass(frozen=True)
+class InfoConfig(Options):
+    """Say what a folder is (a model, a run, a corpus, a vocabulary, a checkpoint of another
+    program), what it holds, which verbs fit it, and what to run next."""
+
+    folder: str
+    """Folder, or the name of a bundled model."""
+
+
+@dataclass(frozen=True)
+class TokenizeConfig(Options):
+    """Show the pieces that texts are split into, with their numbers in the vocabulary and their
+    places in the text."""
+
+    short_names = MappingProxyType({"text": "texts"})
+
+    model: str
+    """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
+    texts: tuple[str, ...] = ()
+    """Texts to split, also by --text; '-' or none: lines of standard input."""
+
+
 # --------------------------------------------------------------------------------
 # Options of the verbs that use a finished model, and of `bothways score`.
 
@@ -43,8 +66,8 @@ class EngineChoice(DeviceOptions):
     """What computes a model, and where."""
 
     engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed and has the
-    precision."""
+    """Engine (the library that computes the model), by name; auto takes the first that is installed
+    and has the precision."""
     precision: PredictPrecision = "fp32"
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
@@ -65,7 +88,7 @@ class LabellerOptions(EngineChoice):
 
 @dataclass(frozen=True)
 class FillMaskConfig(EngineChoice):
-    """Predict the tokens hidden by [MASK]."""
+    """Predict the words or pieces of words that [MASK] hides."""
 
     model: str = DEFAULT
     """Model folder with a masked-LM head, or the name of a bundled model. May be left out: a first
@@ -100,7 +123,7 @@ class ChooseConfig(EngineChoice):
     """Predict which of several texts continues another."""
 
     model: str
-    """Model folder fine-tuned with --task.kind choice."""
+    """Model folder fine-tuned on choices (`bothways finetune --kind choice`)."""
     context: str
     """The text to continue."""
     choices: tuple[str, ...]
@@ -131,9 +154,14 @@ class RankConfig(EngineChoice):
 class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "texts", "text_b", "file", "out", "keep", "format", "ensemble", "engine"),
+        "device",
+    )
+
     model: str
-    """Model folder, as written by `bothways finetune`; or its run folder, to average the models of
-    the seeds that its last command named (after a search: of the chosen setting)."""
+    """Model folder, as written by `bothways finetune`; or its run folder, to average its models,
+    one per seed (after a search: those of the chosen setting)."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
@@ -173,7 +201,7 @@ class AnswerConfig(EngineChoice):
     """Answer a question with a span of a text."""
 
     model: str
-    """Model folder fine-tuned with --task.kind spans."""
+    """Model folder fine-tuned on questions (`bothways finetune --kind qa`)."""
     question: str
     """The question."""
     context: str | None = None
@@ -211,6 +239,11 @@ class ScoreConfig(Options):
 @dataclass(frozen=True)
 class EmbedConfig(EngineChoice):
     """Compute vectors of texts or of their tokens."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "texts", "out", "file", "text_a", "keep", "pooling", "normalize", "length"),
+        "device",
+    )
 
     model: str
     """Model folder."""
@@ -262,14 +295,44 @@ class EmbedConfig(EngineChoice):
             raise ConfigError("text_a, task and keep need --file.")
 
 
+AttributionMethod = Literal["occlusion", "gradients"]
+
+
+@dataclass(frozen=True)
+class InspectConfig(EngineChoice):
+    """Look inside a model: the tokens, states and attention of a text, or what each token
+    contributes to the prediction."""
+
+    model: str
+    """Model folder."""
+    text: str
+    """The text."""
+    pair: str | None = None
+    """Second text, for a pair."""
+    attribute: AttributionMethod | None = None
+    """What each token contributes to the label or number that is predicted, instead of states and
+    attention. occlusion: by hiding each in turn. gradients: integrated gradients, with torch."""
+    target: str | None = None
+    """Label, or name of a number, that --attribute explains. Default: the one predicted."""
+    out: str | None = None
+    """File to write: .html (a page to look at) or .json (all numbers). Default: print a table."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target is not None and self.attribute is None:
+            raise ConfigError("target needs --attribute.")
+        if self.out is not None and not self.out.endswith((".html", ".json")):
+            raise ConfigError(f"out is {self.out!r}; end it in .html or .json.")
+
+
 @dataclass(frozen=True)
 class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
-    finetune, to average the models of the seeds that its last command named (after a search: of
-    the chosen setting)."""
+    finetune, to average its models, one per seed (after a search: those of the chosen
+    setting)."""
     file: str
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
     for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bothways.api.model import Model
 from bothways.runtime.entities import Tagged, tag_texts
+from bothways.runtime.inspection import TokenRow
 from bothways.runtime.pipeline import Prediction
 from bothways.serving import wire
 from bothways.serving.batching import TICKET
@@ -312,6 +313,56 @@ def decode(model: Model, form: wire.Decode) -> list[str]:
 
 
 # ------------------------------------------------------------------------------- our own, OpenAI's
+
+
+MOST_TOKENS = 256
+"""Of a text whose attention is asked for: the answer has their square for each head."""
+
+
+def attention(model: Model, form: wire.Attend) -> wire.Attention:
+    """The attention of a layer's heads."""
+    layers = model.loaded.config.layers
+    layer = layers if form.layer is None else form.layer
+    if not 1 <= layer <= layers:
+        raise invalid(f"layer must be from 1 to {layers}.")
+    count = len(model.tokenizer.encode(form.text, form.text_pair))
+    if count > MOST_TOKENS:
+        raise RefusedError(
+            "too_large",
+            f"the text has {count} tokens; attention is shown for at most {MOST_TOKENS}.",
+            limit=MOST_TOKENS,
+            given=count,
+        )
+    found = model.inspect(form.text, form.text_pair)
+    heads = np.round(found.attentions[layer - 1].astype(np.float64), 4).tolist()
+    return wire.Attention(layer, layers, _read(found), heads)
+
+
+def attribute(model: Model, form: wire.Attribute) -> wire.Attributed:
+    """What each token contributes."""
+    found = model.attribute(form.text, form.text_pair, target=form.target)
+    return wire.Attributed(
+        method=found.method,
+        target=found.target,
+        output=found.output,
+        blank=found.blank,
+        hidden_by=found.hidden_by,
+        tokens=_read(found),
+        scores=found.scores.tolist(),
+        cut=found.cut,
+    )
+
+
+def _read(found: TokenRow) -> list[wire.ReadToken]:
+    """The tokens of a text or pair."""
+    ids, parts, places = found.ids.tolist(), found.parts.tolist(), found.offsets.tolist()
+    rows = zip(ids, found.tokens, parts, places, strict=True)
+    return [
+        wire.ReadToken(id, token, special=True, start=None, stop=None, part=None)
+        if part < 0
+        else wire.ReadToken(id, token, special=False, start=place[0], stop=place[1], part=part)
+        for id, token, part, place in rows
+    ]
 
 
 def choose(model: Model, form: wire.Choices) -> wire.Chosen:

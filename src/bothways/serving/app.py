@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 import logging
+import re
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -11,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from threading import Event, Thread
 from typing import Any
 
@@ -23,12 +25,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from bothways.errors import BothwaysError
+from bothways.runtime.inspection import shown_page
 from bothways.serving import answers, wire
 from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
 from bothways.serving.served import (
+    ANSWERS,
+    ATTENTION,
+    ATTRIBUTION,
     CHOOSE,
     CLASSES,
     NEXT,
@@ -38,6 +44,9 @@ from bothways.serving.served import (
     ServedModel,
     Threads,
 )
+from bothways.tasks.kinds import task_of
+from bothways.tasks.multi import MultiLabelTask
+from bothways.tasks.spans import SpanTask
 
 log = logging.getLogger("bothways.serving")
 ANY = ""
@@ -49,7 +58,6 @@ _CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
 _OPEN = ("/", "/health", "/ready")
 """Paths that need no key."""
-_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'"
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,8 @@ ASKS = (
     Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
     Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
     Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
+    Ask("/attention", wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),
+    Ask("/attribute", wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
     Ask(
         "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
     ),
@@ -357,7 +367,8 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
 def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]:
     """The routes that ask no model, by path."""
-    page = files("bothways.serving").joinpath("page.html").read_bytes()
+    page = shown_page().encode()
+    policy = _policy(page)
     description = msgspec.json.encode(describe(ASKS, list(server.models)))
 
     async def health(request: Request) -> Response:
@@ -377,6 +388,10 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
     async def models(_: Request) -> Response:
         return _json(msgspec.json.encode(wire.ModelList([*map(wire.ModelCard, server.models)])))
 
+    async def all_info(_: Request) -> Response:
+        found = [_info(server, served) for served in server.models.values()]
+        return _json(msgspec.json.encode(found))
+
     async def metrics(_: Request) -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -384,7 +399,7 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
         return _json(description)
 
     async def start(_: Request) -> Response:
-        headers = {"Content-Security-Policy": _PAGE_POLICY}
+        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
         return Response(page, headers=headers, media_type="text/html")
 
     return {
@@ -392,6 +407,7 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
         "/health": health,
         "/ready": ready,
         "/info": info,
+        "/models": all_info,
         "/metrics": metrics,
         "/openapi.json": openapi,
         "/v1/models": models,
@@ -402,8 +418,28 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
     }
 
 
+def _policy(page: bytes) -> str:
+    """What a browser may do with the page: its own style and script, by their digests, and requests
+    to this server."""
+    kinds = {}
+    for kind in ("style", "script"):
+        (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>".encode(), page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        kinds[kind] = f"{kind}-src 'sha256-{digest}'"
+    return (
+        f"default-src 'none'; {kinds['script']}; {kinds['style']}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
 def _info(server: Server, served: ServedModel) -> wire.Info:
     loaded, limits = served.model.loaded, server.limits
+    task = task_of(loaded) if {CLASSES, ANSWERS} & {*served.tasks} else None
+    threshold, thresholds = None, list[float]()
+    if isinstance(task, SpanTask) and task.no_answer:
+        threshold = task.options.spans.threshold
+    if isinstance(task, MultiLabelTask):
+        thresholds = task.thresholds.tolist()
     return wire.Info(
         model_id=served.name,
         model_pipeline_tag=served.task,
@@ -417,4 +453,9 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
         version=version("bothways"),
         labels=[str(label) for label in loaded.about.get("labels") or []],
         models=list(server.models),
+        mask=loaded.tokenizer.roles.mask,
+        no_answer_threshold=threshold,
+        thresholds=thresholds,
+        pair=loaded.about.get("pair"),
+        kind=task.options.kind if task else "",
     )

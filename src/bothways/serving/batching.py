@@ -14,13 +14,14 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import Batch, flat_batch
 from bothways.io import arrays
-from bothways.runtime.engine import NONE, Engine, batch_limit, layer_name
+from bothways.runtime.engine import NONE, Engine, Inside, batch_limit, inspecting, layer_name
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.examples import PREDICT_TOKENS
 
@@ -55,12 +56,20 @@ TICKET: ContextVar[Ticket | None] = ContextVar("TICKET", default=None)
 
 
 class _Job:
-    """A call of the engine, which is done when all its sequences are."""
+    """A call of the engine, which is done when all its sequences are; or one sequence to be
+    inspected, alone."""
 
-    def __init__(self, batch: Batch, heads: Mapping[str, Integers], layers: Sequence[int]):
+    def __init__(
+        self,
+        batch: Batch,
+        heads: Mapping[str, Integers],
+        layers: Sequence[int],
+        inspect: Callable[[Batch], Inside] | None = None,
+    ):
         self.batch, self.heads, self.layers = batch, heads, tuple(sorted(set(layers)))
-        self.kind = (tuple(sorted(heads)), self.layers)
-        self.future: Future[dict[str, Floats]] = Future()
+        self.inspect = inspect
+        self.kind: object = (tuple(sorted(heads)), self.layers) if inspect is None else self
+        self.future: Future[Any] = Future()
         self.found: dict[str, Floats] = {}
         self.left = batch.sequences
         ticket = TICKET.get()
@@ -207,7 +216,21 @@ class Batcher:
         Raises:
             RefusedError: the deadline of this thread's request passed before.
         """
-        job, ticket = _Job(batch, heads, layers), TICKET.get()
+        found: dict[str, Floats] = self._wait_for(_Job(batch, heads, layers))
+        return found
+
+    def inspect(self, batch: Batch) -> Inside:
+        """As :class:`bothways.runtime.engine.Engine` has it, when it is this request's turn.
+
+        Raises:
+            ConfigError: the engine does not have it.
+            RefusedError: as :meth:`compute`.
+        """
+        found: Inside = self._wait_for(_Job(batch, {}, (), inspecting(self._engine)))
+        return found
+
+    def _wait_for(self, job: _Job) -> Any:
+        batch, ticket = job.batch, TICKET.get()
         entries = [
             Entry(job, number, length, job.kind)
             for number, length in enumerate(batch.lengths.tolist())
@@ -262,6 +285,11 @@ class Batcher:
                 self._compute([entry for entry in chosen if entry.job is job])
 
     def _run(self, chosen: list[Entry]) -> None:
+        first = chosen[0].job
+        if first.inspect is not None:  # of a kind of its own, so by itself
+            first.future.set_result(first.inspect(first.batch))
+            self.last = time.monotonic()
+            return
         started = time.monotonic()
         batch, heads = merge(chosen)
         found = self._engine.compute(batch, heads, chosen[0].job.layers)

@@ -32,6 +32,7 @@ _GETS = {
     "/ready": ("Whether all models compute.", wire.Health),
     "/info": ("What the first model is and takes.", wire.Info),
     "/models/{model}/info": ("What a model is and takes.", wire.Info),
+    "/models": ("What all models are and take.", list[wire.Info]),
     "/v1/models": ("The models.", wire.ModelList),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -51,6 +52,10 @@ class ServeConfig(EngineChoice):
     """Serve models over HTTP: Hugging Face's inference API, text-embeddings-inference's and
     OpenAI's embeddings. If the environment has BOTHWAYS_KEY, clients must send it as a bearer key.
     """
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("models", "host", "port", "workers", "open", "engine", "precision", "device"),
+    )
 
     models: tuple[str, ...]
     """Model folders, each FOLDER or NAME=FOLDER; without a name, that of the folder. The first also

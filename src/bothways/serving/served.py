@@ -33,6 +33,7 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.kinds import task_of
+from bothways.tasks.texts import TextTask
 
 T = TypeVar("T")
 log = logging.getLogger("bothways.serving")
@@ -40,6 +41,7 @@ log = logging.getLogger("bothways.serving")
 CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "question-answering"
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
+ATTENTION, ATTRIBUTION = "attention", "attribution"
 """What models do, by Hugging Face's names where it has one."""
 _OF_HEADS = {
     **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
@@ -94,9 +96,9 @@ class ServedModel:
             computing.inc(seconds)
 
         loaded = model.loaded
+        self.task, self.tasks = _tasks(model)
         self.batcher = Batcher(loaded.engine, gate=threads.gate, observe=observe)
         loaded.use(self.batcher)
-        self.task, self.tasks = _tasks(model)
         self._reserved, self._per_character = 0, 0.3
         self._known: dict[str, np.ndarray] | None = None
         self._known_good = False
@@ -130,6 +132,8 @@ class ServedModel:
         sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
         if self._is_cut(task):
             sizes = [min(size, positions) for size in sizes]
+        if task == ATTRIBUTION:  # a copy for each token
+            sizes = [size * size for size in sizes]
         size = sum(sizes)
         if size > limit:
             raise RefusedError(
@@ -170,7 +174,7 @@ class ServedModel:
 
     def _is_cut(self, task: str) -> bool:
         """Whether longer texts are cut for a task, so that no sequence is longer than a window."""
-        if task in (CLASSES, RANK):
+        if task in (CLASSES, RANK, ATTRIBUTION):
             return task_of(self.model.loaded).options.long != "windows"
         return task in (FILL, CHOOSE, NEXT)
 
@@ -219,10 +223,12 @@ class ServedModel:
 
     def _compute(self, batch: Batch) -> dict[str, np.ndarray]:
         """What the model does first, of sequences."""
-        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
+        loaded = self.model.loaded
+        vectors = self.task in (VECTORS, SIMILARITY)
+        head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
         if head:
             return self.batcher.compute(batch, {head: batch.bounds[:-1]})
-        return self.batcher.compute(batch, layers=(self.model.loaded.config.layers,))
+        return self.batcher.compute(batch, layers=(loaded.config.layers,))
 
     def probe(self) -> None:
         """Compute a known answer, unless the model has just computed something: whether
@@ -284,28 +290,29 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
 def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     """What a model does if nothing is said, and all that it can do."""
     loaded = model.loaded
-    found = []
+    found, explained = [], False
     if (head := loaded.task_head) in _OF_HEADS:
-        found.append(_OF_HEADS[head])
         task = task_of(loaded)
-        if head == CLASSIFIER and task.outputs == 1 and loaded.about.get("pair") is not False:
+        explained = isinstance(task, TextTask)
+        found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
+        if explained and task.outputs == 1 and loaded.about.get("pair") is not False:
             found.append(RANK)
     if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
         found.append(FILL)
-    if _has_states(model):
+    # A graph in a file gives its outputs alone.
+    alone = loaded.folder is not None and not has_weights(loaded.folder)
+    of_file = alone or loaded.engine.precision == "int8"
+    if not (of_file and loaded.heads):
         # A folder of sentence-transformers is for vectors first.
         found.insert(0 if "pooling" in loaded.about else len(found), VECTORS)
         found.append(SIMILARITY)
     if NEXT_SENTENCE in loaded.heads:
         found.append(NEXT)
+    if explained:
+        found.append(ATTRIBUTION)
+    if not of_file and hasattr(loaded.engine, "inspect"):
+        found.append(ATTENTION)
     return found[0], tuple(found)
-
-
-def _has_states(model: Model) -> bool:
-    """Whether states can be had: not of the graph in a file, if that is of heads."""
-    loaded = model.loaded
-    alone = loaded.folder is not None and not has_weights(loaded.folder)
-    return not loaded.heads or not (alone or loaded.engine.precision == "int8")
 
 
 def _has_mask(model: Model) -> bool:

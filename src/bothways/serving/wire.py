@@ -352,6 +352,65 @@ class ModelList(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
+class Attend(Form):
+    """A text or pair whose attention is asked for, of one layer; the last one by default."""
+
+    text: str
+    text_pair: str | None = None
+    layer: int | None = None
+
+    def items(self) -> Items:
+        """The text or pair."""
+        return [_together(self.text, self.text_pair)]
+
+
+class Attribute(Form):
+    """A text or pair of which is asked what each token contributes to a label or number; to the one
+    that is predicted by default."""
+
+    text: str
+    text_pair: str | None = None
+    target: str | None = None
+
+    def items(self) -> Items:
+        """The text or pair."""
+        return [_together(self.text, self.text_pair)]
+
+
+def _together(text: str, pair: str | None) -> tuple[str, ...]:
+    return (text,) if pair is None else (text, pair)
+
+
+class ReadToken(Token):
+    """A token of a text or pair: of which of the two, 0 or 1, unless it is special."""
+
+    part: int | None
+
+
+class Attention(msgspec.Struct):
+    """The attention of a layer, from 1, of a model with so many layers: for each head, for each
+    token, the share of every token in what it reads."""
+
+    layer: int
+    layers: int
+    tokens: list[ReadToken]
+    heads: list[list[list[float]]]
+
+
+class Attributed(msgspec.Struct):
+    """How much each token raises an output: the log odds of a label, or a number. The output is
+    also given for the text with every token hidden; ``cut`` tokens are not read."""
+
+    method: str
+    target: str
+    output: float
+    blank: float
+    hidden_by: str
+    tokens: list[ReadToken]
+    scores: list[float]
+    cut: int
+
+
 class Info(msgspec.Struct, omit_defaults=True):
     """What a model is and takes."""
 
@@ -367,6 +426,11 @@ class Info(msgspec.Struct, omit_defaults=True):
     version: str
     labels: list[str] = []
     models: list[str] = []
+    mask: str | None = None
+    no_answer_threshold: float | None = None
+    thresholds: list[float] = []
+    pair: bool | None = None
+    kind: str = ""
 
 
 class Health(msgspec.Struct):

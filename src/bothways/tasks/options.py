@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
@@ -222,15 +222,19 @@ def share(value: str | None) -> float | None:
 class TaskOptions(Options):
     """A task: its data files, their columns, and what to predict."""
 
+    for_files: ClassVar[tuple[str, ...]] = (
+        *("grid", "notes", "optional", "published", "reference", "submission"),
+    )
+
     name: str = "task"
     """Name of the task in reports."""
     train: str = free("")
     """Training file: .tsv, .txt, .csv, .jsonl or .json; CoNLL columns for tagging; SQuAD's .json
     for spans."""
     dev: str = free("")
-    """Development file: evaluated on after training, and used for selection and tuning. Or a share
-    of the training examples to hold out for it, such as 0.1, with the same mix of labels
-    (split_seed draws them); equal texts stay together."""
+    """Development file, to measure the model on and to choose settings by. Or a share of the
+    training examples to hold out for that, such as 0.1, with the same mix of labels (split_seed
+    draws them); equal texts stay together."""
     test: str | None = free(None)
     """Test file to predict; needs no labels. Or a share of the training examples to hold out, which
     is measured at the end."""
@@ -276,10 +280,10 @@ class TaskOptions(Options):
         "qa",
         "question-answering",
     ] = "classification"
-    """What to predict: a class or a score for a text or pair, any number of labels or several
-    scores for it, which of several texts continues the first, a tag per word, or the span of a
-    passage that answers a question. The others are further names of these: ner, for example, is
-    tagging, and qa is spans."""
+    """What to predict. classification: one label for a text or a pair of texts. regression: a
+    score. multilabel: any number of labels. multiregression: several scores. choice: which of
+    several texts continues the first. tagging (also ner, pos): a label for each word. spans (also
+    qa): the part of a passage that answers a question."""
     labels: tuple[str, ...] = ()
     """The labels, in order. Default: those of the training file, sorted. With label_columns: names
     for these columns, in their order. For kind choice: how the label column names the choices, if
@@ -446,10 +450,11 @@ class TaskOptions(Options):
 
 @dataclass(frozen=True)
 class TasksConfig(Options):
-    """List the declared tasks, or print one as a starting point for your own."""
+    """List the data sets that `bothways finetune` knows by name (their files, columns, metrics and
+    settings: declared tasks), or print one, to write your own from."""
 
     name: str | None = None
-    """Declared task to print."""
+    """Declared task to print. Default: list all."""
 
 
 @dataclass(frozen=True)

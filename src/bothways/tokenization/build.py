@@ -14,6 +14,7 @@ from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import explain_read_errors, list_files, stray_note
 from bothways.tokenization.counting import count_chunks, count_words
+from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.reading import (
@@ -32,6 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 _BATCH = 2**14
 _SHOWN = 10
+_SOME, _SOME_ACCENTS = 0.02, 0.01  # of the letters, from which on it is said
 
 
 def build_vocabulary(
@@ -81,6 +83,39 @@ def build_vocabulary(
         learned.tokenizer.save(folder)
         write_json(folder / REPORT_FILE, report)
     return report
+
+
+def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str]:
+    """What a user should know of the text and of what was chosen for it, as sentences.
+
+    Args:
+        config: the options.
+        report: of :func:`build_vocabulary`.
+    """
+    if config.algorithm in ("gpt2-bpe", "unigram"):
+        return
+    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
+    found = recognise(sample(files, config.text_field))
+    chosen, alphabet = report["vocabulary"]["normalization"], report["alphabet"]
+    letters = alphabet["hangul_and_kana"] + alphabet["with_vowel_marks"]
+    why = f": {letters:.0%} of the letters would lose parts by bert" if chosen != "bert" else ""
+    asked = "" if config.normalization == "auto" else ", as asked for"
+    yield f"language {found.language}: {found.why}; normalization {chosen}{asked or why}"
+    if chosen == "bert" and letters > _SOME:
+        yield (
+            f"{letters:.0%} of the letters are Hangul, kana or such as have vowels as marks, which "
+            "this normalization takes apart; --normalization composed keeps them whole"
+        )
+    if config.lowercase and chosen == "bert" and found.marked_cyrillic > _SOME:
+        yield (
+            f"{found.marked_cyrillic:.1%} of the Cyrillic letters are such as й, ё or ї, which "
+            "become и, е and і; --normalization composed keeps them"
+        )
+    if config.lowercase and found.accented > _SOME_ACCENTS:
+        yield (
+            f"{found.accented:.1%} of the letters have accents, which this vocabulary leaves out, "
+            "as it does capitals; --lowercase false keeps both"
+        )
 
 
 def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -109,7 +109,12 @@ class LearningOptions(WorkerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig(ReadingOptions, LearningOptions):
-    """Learn a vocabulary from text."""
+    """Learn a vocabulary from text: the pieces (words and parts of words) that an encoder reads."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("files", "out", "size", "lowercase", "algorithm", "normalization", "heldout"),
+        *("text_field", "broken", "workers"),
+    )
 
     files: tuple[str, ...]
     """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text

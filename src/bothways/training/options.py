@@ -73,11 +73,12 @@ class ClockOptions(Options):
     """Length of training: exactly one of steps, tokens and minutes."""
 
     steps: int | None = alternative(None)
-    """Number of optimizer steps."""
+    """Length of training in optimizer steps."""
     tokens: int | None = alternative(None)
-    """Number of training tokens without padding; converted to steps."""
+    """Length of training in tokens, without padding; converted to steps."""
     minutes: float | None = alternative(None)
-    """Minutes of training on this machine; converted to steps by a short benchmark."""
+    """Length of training in minutes on this machine; converted to steps by a short benchmark. With
+    a corpus and minutes alone, a recipe is chosen by them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,8 +130,8 @@ class OptimizerOptions(Options):
     """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
     thousands (You et al. 2020)."""
     lr: float = 1e-4
-    """Peak learning rate. In fine-tuning 0 is 2e-5, one of the paper's rates, or 3e-4 for encoders
-    with a hidden size below 384."""
+    """Peak learning rate. 0, the default of fine-tuning, stands for 2e-5, one of the paper's rates,
+    or for 3e-4 if the encoder is narrow (hidden size below 384)."""
     warmup: float = 0.01
     """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
     The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original

@@ -1,0 +1,683 @@
+"""The verbs of the program: what each does, its options, examples, and the function that it calls.
+
+That function's module is imported when the verb runs, and its options when they are parsed, so that
+``--help`` answers at once: these modules must never import torch, directly or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bothways.cli.after import (
+    after_corpus,
+    after_finetuning,
+    after_folder,
+    after_plan,
+    after_pretraining,
+    after_split,
+    after_vocabulary,
+    is_first_process,
+)
+from bothways.config import parsing as options
+from bothways.config.parsing import UsageError
+from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
+from bothways.errors import InputError, explain_missing
+from bothways.io.terminal import (
+    print_note,
+    print_report,
+    progress_of,
+    progress_of_stages,
+    shown,
+    text_console,
+    visible,
+    with_decoded_texts,
+)
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from bothways.corpus.options import CorpusConfig
+    from bothways.finetuning.options import FinetuneConfig
+    from bothways.pretraining.options import PretrainConfig
+    from bothways.runtime.options import DoctorConfig
+    from bothways.tasks.options import TasksConfig
+    from bothways.tokenization.options import VocabularyConfig
+
+
+_WORDS: ContextVar[tuple[str, ...]] = ContextVar("words", default=())
+"""The words after the verb that runs."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line."""
+
+    summary: str
+    """One line for ``bothways --help``."""
+    place: str
+    """The class of its options, as ``module:Class`` below ``bothways``."""
+    handler: Callable[[Any], int]
+    """Called with the options; returns the exit status."""
+    positional: tuple[str, ...] = ()
+    """Options that are given by position."""
+    _: dataclasses.KW_ONLY
+    examples: tuple[str, ...]
+    """Command lines, of which the first is shown where something is missing."""
+    reads_texts: bool = False
+    """Whether ``texts`` come from standard input if neither they nor a file are given."""
+    recipes: Callable[[], Mapping[str, Path]] = dict
+    """Recipes that can be named without their path."""
+    recipe_part: str = ""
+    """The group of options that is read of these, if they are recipes of another verb."""
+    chosen_recipe: Callable[[Mapping[str, Any]], str | None] | None = None
+    """Gives the recipe where none is named, by the options that are given."""
+    epilog: Callable[[], str] = str
+    """Lines below the options in its help."""
+    after: Callable[[Any], None] | None = None
+    """Called with the options when the verb has ended well: says what comes next."""
+    description: str = ""
+    """What its help says that it does; empty: the docstring of its options."""
+
+    @property
+    def config(self) -> type[Any]:
+        """The class of its options, imported."""
+        module, _, name = self.place.partition(":")
+        found: type[Any] = getattr(import_module(f"bothways.{module}"), name)
+        return found
+
+    def run(self, name: str, argv: Sequence[str]) -> int:
+        """Parse the words after the verb, called ``name``, and run it."""
+        config = options.parse(
+            self.config,
+            argv,
+            prog=f"bothways {name}",
+            description=self.description or (self.config.__doc__ or "").strip(),
+            positional=self.positional,
+            recipes=self.recipes(),
+            recipe_part=self.recipe_part,
+            chosen_recipe=self.chosen_recipe,
+            examples=self.examples,
+            epilog=self.epilog,
+        )
+        config = with_decoded_texts(config)
+        _WORDS.set(tuple(argv))
+        with explain_missing(f"bothways {name}"):
+            status = self.handler(_with_texts(config) if self.reads_texts else config)
+        if self.after is not None and not status:
+            self.after(config)
+        return status
+
+
+@dataclass(frozen=True)
+class VerbGroup:
+    """A verb with several actions; the first is the default."""
+
+    summary: str
+    actions: Mapping[str, Verb]
+
+    def run(self, name: str, argv: Sequence[str]) -> int:
+        """Run ``bothways VERB [ACTION] ...``."""
+        if argv and argv[0] in self.actions:
+            return self.actions[argv[0]].run(f"{name} {argv[0]}", argv[1:])
+        if argv and argv[0] in ("-h", "--help") and "all" not in argv[1:2]:
+            return _print_lines(self._help(name))
+        default = next(iter(self.actions))
+        return self.actions[default].run(f"{name} {default}", argv)
+
+    def _help(self, name: str) -> list[str]:
+        default = next(iter(self.actions))
+        return [
+            f"usage: bothways {name} [ACTION] ...",
+            "",
+            f"actions (default: {default}):",
+            *(f"  {action:<9} {verb.summary}" for action, verb in self.actions.items()),
+            "",
+            f"  bothways {name} ACTION --help lists an action's options",
+            "",
+            "examples:",
+            *(f"  {verb.examples[0]}" for verb in self.actions.values()),
+        ]
+
+
+# ----------------------------------------------------------------------------------------- handlers
+
+
+def _print_lines(result: str | Sequence[str]) -> int:
+    text = result if isinstance(result, str) else "\n".join(result)
+    print(visible(text) if sys.stdout.isatty() else text)  # to a program as it is
+    return 0
+
+
+@dataclass(frozen=True)
+class Call:
+    """A handler that imports a function, calls it with the options and shows its result."""
+
+    module: str
+    """Its module, below ``bothways``."""
+    function: str
+    show: Callable[[Any], int] = _print_lines
+
+    def load(self) -> Callable[[Any], Any]:
+        """The function, imported."""
+        function: Callable[[Any], Any] = getattr(
+            import_module(f"bothways.{self.module}"), self.function
+        )
+        return function
+
+    def __call__(self, config: Any) -> int:
+        return self.show(self.load()(config))
+
+
+def _print_nothing(_: object) -> int:
+    return 0
+
+
+def _learn_vocabulary(config: VocabularyConfig) -> int:
+    from bothways.tokenization.build import about_text, build_vocabulary
+
+    with progress_of_stages() as progress:
+        report = build_vocabulary(config, progress=progress)
+    _print_report(report)
+    for note in about_text(config, report):
+        print_note(note)
+    return 0
+
+
+def _build_corpus(config: CorpusConfig) -> int:
+    from bothways.corpus.build import build_corpus
+    from bothways.corpus.report import short_report
+
+    with progress_of("encoding", in_bytes=True) as progress:
+        report = build_corpus(config, progress=progress, say=print_note)
+    return _print_report(short_report(report))
+
+
+def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
+    """The recipe of a run in minutes for which nothing is said but where, how long and with which
+    seed: the default options are the paper's, for days."""
+    from bothways.api.calls import recipe_for  # slow import
+    from bothways.pretraining.options import PretrainConfig
+
+    if given.get("clock.minutes") is None or not given.get("corpus"):
+        return None
+    kinds = {item.name: item.metadata.get("kind") for item in dataclasses.fields(PretrainConfig)}
+    plain = {"clock.minutes", "seed"}
+    if any(kinds.get(name.partition(".")[0]) is None and name not in plain for name in given):
+        return None
+    with shown(is_first_process()):
+        return recipe_for(given["corpus"], given["clock.minutes"], given.get("run"))
+
+
+def _pretrain(config: PretrainConfig) -> int:
+    from bothways.api.calls import with_run_folder
+    from bothways.pretraining.pretrain import pretrain
+
+    with shown(is_first_process()):
+        config = with_run_folder(config)
+    after_pretraining(config, pretrain(config))
+    return 0
+
+
+def _finetune(config: FinetuneConfig) -> int:
+    from bothways.api.calls import with_run_folder
+    from bothways.finetuning.finetune import finetune
+
+    config = with_run_folder(config)
+    result = finetune(config)
+    _print_lines(result.table())
+    after_finetuning(config, result)
+    return 0
+
+
+def _show_tasks(config: TasksConfig) -> int:
+    from bothways.tasks.catalogue import show_tasks
+
+    return _print_lines(show_tasks(config.name))
+
+
+def _diagnose(config: DoctorConfig) -> int:
+    from bothways.api.doctor import diagnose
+
+    problems = diagnose(config.folder)
+    _print_lines(visible("\n".join(problems)) or f"{config.folder}: sound")
+    return 1 if problems else 0
+
+
+def _print_export(report: Any) -> int:
+    _print_lines(report.lines())
+    return 1 if report.int8 and not report.int8.holds else 0
+
+
+def _recipes(example: str) -> str:
+    verb = example.split()[0]
+    lines = [
+        "recipes that come with bothways:",
+        list_of_recipes(shipped_recipes()),
+        "",
+        f"  bothways {example}   uses one of them",
+        f"  bothways {verb} NAME --print_config   prints its options, to copy and change",
+    ]
+    return "\n".join(lines)
+
+
+def _declared_tasks() -> Mapping[str, Path]:
+    from bothways.tasks.catalogue import declared
+
+    return declared()
+
+
+def _declared_tagging_tasks() -> Mapping[str, Path]:
+    from bothways.tasks.catalogue import declared
+
+    return recipes_with("  kind: tagging", declared())
+
+
+def _print_forecast(forecast: Any) -> int:
+    from bothways.experiments.plan import tables
+
+    console = text_console(highlight=False)
+    for table in tables(forecast):
+        console.print(table, markup=False, soft_wrap=isinstance(table, str))
+    return 0
+
+
+def _print_texts(lines: Iterable[Text]) -> int:
+    console = text_console(highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=not console.is_terminal)
+    return 0
+
+
+def _print_report(report: Mapping[str, Any]) -> int:
+    print_report(report)
+    return 0
+
+
+def _with_texts(config: Any) -> Any:
+    """The options with texts from standard input, if '-' or nothing is given for them."""
+    if config.texts not in ((), ("-",)) or getattr(config, "file", None):
+        return config
+    if not config.texts and sys.stdin.isatty():
+        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+    from bothways.io.text import decode_texts
+
+    stdin = decode_texts(sys.stdin.buffer, "standard input")
+    lines = [line for _, line in stdin]
+    if not lines:
+        raise InputError("no text given: standard input is empty.")
+    return dataclasses.replace(config, texts=tuple(lines))
+
+
+# -------------------------------------------------------------------------------------------- verbs
+
+_USE: dict[str, Verb | VerbGroup] = {
+    "predict": Verb(
+        "label texts with a fine-tuned model",
+        "runtime.options:PredictConfig",
+        Call("api.verbs", "predict"),
+        ("model", "texts"),
+        reads_texts=True,
+        examples=(
+            "bothways predict runs/reviews/seed-0/model 'A fine story.' 'A dull one.'",
+            "bothways predict runs/reviews/seed-0/model --file reviews/test.tsv --out labels.csv",
+        ),
+    ),
+    "tag": Verb(
+        "find entities, or tag words, with a fine-tuned model",
+        "runtime.options:PredictConfig",
+        Call("api.verbs", "tag"),
+        ("model", "texts"),
+        reads_texts=True,
+        description="Find entities, or tag words, with a model fine-tuned for that (--kind ner).",
+        examples=(
+            "bothways tag runs/ner/seed-0/model 'Ada Lovelace was born in London.'",
+            "bothways tag runs/ner/seed-0/model --file ner/dev.conll --out tagged.conll",
+        ),
+    ),
+    "answer": Verb(
+        "answer a question with a span of a text",
+        "runtime.options:AnswerConfig",
+        Call("api.verbs", "answer"),
+        ("model",),
+        examples=(
+            "bothways answer runs/squad/seed-0/model --question 'Who came?' --context 'Ada came.'",
+            "bothways answer runs/squad/seed-0/model --question 'Who came?' --file sentences.txt",
+        ),
+    ),
+    "choose": Verb(
+        "predict which of several texts continues another",
+        "runtime.options:ChooseConfig",
+        Call("api.verbs", "choose"),
+        ("model", "context", "choices"),
+        examples=(
+            "bothways choose runs/swag/seed-0/model 'She opened the door' 'and left.' 'and blue.'",
+            "bothways choose runs/swag/seed-0/model 'It was' 'cold.' 'run.' --engine onnxruntime",
+        ),
+    ),
+    "rank": Verb(
+        "order texts by how well they answer a query",
+        "runtime.options:RankConfig",
+        Call("api.verbs", "rank"),
+        ("model", "query", "texts"),
+        reads_texts=True,
+        examples=(
+            "bothways rank runs/similar/seed-0/model 'opening hours' 'Closed.' 'Open from nine.'",
+            "bothways rank runs/similar/seed-0/model 'a boat' 'A ship.' 'A car.' --top 1",
+        ),
+    ),
+    "fill-mask": Verb(
+        "predict the words that [MASK] hides",
+        "runtime.options:FillMaskConfig",
+        Call("api.verbs", "fill_mask"),
+        ("model", "texts"),
+        reads_texts=True,
+        examples=(
+            "bothways fill-mask 'He went to the [MASK] and sat down.'",
+            "bothways fill-mask runs/own/model 'The [MASK] was old.' --top 3",
+        ),
+    ),
+    "next-sentence": Verb(
+        "predict whether one text follows another",
+        "runtime.options:NextSentenceConfig",
+        Call("api.verbs", "next_sentence"),
+        ("model", "text_a", "text_b"),
+        examples=(
+            "bothways next-sentence mini-en 'The door was open.' 'She went in.'",
+            "bothways next-sentence runs/own/model 'The door was open.' 'Fish can swim.'",
+        ),
+    ),
+    "embed": Verb(
+        "compute vectors of texts",
+        "runtime.options:EmbedConfig",
+        Call("api.verbs", "embed"),
+        ("model", "texts"),
+        reads_texts=True,
+        examples=(
+            "bothways embed mini-en 'A text.' 'Another one.' --out vectors.npz",
+            "bothways embed mini-en --file reviews/test.tsv --text_a sentence --out vectors.jsonl",
+        ),
+    ),
+    "inspect": Verb(
+        "show what a model does with a text: tokens, attention, each token's share",
+        "runtime.options:InspectConfig",
+        Call("api.verbs", "inspect"),
+        ("model", "text"),
+        examples=(
+            "bothways inspect mini-en 'The door was open.' --pair 'She went in.' --out page.html",
+            "bothways inspect runs/reviews/seed-0/model 'A fine film.' --attribute occlusion",
+        ),
+    ),
+    "tokenize": Verb(
+        "show the pieces of a vocabulary that texts are split into",
+        "runtime.options:TokenizeConfig",
+        Call("api.tokens", "tokenize", _print_texts),
+        ("model", "texts"),
+        reads_texts=True,
+        examples=(
+            "bothways tokenize mini-en 'Tokenization splits words.'",
+            "bothways tokenize vocabulary --text 'The baker sold bread.' 'It was good.'",
+        ),
+    ),
+    "evaluate": Verb(
+        "measure a model on labelled data, or on a corpus",
+        "runtime.options:EvaluateConfig",
+        Call("api.verbs", "evaluate"),
+        ("model", "file"),
+        examples=(
+            "bothways evaluate runs/reviews/seed-0/model reviews/dev.tsv",
+            "bothways evaluate runs/own/model corpus",
+        ),
+    ),
+    "serve": Verb(
+        "serve models over HTTP",
+        "serving.options:ServeConfig",
+        Call("serving.server", "serve", int),
+        ("models",),
+        examples=(
+            "bothways serve mini-en",
+            "bothways serve reviews=runs/reviews/seed-0/model --port 8080",
+        ),
+    ),
+    "export": Verb(
+        "write a model as ONNX graphs, for other programs, in 8 bits too",
+        "exporting.options:ExportConfig",
+        Call("exporting.export", "export_model", _print_export),
+        ("model", "out"),
+        after=after_folder,
+        examples=(
+            "bothways export runs/reviews/seed-0/model exported",
+            "bothways export runs/reviews/seed-0/model small --int8 --gate reviews/dev.tsv",
+        ),
+    ),
+    "convert": Verb(
+        "convert a model, for example from transformers, to a model folder",
+        "runtime.options:ConvertConfig",
+        Call("api.verbs", "convert"),
+        ("source", "out"),
+        after=after_folder,
+        examples=(
+            "bothways convert all-MiniLM-L6-v2 minilm",
+            "bothways convert their-encoder encoder --tokenizer their-encoder/vocab.txt",
+        ),
+    ),
+    "info": Verb(
+        "say what a folder is, and what can be done with it",
+        "runtime.options:InfoConfig",
+        Call("api.info", "info_lines"),
+        ("folder",),
+        examples=(
+            "bothways info mini-en",
+            "bothways info runs/reviews",
+        ),
+    ),
+    "doctor": Verb(
+        "check a model, run or corpus folder for damage",
+        "runtime.options:DoctorConfig",
+        _diagnose,
+        ("folder",),
+        examples=(
+            "bothways doctor runs/own/model",
+            "bothways doctor corpus",
+        ),
+    ),
+}
+_TRAIN: dict[str, Verb | VerbGroup] = {
+    "demo": Verb(
+        "go from raw text to a fine-tuned BERT on this machine, in minutes",
+        "experiments.options:DemoConfig",
+        Call("experiments.demo", "demo"),
+        examples=(
+            "bothways demo",
+            "bothways demo --minutes 15 --out demo-15",
+        ),
+    ),
+    "finetune": Verb(
+        "train an encoder on texts with labels",
+        "finetuning.options:FinetuneConfig",
+        _finetune,
+        recipes=_declared_tasks,
+        examples=(
+            "bothways finetune --train reviews/train.tsv --dev reviews/dev.tsv --run runs/reviews",
+            "bothways finetune --train ner/train.conll --dev 0.2 --kind ner --run runs/ner",
+            "bothways finetune mrpc --data glue --model runs/own/model --run runs/mrpc",
+        ),
+    ),
+    "tasks": Verb(
+        "list data sets that `finetune` knows by name, or print one to start your own from",
+        "tasks.options:TasksConfig",
+        _show_tasks,
+        ("name",),
+        examples=(
+            "bothways tasks",
+            "bothways tasks mrpc",
+        ),
+    ),
+    "split": Verb(
+        "split a labelled file into training and development, by a hash of its text",
+        "tasks.options:SplitConfig",
+        Call("tasks.split", "split"),
+        ("file",),
+        after=after_split,
+        examples=(
+            "bothways split reviews/train.tsv --out parts",
+            "bothways split reviews/train.tsv --out by-text --share 0.9 --by sentence",
+        ),
+    ),
+    "vocab": VerbGroup(
+        "learn a vocabulary from text files, or extend one",
+        {
+            "learn": Verb(
+                "learn a vocabulary from text files",
+                "tokenization.options:VocabularyConfig",
+                _learn_vocabulary,
+                after=after_vocabulary,
+                examples=(
+                    "bothways vocab --files texts --size 16384 --out vocabulary",
+                    "bothways vocab --files 'texts/*.txt' --lowercase false --out vocabulary-cased",
+                ),
+            ),
+            "extend": Verb(
+                "add words to a vocabulary, and embeddings to its model",
+                "tokenization.options:ExtendConfig",
+                Call("model.growth", "extend", _print_report),
+                after=after_folder,
+                examples=(
+                    "bothways vocab extend --source mini-en --words words.txt --out mini-en-words",
+                    "bothways vocab extend --source mini-en --files texts --out mini-en-texts",
+                ),
+            ),
+        },
+    ),
+    "corpus": VerbGroup(
+        "prepare text files for pre-training, or show what it will see",
+        {
+            "build": Verb(
+                "tokenize text files into a corpus",
+                "corpus.options:CorpusConfig",
+                _build_corpus,
+                after=after_corpus,
+                examples=(
+                    "bothways corpus --files texts --tokenizer vocabulary --out corpus",
+                    "bothways corpus --files texts --tokenizer mini-en --language en --out en",
+                ),
+            ),
+            "show": Verb(
+                "print training examples as pre-training will see them",
+                "pretraining.options:ShowConfig",
+                Call("pretraining.show", "show_instances", _print_texts),
+                ("folder",),
+                examples=(
+                    "bothways corpus show corpus",
+                    "bothways corpus show corpus --instances 2 --masking.kind words",
+                ),
+            ),
+        },
+    ),
+    "plan": Verb(
+        "estimate the memory, disk and hours that a pre-training run needs",
+        "experiments.options:PlanConfig",
+        Call("experiments.plan", "plan", _print_forecast),
+        recipes=shipped_recipes,
+        after=lambda _: after_plan(_WORDS.get()),
+        chosen_recipe=_chosen_recipe,
+        epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
+        examples=(
+            "bothways plan mini --corpus corpus",
+            "bothways plan --size base --steps 100000",
+        ),
+    ),
+    "pretrain": Verb(
+        "train an encoder on a corpus of raw text",
+        "pretraining.options:PretrainConfig",
+        _pretrain,
+        recipes=shipped_recipes,
+        chosen_recipe=_chosen_recipe,
+        epilog=lambda: _recipes("pretrain NAME --corpus CORPUS --run RUN"),
+        examples=(
+            "bothways pretrain --corpus corpus --minutes 10",
+            "bothways pretrain mini --corpus corpus --steps 6000 --run runs/own",
+        ),
+    ),
+}
+_STUDY: dict[str, Verb | VerbGroup] = {
+    "glue": Verb(
+        "fine-tune on several data sets, with a table of all results",
+        "finetuning.options:GlueConfig",
+        Call("finetuning.glue", "glue", lambda result: _print_lines(result.text())),
+        examples=(
+            "bothways glue --data glue --run runs/glue",
+            "bothways glue --data glue --run runs/glue --tasks mrpc rte --seeds 0 1 2",
+        ),
+    ),
+    "features": Verb(
+        "train a tagger of words on the layers of an encoder that stays as it is",
+        "finetuning.options:FeaturesConfig",
+        Call(
+            "finetuning.features",
+            "tag_by_features",
+            lambda result: _print_lines(result.table()),
+        ),
+        recipes=_declared_tagging_tasks,
+        recipe_part="task",
+        examples=(
+            "bothways features --train ner/train.conll --dev ner/dev.conll --run runs/layers",
+            "bothways features conll2003 --data conll2003 --layers last --run runs/conll",
+        ),
+    ),
+    "reproduce": Verb(
+        "reproduce a table of the BERT paper, next to the published figures",
+        "experiments.options:ReproduceConfig",
+        Call("experiments.reproduce.run", "reproduce"),
+        ("name",),
+        examples=(
+            "bothways reproduce table5 --plan",
+            "bothways reproduce masking-rate --recipe tiny --steps 2000 --plan",
+        ),
+    ),
+    "bench": VerbGroup(
+        "measure the speed of training and of inference against others",
+        {
+            "train": Verb(
+                "time a pre-training step against transformers",
+                "experiments.options:BenchTrainConfig",
+                Call("experiments.bench", "bench_train", _print_nothing),
+                examples=(
+                    "bothways bench train --size tiny",
+                    "bothways bench train --corpus corpus --contenders bothways 'bothways plain'",
+                ),
+            ),
+            "infer": Verb(
+                "time vectors of texts against sentence-transformers and others",
+                "experiments.options:BenchInferConfig",
+                Call("experiments.bench_infer", "bench_infer", _print_nothing),
+                ("model",),
+                examples=(
+                    "bothways bench infer mini-en --contenders 'bothways torch fp32'",
+                    "bothways bench infer mini-en --texts sentences.txt --count 500",
+                ),
+            ),
+        },
+    ),
+    "score": Verb(
+        "score a file of answers against the right ones (SQuAD's format)",
+        "runtime.options:ScoreConfig",
+        Call("api.verbs", "score"),
+        ("predictions", "data"),
+        examples=(
+            "bothways score runs/squad/seed-0/dev_predictions.json squad/dev.json",
+            "bothways score answers.json korquad/dev.json --convention korean",
+        ),
+    ),
+}
+GROUPS = {"use a model": _USE, "train": _TRAIN, "study": _STUDY}
+"""The verbs by what they are for, as the help lists them."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+PARALLEL = ("pretrain",)
+"""The verbs that divide their work among the processes of ``torchrun``."""

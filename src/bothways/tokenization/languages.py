@@ -1,0 +1,167 @@
+"""The language of text, recognised from a sample: by its letters, and where languages share them by
+their commonest words or by letters of their own."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bothways.errors import InputError
+from bothways.io.broken import Broken
+from bothways.io.records import ParagraphReader
+
+DEFAULT = "en"
+"""The language of text of which none is recognised."""
+_FILES, _CHARACTERS = 16, 2**18  # of a sample
+_LARGE, _SOME, _ODD = 1 / 3, 0.02, 0.005
+_FEWEST_WORDS, _SHARE, _AHEAD = 12, 0.08, 1.3
+
+# Of scripts that one language has almost alone, by the first word of their letters' Unicode names.
+_OF_SCRIPT = {
+    "HANGUL": "ko",
+    "GREEK": "el",
+    "ARMENIAN": "hy",
+    "HEBREW": "he",
+    "THAI": "th",
+    "GEORGIAN": "ka",
+    "DEVANAGARI": "hi",
+    "BENGALI": "bn",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "GUJARATI": "gu",
+    "KANNADA": "kn",
+    "MALAYALAM": "ml",
+    "KHMER": "km",
+    "LAO": "lo",
+    "MYANMAR": "my",
+    "ETHIOPIC": "am",
+}
+_OWN_LETTERS = {"CYRILLIC": {"uk": "іїєґ", "ru": "ыэё", "bg": "ъ"}, "ARABIC": {"fa": "پچژگ"}}
+_OTHERWISE = {"CYRILLIC": "ru", "ARABIC": "ar"}
+_COMMON = {
+    "en": "the of and to in that is was for it with as his he on be at by had not are but from",
+    "de": "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch",
+    "fr": "de la le et les des en un une du que est dans qui pour pas au sur ne se par il plus",
+    "es": "de la que el en y los se del las por un para con no una su al lo como más o pero",
+    "it": "di che e la il un a per in una non è sono si da con del le della al nel gli ma come",
+    "pt": "de a que e o do da em um para com não uma os no se na por mais as dos como mas foi",
+    "nl": "de het een en van ik te dat die in is niet zijn op aan met als voor er maar om hij",
+    "sv": "och i att det som en på är av för med till den har de inte om ett han men var jag",
+    "da": "og i at det er en til på af for den som de med ikke der har et jeg han om var men",
+    "fi": "ja on ei se että oli hän mutta ovat kun niin myös joka mitä tai minä sen ole kuin",
+    "pl": "w i na z się nie do to że jest o jak po co ale przez tego był od za jego są tym",
+    "cs": "a se v na je že s z do o to i k ale jako si za by po jsem byl tak jeho které pro",
+    "hu": "a az és hogy nem is egy ez volt de meg csak már van mint el ha még azt vagy ki",
+    "ro": "de și în a la cu că pe nu un o din este se mai pentru care au o fi ca sunt lui",
+    "tr": "bir ve bu da de için ile çok ne o gibi daha kadar olarak ama her olan ben var sonra",
+    "id": "yang dan di itu dengan untuk tidak ini dari dalam akan pada juga saya ke karena ada",
+    "vi": "và của là có không được cho một người với các những này trong đã tôi để khi từ như",
+}
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a sample of text is.
+
+    Attributes:
+        language: its code.
+        why: by what it was recognised, in words.
+        accented: share of Latin and Greek letters with an accent or another mark.
+        marked_cyrillic: share of Cyrillic letters that are a letter with a mark, such as й.
+    """
+
+    language: str
+    why: str
+    accented: float = 0.0
+    marked_cyrillic: float = 0.0
+
+
+def sample(paths: Sequence[Path], field: str = "text") -> str:
+    """The beginnings of some files, of all if they are few.
+
+    What cannot be read is left out: whoever reads the files says what is wrong with them.
+    """
+    chosen = [paths[i * len(paths) // _FILES] for i in range(_FILES)]
+    parts: list[str] = []
+    for path in dict.fromkeys(chosen if len(paths) > _FILES else paths):
+        left = _CHARACTERS // min(len(paths), _FILES)
+        with suppress(InputError, OSError):
+            for line in ParagraphReader(field, Broken()).read(path, lambda _: None):
+                parts.append(line[:left])
+                left -= len(line) + 1
+                if left <= 0:
+                    break
+    return "\n".join(parts)
+
+
+def recognise(text: str) -> Recognised:
+    """The language of a text."""
+    letters = Counter(c for c in unicodedata.normalize("NFC", text) if c.isalpha())
+    scripts: Counter[str] = Counter()
+    for letter, count in letters.items():
+        scripts[_script(letter)] += count
+    total = sum(scripts.values())
+    if not total:
+        return Recognised(DEFAULT, "no letters were found")
+    marked = {s: _marked(letters, s) / max(scripts[s], 1) for s in ("LATIN", "GREEK", "CYRILLIC")}
+    shares = {name: count / total for name, count in scripts.most_common()}
+    language, why = _language(text, letters, shares)
+    return Recognised(language, why, max(marked["LATIN"], marked["GREEK"]), marked["CYRILLIC"])
+
+
+def _language(text: str, letters: Counter[str], shares: dict[str, float]) -> tuple[str, str]:
+    kana = shares.get("HIRAGANA", 0) + shares.get("KATAKANA", 0)
+    if kana + shares.get("CJK", 0) > _LARGE:
+        language = "ja" if kana > _SOME else "zh"
+        return language, f"kana {kana:.0%}, ideographs {shares.get('CJK', 0):.0%} of the letters"
+    for script, share in shares.items():
+        if share <= _LARGE:
+            break
+        why = f"{share:.0%} of the letters are {script.capitalize()}"
+        if script in _OF_SCRIPT:
+            return _OF_SCRIPT[script], why
+        if script in _OTHERWISE:
+            total = sum(count for letter, count in letters.items() if _script(letter) == script)
+            for language, own in _OWN_LETTERS[script].items():
+                if sum(letters[letter] for letter in own) > _ODD * total:
+                    return language, f"{why}, with {', '.join(own)}"
+            return _OTHERWISE[script], why
+        if script == "LATIN":
+            return _by_words(text)
+    return DEFAULT, "no rule for its letters"
+
+
+def _by_words(text: str) -> tuple[str, str]:
+    words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
+    total = sum(words.values())
+    found = Counter(
+        {
+            language: sum(words[word] for word in set(common.split()))
+            for language, common in _COMMON.items()
+        }
+    )
+    (best, first), (_, second) = found.most_common(2)
+    if total < _FEWEST_WORDS or first < _SHARE * total or first < _AHEAD * second:
+        return DEFAULT, "its words are of no language that is known here"
+    own = [word for word, _ in words.most_common() if word in _COMMON[best].split()]
+    return best, f"its commonest words are {', '.join(own[:4])}"
+
+
+@cache
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "OTHER").partition(" ")[0]
+
+
+def _marked(letters: Counter[str], script: str) -> int:
+    """How many letters of a script have a mark that decomposing takes off."""
+    return sum(
+        count
+        for letter, count in letters.items()
+        if _script(letter) == script and len(unicodedata.normalize("NFD", letter)) > 1
+    )
