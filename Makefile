@@ -4,13 +4,16 @@
 #                                                                make test TESTERS=0 (in one)
 # make test-all    the slow ones too (many minutes)
 # make check       lint, format, types
+# make test-wheel  the tests against an installed wheel           make test-wheel ARGS="tests/test_shipped.py"
+# make container-steps  the container's steps in a fresh environment
+# make check-all   all of these: check, test-all, test-wheel, container-steps (an hour or so)
 #
 # Everything is installed into .venv, with the versions of constraints.txt, on first use.
 # Another interpreter (3.11 or newer): make demo PYTHON=python3.13 (before .venv exists)
 #
 # torch is installed first and alone, so that no other package pulls another build of it. On Linux
-# the registry's default build brings several GB of CUDA libraries. For the CPU build, take the index
-# address for "CPU" from PyTorch's "Get started" page and set PIP_EXTRA_INDEX_URL to it before make;
+# the registry's default build brings several GB of CUDA libraries. For the CPU build:
+#     PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
 # or have the build you want in .venv already (python3 -m venv .venv; .venv/bin/pip install ...).
 
 PYTHON ?= python3
@@ -30,7 +33,7 @@ endif
 endif
 endif
 
-.PHONY: help demo reproduce test test-all check
+.PHONY: help demo reproduce test test-all check test-wheel container-steps check-all
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -51,6 +54,15 @@ check: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+
+test-wheel: .venv/.dev
+	PYTHON=.venv/bin/python scripts/test_wheel.sh -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+container-steps:
+	rm -rf build/container
+	PYTHON=$(PYTHON) container/install.sh . build/container
+
+check-all: check test-all test-wheel container-steps
 
 # A stamp is made last, so that an installation that was broken off is done again.
 .venv/.torch: constraints.txt

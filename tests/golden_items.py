@@ -460,10 +460,10 @@ def _rounded(scores: Mapping[str, float]) -> dict[str, str]:
 
 
 def _files(folder: Path, name: str) -> Items:
-    """The files of a folder, without times and HTML reports."""
+    """The files of a folder, without times and what is written for people."""
     found: Items = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.suffix != ".html":
+        if path.is_file() and path.suffix != ".html" and path.name != "README.md":
             content: Any = path.read_bytes()
             if path.name == "corpus.json":
                 content = json.loads(content)

@@ -9,6 +9,7 @@ and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds inst
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import re
@@ -55,6 +56,9 @@ DOCUMENTS = [
     "docs/decisions.md",
     "docs/internals.md",
     "docs/differences.md",
+    "docs/install.md",
+    "docs/ko.md",
+    "docs/overview.md",
     "docs/labels.md",
     "docs/python.md",
     "docs/tasks.md",
@@ -86,17 +90,23 @@ CHEAP = {
     "bench infer": ["--count", "4", "--rounds", "1"],
 }
 CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
-# Lines of README's indented blocks that are not run here.
+# Lines of indented blocks of the first pages that are not run here.
 SETUP = {
     "make demo": "needs a clone and minutes; .ci/run makes the demonstration",
     "source .venv/bin/activate": "a shell's own command",
-    "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e '.[train]'": (
-        "asks a registry for packages; the Makefile does the same"
-    ),
-    "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e .": (
-        "asks a registry for packages; the Makefile does the same"
+    "python3 -m venv .venv && source .venv/bin/activate": "container/install.sh does the same",
+    "pip install torch --index-url https://download.pytorch.org/whl/cpu": "asks PyTorch's index",
+    "pip install '.[train]'": "asks a registry for packages; the Makefile does the same",
+    "pip install -c constraints.txt -e '.[train]'": "the same",
+    "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo": "asks PyTorch's index",
+    "docker build -f container/Containerfile -t bothways .": "the image is marked untested",
+    'docker run -p 8000:8000 -v "$PWD/model:/model:ro" bothways serve /model --host 0.0.0.0': (
+        "the image is marked untested"
     ),
 }
+FIRST_PAGES = ("README.md", "docs/overview.md")
+MOST_WORDS = 900
+"""On the first page: it is read before anything is tried."""
 # What the commands and the Python blocks leave behind.
 README_OUTPUTS = [
     "runs/reviews/seed-2/model/model.safetensors",
@@ -322,12 +332,14 @@ def _cheap(block: str) -> str:
 
 def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, installed: Path) -> None:
     steps: list[tuple[str, Any]] = []
-    for language, block in blocks("README.md"):
+    for language, block in (block for page in FIRST_PAGES for block in blocks(page)):
         if language == "python":
-            steps.append(("README.md", _cheap(block)))
+            steps.append(("a page", _cheap(block)))
         for words in commands(block) if language == "console" else ():
             assert words[0] == "bothways"
-            steps.append(("bothways", [*words[1:], *cheap(words)]))
+            step = ("bothways", [*words[1:], *cheap(words)])
+            if step not in steps:
+                steps.append(step)
     done = run_steps(installed, steps, sandbox)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("=== ") >= len(steps) > 10
@@ -342,9 +354,28 @@ def test_the_python_page_runs_as_written(sandbox: Path, capfd: pytest.CaptureFix
 
 
 def test_what_readme_shows_and_is_not_run_has_a_reason() -> None:
-    programs = r"(?:make|python3?|pip|source|torchrun|bothways|\.venv)\b|\w+="
-    lines = re.findall(rf"^    ((?:{programs}).*)$", text_of("README.md"), re.MULTILINE)
+    programs = r"(?:make|python3?|pip|source|torchrun|bothways|docker|\.venv)\b|\w+="
+    text = "".join(map(text_of, (*FIRST_PAGES, "docs/install.md")))
+    lines = re.findall(rf"^    ((?:{programs}).*)$", text, re.MULTILINE)
     assert {line.partition("  ")[0] for line in lines} == set(SETUP)
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(text_of("README.md").split()) <= MOST_WORDS
+
+
+def test_the_picture_shows_the_figures_of_its_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    picture = importlib.import_module("draw_speed_and_score")
+    picture.draw(tmp_path / "drawn.svg")
+    numbers = [
+        re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8"))
+        for path in (tmp_path / "drawn.svg", picture.PICTURE)
+    ]
+    assert numbers[0] == numbers[1]
+    assert {"260", "88.8"} <= set(numbers[0])
 
 
 def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -218,6 +218,8 @@ OWN_FILES = {
     "model.weight_files": "tensors",
     "runtime.engine": "its own entry points",
     "runtime.inspection": "its own page",
+    "runtime.model_card": "its own cards",
+    "runtime.original_files": "a zip, to be unpacked",
     "runtime.speed": "its own figures; the system's",
     "runtime.weights": "headers of tensors",
     "tasks.catalogue": "shipped tasks",

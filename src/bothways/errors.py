@@ -88,6 +88,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "numba", "matplotlib", "tensorboard"), "train"),
     **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
     **dict.fromkeys(("dask", "distributed"), "cluster"),
+    **dict.fromkeys(("pandas", "openpyxl"), "frames"),
     "openvino": "openvino",
     "transformers": "bench",
 }

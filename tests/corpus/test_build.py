@@ -163,12 +163,12 @@ def test_little_text_takes_one_process(
 ) -> None:
     seen = []
 
-    def results(config: CorpusConfig, tasks: Any) -> Any:
-        seen.append(config.workers)
-        return run(replace(config, workers=1), tasks)
+    def in_one(*args: Any, workers: int, **options: Any) -> Any:
+        seen.append(workers)
+        return in_processes(*args, workers=1, **options)
 
-    run = build._results
-    monkeypatch.setattr(build, "_results", results)
+    in_processes = build.in_processes
+    monkeypatch.setattr(build, "in_processes", in_one)
     monkeypatch.setattr(build, "_WORTH_PROCESSES", worth)
     build_corpus(config(b"One here. Two.\n\nThree. Four.\n", workers=asked))
     assert seen == [used]

@@ -156,7 +156,7 @@ def test_large_weights_lie_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_folders_of_sentence_transformers_stay_such(tmp_path: Path) -> None:
     save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
     (tmp_path / "m/bothways.json").unlink()
-    (tmp_path / "m/1_Pooling").mkdir()
+    (tmp_path / "m/1_Pooling").mkdir(exist_ok=True)
     (tmp_path / "m/1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
     types = "sentence_transformers.models."
     modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]

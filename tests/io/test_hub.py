@@ -57,11 +57,14 @@ def put(home: Path, name: str, source: Path, commit: str, ref: str | None = "mai
     snapshot = place / "snapshots" / commit
     (place / "blobs").mkdir(parents=True, exist_ok=True)
     snapshot.mkdir(parents=True)
-    for file in source.iterdir():
+    for file in source.rglob("*"):
         if file.is_file() and file.name not in NEVER:
-            blob = place / "blobs" / f"{commit[:4]}-{file.name}"
+            inside = file.relative_to(source)
+            blob = place / "blobs" / "-".join([commit[:4], *inside.parts])
             blob.write_bytes(file.read_bytes())
-            (snapshot / file.name).symlink_to(Path("..", "..", "blobs", blob.name))
+            (snapshot / inside).parent.mkdir(exist_ok=True)
+            up = [".."] * (1 + len(inside.parts))
+            (snapshot / inside).symlink_to(Path(*up, "blobs", blob.name))
     if ref:
         (place / "refs").mkdir(exist_ok=True)
         (place / "refs" / ref).write_text(commit)

@@ -26,6 +26,7 @@ from bothways.runtime.weights import weight_files
 from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
 FILES = {
+    "README.md",
     "checksums.json",
     "bothways.json",
     "config.json",
@@ -34,6 +35,10 @@ FILES = {
     "tokenizer_config.json",
     "vocab.txt",
 }
+
+
+MODULES = {"modules.json", "1_Pooling"}
+"""Of a model without a task: how vectors are made of it."""
 
 
 def _saved(
@@ -73,7 +78,8 @@ def test_a_model_comes_back_bit_identical(
 ) -> None:
     model = small_bert(small_config(shape), **heads)
     folder = _saved(tmp_path, model)
-    assert {path.name for path in folder.iterdir()} == FILES
+    modules = set() if "classes" in heads else MODULES
+    assert {path.name for path in folder.iterdir()} == FILES | modules
     loaded = load_model(folder)
     ours, theirs = model.state_dict(), network_of(loaded).state_dict()
     assert ours.keys() == theirs.keys()
@@ -85,7 +91,7 @@ def test_a_model_comes_back_bit_identical(
 
 
 def test_whoever_may_read_the_config_may_read_the_weights(tmp_path: Path) -> None:
-    modes = {path.stat().st_mode for path in _saved(tmp_path).iterdir()}
+    modes = {path.stat().st_mode for path in _saved(tmp_path).rglob("*") if path.is_file()}
     assert len(modes) == 1
 
 
@@ -147,7 +153,7 @@ def test_saving_replaces_the_whole_folder(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     (folder / "pytorch_model.bin").write_bytes(b"of another model")
     _saved(tmp_path, small_bert(small_config(SHAPES[1])))
-    assert {path.name for path in folder.iterdir()} == FILES
+    assert {path.name for path in folder.iterdir()} == FILES | MODULES
     assert load_model(folder).config.vocab_size == 128
     assert not list(tmp_path.glob(".partial*"))
 
@@ -176,7 +182,7 @@ def test_a_failed_write_leaves_the_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = _saved(tmp_path)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     def full(*_: Any, **__: Any) -> None:
         raise SafetensorError("No space left on device")
@@ -184,7 +190,7 @@ def test_a_failed_write_leaves_the_old_folder(
     monkeypatch.setattr("bothways.model.weight_files.save_file", full)
     with pytest.raises(DiskError, match=r"model\.safetensors.*No space left"):
         _saved(tmp_path, small_bert(small_config(SHAPES[1])))
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
 def test_saving_with_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_another_kind_of_file_is_refused_before_the_work(
 ) -> None:
     out = str(tmp_path / "v.csv")
     assert cli.main(["embed", str(tmp_path / "no-model"), "w1", "--out", out]) == 1
-    assert "written to .npz, .arrow, .jsonl files" in capsys.readouterr().err
+    assert "written to .npz, .npy, .arrow, .parquet, .jsonl files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean"])

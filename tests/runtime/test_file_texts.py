@@ -154,7 +154,7 @@ def test_lines_stay_texts(text: str, name: str, embed: Embed, tmp_path: Path) ->
     [
         ("a.tsv.gz", "examples are read from .tsv"),
         ("a.csv.zst", "examples are read from .tsv"),
-        ("a.parquet", "this holds records"),
+        ("a.parquet", "cannot be read as Parquet"),
         ("a.JSONL", "is not JSON"),
     ],
 )

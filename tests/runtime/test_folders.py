@@ -34,8 +34,9 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pre-trained encoder as another library would leave it. Read only."""
     folder = tmp_path_factory.mktemp("foreign") / "model"
     save_model(folder, small_bert(**BOTH_HEADS, seed=3), small_tokenizer(97))
-    for name in ("bothways.json", "checksums.json"):
+    for name in ("bothways.json", "checksums.json", "modules.json"):
         (folder / name).unlink()
+    shutil.rmtree(folder / "1_Pooling")
     return folder
 
 

@@ -74,7 +74,8 @@ def test_a_last_line_of_tabs_is_an_example(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
 def test_a_line_with_too_long_a_text(tmp_path: Path, suffix: str) -> None:
-    path = write(tmp_path, "sentence\n" + "x" * (2**20 + 1), f"x.{suffix}")
+    header = "" if suffix == "jsonl" else "sentence\n"
+    path = write(tmp_path, header + "x" * (2**20 + 1), f"x.{suffix}")
     with pytest.raises(InputError, match="longer than 1 MiB, the limit for a text that") as refused:
         read_rows(path, TaskOptions(), labelled=False)
     assert "max_line_mib" not in str(refused.value)

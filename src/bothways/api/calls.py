@@ -604,7 +604,8 @@ def _contents(paths: Iterable[str | Path]) -> list[Any]:
     found: list[Any] = []
     for path in map(Path, paths):
         if path.is_dir():
-            marks = [*path.glob("*.json"), *path.glob("*.safetensors"), *path.glob("*.txt")]
+            ends = (".json", ".safetensors", ".txt", ".arrow")
+            marks = [own for own in path.iterdir() if own.suffix in ends]
             found += [[p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in sorted(marks)]
         elif path.is_file():
             found.append(sha256(path))
@@ -740,7 +741,7 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     Args:
         source: the folder.
         out: a new folder.
-        **options: those of `bothways convert`: ``tokenizer``.
+        **options: those of `bothways convert`: ``tokenizer``, ``to``.
 
     Raises:
         ModelError: see :func:`bothways.load`; or the new folder exists.

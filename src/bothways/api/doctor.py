@@ -24,6 +24,7 @@ from bothways.runtime.folder import (
     load_model,
     read_json,
 )
+from bothways.runtime.original_files import SETTINGS
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import weight_files
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
@@ -50,7 +51,8 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_run(folder)
     if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
-    if is_there(encoder_folder(folder) / CONFIG) or is_there(folder / ABOUT):
+    known = (encoder_folder(folder) / CONFIG, folder / ABOUT, folder / SETTINGS)
+    if any(map(is_there, known)):
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]
@@ -126,7 +128,8 @@ def _diagnose_weights(loaded: LoadedModel, path: Path) -> list[str]:
 def _diagnose_order(loaded: LoadedModel, folder: Path) -> list[str]:
     """A vocabulary whose order is not that of the ids that the model was trained with."""
     tokenizer, problems = loaded.tokenizer, []
-    values = read_json(encoder_folder(folder) / CONFIG, "")
+    settings = encoder_folder(folder) / CONFIG
+    values = read_json(settings, "") if settings.exists() else {}  # those of others lack it
     pad = values.get("pad_token_id")
     if isinstance(pad, int) and tokenizer.roles.pad and pad != tokenizer.pad_id:
         problems.append(

@@ -176,7 +176,7 @@ class Model:
             ["folder", "none" if self.folder is None else str(self.folder)],
             ["family", config.family],
             ["encoder", shape],
-            ["weights", f"{config.parameters(heads=list(loaded.heads)) / 1e6:.1f} M"],
+            ["weights", f"{loaded.parameters / 1e6:.1f} M"],
             ["vocabulary", f"{config.vocab_size:,} pieces, {self.tokenizer.kind}"],
             ["heads", ", ".join(loaded.heads) or "none"],
         ]

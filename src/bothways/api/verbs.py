@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import write_json
+from bothways.io.frames import is_dataset
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
 from bothways.io.written import write_rows
-from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
+from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
+from bothways.runtime.embeddings import WHOLE, check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model, save_loaded
+from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
     AnswerConfig,
@@ -41,22 +44,31 @@ from bothways.runtime.options import (
 )
 from bothways.runtime.pipeline import (
     Prediction,
+    check_pairs,
     choose_length,
     encode_file,
     evaluate_file,
     outputs_of,
     predict_choices,
+    task_for_file,
+    unknown_note,
+    unknown_notes,
     write_predictions,
 )
-from bothways.runtime.texts import FileTexts, file_texts, kept_columns
+from bothways.runtime.saving import save_loaded, save_original, with_heads
+from bothways.runtime.texts import FileTexts, kept_columns, text_windows
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.multi import MultiLabelTask
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import row_windows
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task, number_columns, submission_rows
+from bothways.tasks.texts import TextTask, check_columns
+from bothways.tasks.windows import Reading
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -112,6 +124,8 @@ def rank(config: RankConfig) -> list[str]:
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
+    if config.file is None:
+        _refuse_bulk(config, "a --file")
     with _open(config) as model:
         if config.file is not None:
             return _predict_file(model.loaded, config)
@@ -148,6 +162,9 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         )
     if config.format is not None and config.format not in NAMES:
         raise ConfigError(f"format is {config.format!r}; choose from {', '.join(NAMES)}.")
+    if isinstance(task_of(loaded), TextTask):
+        return _predict_rows(loaded, config, columns)
+    _refuse_bulk(config, "files with a text in each row")
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     kept = kept_columns(Path(config.file or ""), config.keep, task, split)
     for note in split.notes:
@@ -177,6 +194,76 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
             return lines
         write_rows(Path(config.out), rows)
     return [f"{len(split.rows)} predictions: {config.out}"]
+
+
+def _predict_rows(
+    loaded: LoadedModel, config: PredictConfig, columns: TaskOptions | None
+) -> list[str]:
+    """The same for a table with a text or pair in each row, of any size."""
+    task, notes = task_for_file(loaded, columns)
+    assert isinstance(task, TextTask)
+    check_pairs(loaded, pair=task.pair)
+    check_columns(task.options)
+    path, out = Path(config.file or ""), None if config.out is None else Path(config.out)
+    suffix = "" if out is None else out.suffix.lower()
+    at_once = out is None or suffix == ".json"
+    windows = row_windows(
+        *(path, task.options),
+        labelled=False,
+        keep=config.keep,
+        skip=config.broken == "skip",
+        whole=at_once,
+    )
+    first, second = next(windows), next(windows, None)
+    # A folder may leave things open, such as metrics; they are decided here, as in training.
+    task = type(task).define(task.options, first)
+    length = choose_length(loaded, None)
+    job = Labelling(
+        *((config.model, *config.ensemble), loaded.options, suffix, task, length),
+        keep=config.keep,
+        submission=config.submission,
+    )
+    _note_precision(loaded)
+    if second is not None:
+        assert out is not None
+        _, counts = write_in_parts(
+            job,
+            loaded,
+            chain([first, second], windows),
+            *(path, out, "predicting"),
+            workers=config.workers,
+            cluster=config.cluster,
+        )
+        reading = Reading(**{name: counts[name] for name in vars(Reading())})
+        notes = (
+            *notes,
+            *task.for_measuring().reading_notes(loaded.tokenizer, path.name, reading, length),
+            *first.broken.notes(path.name),
+            *unknown_note(loaded.tokenizer, reading, path),
+        )
+        for note in notes:
+            print_note(note)
+        return [f"{counts['rows']:,} predictions: {config.out}"]
+    file = job.prepare(loaded, first)
+    for note in (*notes, *file.notes, *unknown_notes(loaded.tokenizer, file.examples, first)):
+        print_note(note)
+    with progress_of("predicting") as progress:
+        table = job.table(loaded, file, progress)
+    if out is None:
+        return ["\t".join(row) for row in table]
+    write_rows(out, table, job.numbers(table[0]))
+    return [f"{len(first)} predictions: {config.out}"]
+
+
+def _refuse_bulk(config: PredictConfig | EmbedConfig, of: str) -> None:
+    """Refuse options that are for large files where they would do nothing."""
+    given = {
+        "workers": config.workers != 1,
+        "cluster": config.cluster is not None,
+        "broken": config.broken != "stop",
+    }
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise ConfigError(f"{' and '.join(names)}: for {of} only; leave it out.")
 
 
 def _tags(loaded: LoadedModel) -> bool:
@@ -262,60 +349,101 @@ def score(config: ScoreConfig) -> str:
 
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
-    check_format(Path(config.out))
-    _refuse_to_overwrite(config.out, config.file, config.task)
+    out = Path(config.out)
+    check_format(out, config.keep, tokens=config.pooling == "tokens")
+    _refuse_to_overwrite(out, config.file, config.task)
+    how: dict[str, Any] = {
+        "layers": config.layers,
+        "combine": config.combine,
+        "pooling": None if config.pooling == "auto" else config.pooling,
+        "normalize": config.normalize,
+        "prompt": config.prompt,
+        "length": config.length,
+        "long": config.long,
+    }
+    if config.file is None:
+        _refuse_bulk(config, "a --file")
     with _open(config) as model:
-        texts, kept = config.texts, {}
+        loaded = model.loaded
+        windows = iter([FileTexts(tuple(config.texts))])
         if config.file is not None:
-            path = Path(config.file)
-            found = file_texts(
-                path, model.loaded, text_a=config.text_a, task=config.task, keep=config.keep
+            at_once = out.suffix == WHOLE
+            windows = text_windows(
+                *(Path(config.file), loaded),
+                text_a=config.text_a,
+                task=config.task,
+                keep=config.keep,
+                skip=config.broken == "skip",
+                whole=at_once,
             )
-            kept = found.kept
-            texts = found.texts
-            _note_column(path, found)
-        if not texts:
-            raise InputError("no text to embed; the file is empty.", path=config.file)
-        with progress_of("embedding") as progress:
-            embeddings = embed_texts(
-                model.loaded,
-                texts,
-                layers=config.layers,
-                combine=config.combine,
-                pooling=None if config.pooling == "auto" else config.pooling,
-                normalize=config.normalize,
-                prompt=config.prompt,
-                length=config.length,
-                long=config.long,
-                progress=progress,
+        first, second = next(windows), next(windows, None)
+        if second is not None:
+            job = Embedding((config.model,), loaded.options, out.suffix, how)
+            every, last = _with_last(chain([first, second], windows))
+            about, counts = write_in_parts(
+                job,
+                loaded,
+                every,
+                *(Path(config.file or ""), out, "embedding"),
+                workers=config.workers,
+                cluster=config.cluster,
             )
-    write_vectors(Path(config.out), texts, embeddings, kept)
-    if left_out := model.loaded.about.get("modules_left_out"):
+            _note_column(Path(config.file or ""), last[-1])
+            seen = (counts["rows"], counts["cut"], counts["long"])
+            vectors, size, tokens = counts["vectors"], about["size"], config.pooling == "tokens"
+        else:
+            if config.file is not None:
+                _note_column(Path(config.file), first)
+            if not first.texts:
+                raise InputError("no text to embed; the file is empty.", path=config.file)
+            with progress_of("embedding") as progress:
+                found = embed_texts(loaded, first.texts, **how, progress=progress)
+            seen, tokens = (len(first.texts), found.cut, found.long), found.pooled is None
+            if found.pooled is None:
+                size = found.tokens[0].vectors.shape[1]
+                vectors = sum(len(text.tokens) for text in found.tokens)
+            else:
+                vectors, size = found.pooled.shape
+    if second is None:
+        write_vectors(out, first.texts, found, first.kept)
+    _note_embedded(loaded, *seen, config.length or loaded.config.positions)
+    if tokens:
+        return f"{vectors} vectors of size {size}, for the tokens of {seen[0]} texts: {config.out}"
+    return f"{vectors} vectors of size {size}: {config.out}"
+
+
+def _with_last(windows: Iterator[FileTexts]) -> tuple[Iterator[FileTexts], list[FileTexts]]:
+    """Windows, and a list that has the last one, which knows all of the file, without its texts."""
+    last: list[FileTexts] = []
+
+    def passed() -> Iterator[FileTexts]:
+        for window in windows:
+            last[:] = [replace(window, texts=(), kept={})]
+            yield window
+
+    return passed(), last
+
+
+def _note_embedded(loaded: LoadedModel, texts: int, cut: int, long: int, limit: int) -> None:
+    if left_out := loaded.about.get("modules_left_out"):
         print_note(
             f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
             "the vectors are not those of sentence-transformers"
         )
-    if settings := model.loaded.about.get("settings_left_out"):
+    if settings := loaded.about.get("settings_left_out"):
         print_note(f"with sentence-transformers {' and '.join(settings)}; not so here")
-    limit = config.length or model.loaded.config.positions
-    _note_cut(embeddings.cut, len(texts), limit)
-    if embeddings.long:
+    _note_cut(cut, texts, limit)
+    if long:
         print_note(
-            f"{embeddings.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
-            "read in overlapping windows"
+            f"{long:,} of {texts:,} texts are longer than {limit} tokens and were read in "
+            "overlapping windows"
         )
-    if embeddings.pooled is None:
-        size = embeddings.tokens[0].vectors.shape[1]
-        count = sum(len(text.tokens) for text in embeddings.tokens)
-        return f"{count} vectors of size {size}, for the tokens of {len(texts)} texts: {config.out}"
-    count, size = embeddings.pooled.shape
-    return f"{count} vectors of size {size}: {config.out}"
 
 
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
     with _open(config) as model:
-        if Path(config.file).is_dir():
+        if Path(config.file).is_dir() and not is_dataset(Path(config.file)):
             if config.task is not None:
                 raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
             from bothways.pretraining.evaluation import evaluate_pretraining
@@ -379,7 +507,13 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.tokenizer)
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+    loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
+    if config.to == "tf1":
+        save_original(out, loaded)
+        for note in loaded.differences():
+            print_note(note)
+        return f"TensorFlow checkpoint: {out}"
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()
     about["converted_from"] = source.resolve().name if here else config.source

@@ -10,17 +10,14 @@ after the last unit in the log, and memory holds a few units and one shard, howe
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,7 +62,7 @@ from bothways.corpus.store import (
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
-from bothways.io.processes import deaf_children, exit_with
+from bothways.io.parallel import in_processes
 from bothways.io.text import stray_note
 from bothways.tokenization import languages
 from bothways.tokenization.reading import (
@@ -243,11 +240,10 @@ def _encode_inputs(
     known = all(item.path is not None for item in inputs)
     if config.workers == -1 and known and total < _WORTH_PROCESSES:
         config = replace(config, workers=1)
-    tasks = (
-        joblib.delayed(_encode)(unit, config, tokenizer)
-        for unit in read_units(inputs, config, log.after)
-    )
-    with _results(config, tasks) as results:
+    units = ((unit, config, tokenizer) for unit in read_units(inputs, config, log.after))
+    with in_processes(
+        _encode, units, workers=config.workers, cluster=config.cluster, lost=StoreError
+    ) as results:
         for unit, encoded, counts in results:
             log.append(encoded, counts, unit.after)
             if progress:
@@ -260,61 +256,6 @@ def _encode(
     """Executed by a worker. The unit is returned without its text, for where it ended."""
     encoded, counts = encode_unit(unit, config, tokenizer)
     return Unit((), unit.after, unit.read), encoded, counts
-
-
-@contextlib.contextmanager
-def _results(
-    config: CorpusConfig, tasks: Iterable[Any]
-) -> Iterator[Iterator[tuple[Unit, EncodedUnit, Counts]]]:
-    """Run tasks in processes on this machine or on a Dask cluster; results come in order."""
-    with contextlib.ExitStack() as stack:
-        if config.cluster:
-            client = stack.enter_context(_dask_client(config.cluster))
-            stack.enter_context(joblib.parallel_config(backend="dask", client=client))
-        # With generators for input and output, only a few units are in memory at once.
-        run = joblib.Parallel(
-            n_jobs=-1 if config.cluster else config.workers,
-            return_as="generator",
-            pre_dispatch="2*n_jobs",
-            batch_size=1,
-            initializer=exit_with,  # of local processes
-            initargs=(os.getpid(),),
-        )
-        with deaf_children():
-            started = run(tasks)
-        results = stack.enter_context(contextlib.closing(started))
-        try:
-            yield results
-        except Exception as error:
-            if not _is_lost_worker(error):
-                raise
-            raise StoreError(
-                f"a worker process was lost ({error}), most likely killed for using too much "
-                "memory. Run the same command again to continue, perhaps with fewer --workers."
-            ) from error
-
-
-def _is_lost_worker(error: Exception) -> bool:
-    """Whether a process or the cluster failed, rather than the task it was running."""
-    of_cluster = type(error).__module__.partition(".")[0] == "distributed"
-    return of_cluster or isinstance(error, BrokenProcessPool)
-
-
-def _dask_client(address: str) -> Any:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise ConfigError(
-            "cluster is given, but dask is not installed; install the extra: "
-            "pip install 'bothways[cluster]'"
-        ) from error
-    try:
-        return Client(address, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cluster is {address!r}, which cannot be reached ({error}). Give the address that "
-            "`dask scheduler` prints, such as tcp://host:8786."
-        ) from error
 
 
 # --------------------------------------------------------------------------- assembling and writing

@@ -24,6 +24,7 @@ from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.io.arrays import ranges
 from bothways.tokenization.normalization import ACCENTS, ZERO_WIDTH_SPACE
+from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.template import Roles
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -53,23 +54,26 @@ class PackedTokenizer:
         data: compressed tokenizer.json.
         roles: the tokenizer's.
         fingerprint: the tokenizer's.
+        segmenter: the tokenizer's.
     """
 
     data: bytes
     roles: Roles
     fingerprint: str
+    segmenter: Segmenter | None = None
 
     @classmethod
     def pack(cls, tokenizer: Tokenizer) -> PackedTokenizer:
         """Pack a tokenizer."""
         text = tokenizer.to_json().encode()
-        return cls(zlib.compress(text, 6), tokenizer.roles, tokenizer.fingerprint)
+        packed = zlib.compress(text, 6)
+        return cls(packed, tokenizer.roles, tokenizer.fingerprint, tokenizer.segmenter)
 
     def unpack(self) -> SentenceEncoder:
         """An encoder with this tokenizer."""
         text = zlib.decompress(self.data).decode()
         library = tokenizers.Tokenizer.from_str(text)
-        tokenizer = Tokenizer(library, declared=self.roles.items())
+        tokenizer = Tokenizer(library, declared=self.roles.items(), segmenter=self.segmenter)
         assert tokenizer.fingerprint == self.fingerprint
         return SentenceEncoder(tokenizer, cache=splits_at_spaces(json.loads(text)))
 
@@ -98,12 +102,15 @@ class SentenceEncoder:
     def __init__(self, tokenizer: Tokenizer, *, cache: bool):
         self.tokenizer = tokenizer
         self._id_type = id_type(tokenizer.vocab_size)
-        self._cache = _ChunkCache(tokenizer, self._id_type) if cache else None
+        self._plain = tokenizer.with_segmenter(None)
+        self._cache = _ChunkCache(self._plain, self._id_type) if cache else None
 
     def encode(self, sentences: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         """Ids of all sentences end to end [T], and tokens of each sentence, int64 [S]."""
+        if self.tokenizer.segmenter is not None:  # by what is around a word, not by the word alone
+            sentences = [*self.tokenizer.segmenter.divided(sentences)]
         if self._cache is None or not sentences:
-            return _encode(self.tokenizer, sentences, self._id_type)
+            return _encode(self._plain, sentences, self._id_type)
         return self._cache.encode(sentences)
 
 

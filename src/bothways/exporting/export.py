@@ -20,7 +20,6 @@ from bothways.families.heads import HEADS
 from bothways.io.files import new_folder, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.runtime.checksums import write_checksums
 from bothways.runtime.engine import Engine, EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
@@ -31,6 +30,7 @@ from bothways.runtime.folder import (
 )
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
+from bothways.runtime.saving import complete_folder
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import Weights
 
@@ -109,7 +109,7 @@ def export_model(config: ExportConfig) -> ExportReport:
         }
         loaded.about = {**loaded.about, "export": export}
         write_description(partial, loaded, dtype="float32")
-        write_checksums(partial)
+        complete_folder(partial, loaded)
     return ExportReport(out, name, difference, gate)
 
 

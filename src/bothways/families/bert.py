@@ -93,4 +93,18 @@ BERT = Family(
         """.split()
     ),
     tokenizer="BertTokenizer",
+    original={
+        **{
+            f"bert.embeddings.{table}_embeddings.weight": f"bert/embeddings/{table}_embeddings"
+            for table in ("word", "position", "token_type")
+        },
+        "cls.predictions.bias": "cls/predictions/output_bias",
+        "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+        "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+        # Of run_classifier.py and of run_squad.py.
+        "classifier.weight": "output_weights",
+        "classifier.bias": "output_bias",
+        "qa_outputs.weight": "cls/squad/output_weights",
+        "qa_outputs.bias": "cls/squad/output_bias",
+    },
 )

@@ -85,6 +85,9 @@ class Family:
         sinusoids: a table of rotary positions that its files hold, without prefix; never trained.
         keeps_pooler: files have a pooler whether or not a head reads it.
         tokenizer: transformers' class of the tokenizer.
+        original: names of weights in files of the authors' TensorFlow code, where they are not as
+            the others (``a.layer.0.dense.weight`` is ``a/layer_0/dense/kernel`` there, transposed);
+            empty: such files are not read.
         read: completes the fields from config.json's content, for keys that are not one to one.
         write: completes config.json's content.
     """
@@ -107,6 +110,7 @@ class Family:
     sinusoids: str = ""
     keeps_pooler: bool = False
     tokenizer: str = ""
+    original: Mapping[str, str] = field(default_factory=dict)
     read: Callable[[Mapping[str, Any], dict[str, Any], str], None] | None = None
     write: Callable[[ModelConfig, dict[str, Any]], None] | None = None
 

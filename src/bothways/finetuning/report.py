@@ -16,6 +16,7 @@ from typing import Any
 from bothways.finetuning.results import FinetuneResult, SearchResult
 from bothways.io import html
 from bothways.io.files import write_json, write_text
+from bothways.runtime.model_card import write_scores
 from bothways.tasks.report_panels import (
     Cell,
     Panel,
@@ -83,6 +84,11 @@ def write_reports(result: FinetuneResult) -> None:
         *_settings_section(result.run),
     ]
     write_text(result.run / PAGE, html.page(f"{result.task}: fine-tuning", sections))
+    # Seconds, the last column, are of the machine and not of the model.
+    scores = [row[:-1] for row in [*result.cells(), *result.summary()]]
+    for seed in result.seeds:
+        notes = [f"measured on {where}", f"this model is {seed.name}", *result.lines()]
+        write_scores(seed.model, scores, notes)
 
 
 def write_search_reports(result: SearchResult) -> None:

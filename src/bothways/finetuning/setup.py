@@ -18,6 +18,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.files import sha256
+from bothways.io.frames import FRAMES, content_of
 from bothways.io.lines import did_you_mean, listed
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
@@ -46,7 +47,7 @@ from bothways.training.runfolder import RunLock
 # added or replaced when a run is finished.
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.
-_ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll")
+_ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll", *FRAMES)
 
 
 def part_name(file: str) -> str:
@@ -139,7 +140,11 @@ def _digest(file: str) -> str:
     """Empty without a file; a share of the training examples as it is."""
     if share(file) is not None:
         return f"{share(file):g} of task.train"
-    return sha256(Path(file))[:16] if file else ""
+    files = content_of(Path(file)) if file else []
+    sums = [sha256(path) for path in files]
+    return (
+        hashlib.sha256("".join(sums).encode()).hexdigest()[:16] if sums[1:] else "".join(sums)[:16]
+    )
 
 
 def read_extra_files(

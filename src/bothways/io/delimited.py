@@ -17,9 +17,9 @@ import contextlib
 import csv
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
@@ -31,7 +31,7 @@ from bothways.io.lines import (
     Values,
     did_you_mean,
     listed,
-    text_lines,
+    stream_lines,
 )
 
 Record = tuple[int, list[str], str]
@@ -41,7 +41,9 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
 _QUOTED = re.compile('"[^"]*"')
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
+_OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
 _LOOKED_AT = 20  # lines
+_BEGINNING = 2000  # lines that are kept while it is found out how a file is written
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Dialect:
 
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
-    dialect, records = delimited_records(path, names, layout)
+    dialect, records = delimited_records(path, names, layout, broken)
     if path.suffix.lower() != ".csv" and dialect.quoted:
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
     if path.suffix.lower() == ".csv" and dialect.separator == "\t":
@@ -130,7 +132,7 @@ def table_items(
 
 
 def delimited_records(
-    path: Path, names: Sequence[str], layout: Layout
+    path: Path, names: Sequence[str], layout: Layout, broken: Broken | None = None
 ) -> tuple[Dialect, Iterator[Record]]:
     """Take a TSV or CSV file apart.
 
@@ -138,6 +140,7 @@ def delimited_records(
         path: by its suffix ``.csv``, or else TSV.
         names: of the columns that are needed.
         layout: whether line 1 has the names.
+        broken: what to do with a line that cannot be read; stop, if not given.
 
     Returns:
         How fields are told apart, and all rows that are not blank, the line of names included.
@@ -146,7 +149,10 @@ def delimited_records(
         InputError: the file cannot be read; with the line, a quotation mark that does not fit.
     """
     is_csv = path.suffix.lower() == ".csv"
-    lines = text_lines(path, tabs=not is_csv)
+    coming = stream_lines(path, tabs=not is_csv, broken=broken)
+    if not path.is_file():
+        coming = iter([*coming])  # a pipe is read but once
+    lines = [*islice(coming, _BEGINNING)]
     separator = ""
     if named := _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(" ")):
         separator, lines = named[1], lines[1:]
@@ -157,9 +163,18 @@ def delimited_records(
     lines = lines[_comments(lines, names, layout) :]
     if not separator:
         separator = _separator(lines, names, layout) if is_csv else "\t"
-    quoted = is_csv or separator != "\t" or quoted_as_csv([line for _, line in lines])
+    quoted = is_csv or separator != "\t"
+    if not quoted and len(lines) < _BEGINNING:
+        quoted = quoted_as_csv(line for _, line in lines)
+    elif not quoted:
+        more = [*coming] if not path.is_file() else None
+        again = stream_lines(path, tabs=True, broken=Broken(broken.action if broken else "stop"))
+        after = dropwhile(lambda line: line[0] < lines[0][0], again)
+        quoted = quoted_as_csv(line for _, line in (after if more is None else [*lines, *more]))
+        coming = coming if more is None else iter(more)
     dialect = Dialect(separator, quoted)
-    records = _csv_records(lines, path, separator) if quoted else _tsv_records(lines)
+    every = chain(lines, coming)
+    records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
     return dialect, records
 
 
@@ -187,28 +202,41 @@ def ragged_row(
     )
 
 
-def quoted_as_csv(lines: Sequence[str]) -> bool:
+def quoted_as_csv(lines: Iterable[str]) -> bool:
     """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
 
     Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
     tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
     that is neither says that they are text, and at least one must be doubled.
     """
-    text = "\n".join(lines)
-    if '"' not in text:
-        return False
-    everywhere = sure = text.startswith('"') and lines[0].endswith('"') and len(lines[0]) > 1
-    position = 0
-    while position <= len(text):
-        found = _FIELD.match(text, position)
-        if found is None:
+    lines = iter(lines)
+    first = next(lines, "")
+    everywhere = sure = first.startswith('"') and first.endswith('"') and len(first) > 1
+    begun: list[str] = []  # the lines from the beginning of a field that goes on
+    size = 0
+    for line in chain([first], lines):
+        if begun:
+            begun.append(line)
+            size += len(line)
+        if size > TEXT.bytes:
             return False
-        if body := found[1]:
-            sure |= '""' in body
-            if not (everywhere or '"' in body or "\t" in body or "\n" in body):
-                return False
-        position = found.end() + 1
-    return sure
+        if '"' not in line:
+            continue
+        text, position = "\n".join(begun) if begun else line, 0
+        while position <= len(text):
+            found = _FIELD.match(text, position)
+            if found is None:
+                break
+            if body := found[1]:
+                sure |= '""' in body
+                if not (everywhere or '"' in body or "\t" in body or "\n" in body):
+                    return False
+            position = found.end() + 1
+        begun = [text[position:]] if position <= len(text) else []
+        size = sum(map(len, begun))
+        if begun and _OPEN.fullmatch(begun[0]) is None:
+            return False
+    return sure and not begun
 
 
 def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> int:
@@ -259,29 +287,36 @@ def _decimal_commas(lines: Sequence[Line]) -> bool:
     return text.count(",") == len(re.findall(r"(?<=\d),(?=\d)", text))
 
 
-def _tsv_records(lines: Sequence[Line]) -> Iterator[Record]:
-    several = "\t" in lines[0][1]
+def _tsv_records(lines: Iterable[Line]) -> Iterator[Record]:
+    several: bool | None = None
     for number, line in lines:
+        several = "\t" in line if several is None else several
         if not (several and not line.strip() and "\t" not in line):
             yield number, line.split("\t"), line
 
 
-def _csv_records(lines: Sequence[Line], path: Path, separator: str) -> Iterator[Record]:
-    reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator, strict=True)
-    first, start = 0, 0
+def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[Record]:
+    taken: list[Line] = []  # for the record that is read
+
+    def feed() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            yield line[1] + "\n"
+
+    reader = csv.reader(feed(), delimiter=separator, strict=True)
+    first = 0
     try:
         while True:
-            start = reader.line_num
+            taken.clear()
             with _long_fields():
                 values = next(reader, None)
             if values is None:
                 return
             if len(values) > 1 or (values and (values[0].strip() or first == 1)):
                 first = first or len(values)
-                raw = "\n".join(line for _, line in lines[start : reader.line_num])
-                yield lines[start][0], values, raw
+                yield taken[0][0], values, "\n".join(line for _, line in taken)
     except csv.Error as error:
-        number = lines[start][0]
+        number = taken[0][0]
         if "field limit" in str(error):
             raise InputError(
                 f"holds a field longer than {TEXT.mib:g} MiB{TEXT.remedy} Or close the quotation "
@@ -356,6 +391,7 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
             header,
             path=path,
             line=line,
+            missing=name,
         )
     return [header.index(name) for name in names]
 

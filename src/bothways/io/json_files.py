@@ -17,13 +17,14 @@ from typing import Any, Literal
 from bothways.errors import InputError
 from bothways.io.annotators import plain_row
 from bothways.io.broken import LIST, Broken
+from bothways.io.frames import frame_objects, is_frame
 from bothways.io.lines import (
     Layout,
     MissingColumnError,
     Values,
     did_you_mean,
     listed,
-    text_lines,
+    stream_lines,
 )
 from bothways.io.text import beginning, read_lines, read_whole
 
@@ -68,7 +69,8 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
 
 
 def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
-    """What a JSON or JSONL file has for each example, whatever its form.
+    """What a JSON or JSONL file has for each example, whatever its form; and the rows of a
+    spreadsheet, a Parquet file or a data set's folder (:mod:`bothways.io.frames`).
 
     A file is one object per line, one list, or one object that holds such a list (``data``,
     ``rows`` ...) or columns; its name says which of the first two is expected, and it is remarked
@@ -84,6 +86,9 @@ def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     Raises:
         InputError: the file is none of these; the line is named.
     """
+    if is_frame(path):
+        yield from frame_objects(path, broken)
+        return
     form = _form(path)
     by_name = "lines" if path.suffix.lower() != ".json" else "list"
     if form == "lines":
@@ -137,7 +142,7 @@ _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annota
 
 
 def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
-    for number, line in text_lines(path):
+    for number, line in stream_lines(path, broken=broken):
         if not line.strip():
             continue
         try:
@@ -352,6 +357,7 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             list(holder),
             path=path,
             line=number,
+            missing=name,
         )
     if holder[key] is None:
         raise InputError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.io.broken import Broken
 from bothways.io.text import read_texts
 
 Line = tuple[int, str]
@@ -37,29 +38,44 @@ class MissingColumnError(InputError):
 
     Attributes:
         columns: the names that it has.
+        missing: the one that is needed; empty if several would do.
     """
 
-    def __init__(self, problem: str, columns: Sequence[str], *, path: Path, line: int):
+    def __init__(
+        self, problem: str, columns: Sequence[str], *, path: Path, line: int, missing: str = ""
+    ):
         super().__init__(problem, path=path, line=line)
-        self.columns = tuple(columns)
+        self.columns, self.missing = tuple(columns), missing
 
 
 def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
+    """:func:`stream_lines` as a list."""
+    return list(stream_lines(path, tabs=tabs))
+
+
+def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None) -> Iterator[Line]:
     """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
 
     Args:
         path: the file.
         tabs: tabs separate columns, so a line of tabs is not blank.
+        broken: what to do with a line that cannot be read; stop, if not given.
 
     Raises:
         InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
     """
-    lines = list(read_texts(path))
-    while lines and not lines[-1][1].strip() and not (tabs and "\t" in lines[-1][1]):
-        lines.pop()
-    if not lines:
+    blank: list[Line] = []  # which are the last ones, perhaps
+    any_text = False
+    for number, text in read_texts(path, broken):
+        if not text.strip() and not (tabs and "\t" in text):
+            blank.append((number, text))
+            continue
+        any_text = True
+        yield from blank
+        blank.clear()
+        yield number, text
+    if not any_text:
         raise InputError("is empty; it needs one example per line.", path=path)
-    return lines
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_rows
+from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
 
@@ -18,6 +19,7 @@ _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".jsonl": json_rows,
     ".ndjson": json_rows,
     ".json": json_rows,
+    **dict.fromkeys(FRAMES, json_rows),
 }
 
 
@@ -25,7 +27,9 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     """The values of some columns, row by row.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl``, ``.json``,
+            ``.xlsx`` or ``.parquet`` file, or the folder of a data set. Of all but ``.json``, no
+            more is kept than the row.
         names: of the columns, or their numbers in a file without a header.
         layout: how the columns are told apart.
         broken: what to do with a row that cannot be read.
@@ -37,11 +41,11 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         InputError: the file cannot be read as requested.
         ConfigError: a column that should be a number but is not.
     """
-    reader = _READERS.get(path.suffix.lower())
+    reader = json_rows if is_dataset(path) else _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(
-            f"examples are read from {', '.join(_READERS)} files, not from "
-            f"{path.suffix or 'this'!r}; rename it if it has one of these formats.",
+            f"examples are read from {', '.join(_READERS)} files and folders of data sets, not "
+            f"from {path.suffix or 'this'!r}; rename it if it has one of these formats.",
             path=path,
         )
     yield from reader(path, names, layout, broken)

@@ -24,6 +24,7 @@ from bothways.io.conll import (
     read_conll,
     read_word_rows,
 )
+from bothways.io.frames import is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import listed
 from bothways.io.text import COMPRESSED, read_texts, read_whole
@@ -61,7 +62,7 @@ def format_of(path: Path) -> str:
     if names and names[-1] in COMPRESSED:
         names.pop()
     suffix = names[-1] if names else ""
-    if suffix in JSON_SUFFIXES:
+    if suffix in JSON_SUFFIXES or is_frame(path):
         return ""
     if suffix == ".ann":
         return BRAT

@@ -310,6 +310,55 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
 
 
 @contextlib.contextmanager
+def progress_of_rows(what: str) -> Iterator[Callable[[int, int, int], None]]:
+    """As :func:`progress_of` for the rows of a file: called with the row reached, the rows in all
+    (0 if that is not known), and how many were computed now."""
+    if _QUIET.get():
+        yield lambda *_: None
+        return
+    start = last = time.monotonic()
+
+    def rate(computed: int) -> float:
+        return computed / max(time.monotonic() - start, 1e-3)
+
+    if notebook := notebook_bar(what):
+        yield lambda done, total, computed: notebook.update(
+            done, total, f"{rate(computed):,.0f} a second"
+        )
+        return
+    console = text_console(stderr=True)
+    if console.is_terminal:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        speed = TextColumn("{task.fields[rate]} a second")
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), speed)
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None, rate="")
+            yield lambda done, total, computed: bar.update(
+                task, completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
+            )
+        return
+
+    def show(done: int, total: int, computed: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _LINE_EVERY or not computed:
+            return
+        last, a_second = now, rate(computed)
+        left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
+        count = f"{done:,} of {total:,}" if total else f"{done:,}"
+        print(f"{what}: {count} rows, {a_second:,.0f} a second{left}", file=sys.stderr, flush=True)
+
+    yield show
+
+
+@contextlib.contextmanager
 def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
     name, items done and total. In a notebook the bars stand in the cell."""

@@ -244,10 +244,10 @@ def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> No
         )
 
 
-def read_texts(path: Path) -> Iterator[tuple[int, str]]:
+def read_texts(path: Path, broken: Broken | None = None) -> Iterator[tuple[int, str]]:
     """:func:`read_lines` for a file whose lines hold texts to label, to search for an answer or to
     embed."""
-    return read_lines(path, limit=TEXT)
+    return read_lines(path, limit=TEXT, broken=broken)
 
 
 def decode_texts(file: BinaryIO, source: str) -> Iterator[tuple[int, str]]:
@@ -260,7 +260,13 @@ def _decode_lines(
 ) -> Iterator[tuple[int, str]]:
     # Two bytes more than the limit leave room for CRLF.
     for number, line in enumerate(iter(partial(file.readline, limit.bytes + 2), b""), start=1):
-        text = decode_line(line, source, number, limit, broken)
+        try:
+            text = decode_line(line, source, number, limit, broken)
+        except InputError as error:
+            if broken.action != "skip" or len(line) > limit.bytes:
+                raise  # the rest of what is too long would be read as the next line
+            broken.leave_out(error)
+            continue
         if text or b"\x1a" not in line:  # alone on a line it is no line
             yield number, text
 

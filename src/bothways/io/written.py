@@ -5,29 +5,79 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bothways.io.files import write_text
+from bothways.io.files import new_file, write_text
 
-FORMATS = (".tsv", ".csv", ".jsonl", ".json")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
+ARROW = (".arrow", ".parquet")
+"""Endings of files that are written from tables of Arrow; others are written from bytes."""
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> None:
     """Write a table: tabs between columns, or commas in a .csv, or an object for each row in a
-    .jsonl or (as one list) a .json file.
+    .jsonl or (as one list) a .json file, or the columns of a .parquet file.
 
     Args:
         path: to write or replace; with any other suffix it gets tabs.
         rows: under a line of column names; without tabs and line breaks in their cells, but for
             .csv and JSON.
-        numbers: columns whose values are numbers in JSON.
+        numbers: columns whose values are numbers in JSON and Parquet.
 
     Raises:
         DiskError: it could not be written.
     """
-    write_text(path, table_text(path.suffix.lower(), rows, numbers))
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        table = arrow_table(rows, numbers)
+        with new_file(path) as file:
+            write_tables(file, suffix, [table])
+    else:
+        write_text(path, table_text(suffix, rows, numbers))
+
+
+def arrow_table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> pa.Table:
+    """A table for :func:`write_tables`; the column ``index`` has whole numbers, other ``numbers``
+    are float64, null where a cell is empty."""
+    import pyarrow as pa  # of the extra data
+
+    columns = {}
+    cells = zip(*rows[1:], strict=True) if len(rows) > 1 else [() for _ in rows[0]]
+    for name, values in zip(rows[0], cells, strict=True):
+        if name in numbers:
+            kind = pa.int64() if name == "index" else pa.float64()
+            own = int if name == "index" else float
+            columns[name] = pa.array([own(v) if v else None for v in values], kind)
+        else:
+            columns[name] = pa.array(values, pa.string())
+    return pa.table(columns)
+
+
+def write_tables(file: BinaryIO, suffix: str, tables: Iterable[pa.Table]) -> None:
+    """Write tables of one schema, one after the other, as an Arrow or a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rest: Iterator[pa.Table] = iter(tables)
+    first = next(rest)
+    if suffix == ".parquet":
+        with pq.ParquetWriter(file, first.schema) as writer:
+            for table in _all(first, rest):
+                writer.write_table(table, row_group_size=max(1, len(table)))
+    else:
+        with pa.ipc.new_file(file, first.schema) as stream:
+            for table in _all(first, rest):
+                stream.write_table(table)
+
+
+def _all(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    yield first
+    yield from rest
 
 
 def table_text(suffix: str, rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:

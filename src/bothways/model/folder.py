@@ -17,8 +17,13 @@ from bothways.model.encoder import init_weights
 from bothways.model.model import EncoderModel
 from bothways.model.weight_files import write_tensors
 from bothways.randomness import Purpose
-from bothways.runtime.checksums import write_checksums
-from bothways.runtime.folder import CONFIG, LoadedModel, check_sizes, write_description
+from bothways.runtime.folder import (
+    CONFIG,
+    LoadedModel,
+    check_sizes,
+    write_description,
+)
+from bothways.runtime.saving import complete_folder
 from bothways.runtime.weights import (
     TABLE,
     WEIGHTS,
@@ -98,7 +103,7 @@ def save_model(
     """
     with new_folder(Path(folder)) as partial:
         write_model_files(partial, model, tokenizer, about or {}, dtype=dtype)
-        write_checksums(partial)
+        complete_folder(partial, describe(model, tokenizer, about or {}))
 
 
 def write_model_files(

@@ -17,6 +17,8 @@ from bothways.io.json_files import read_json_file
 from bothways.tokenization.tokenizer import Tokenizer
 
 CHECKSUMS = "checksums.json"
+_FOR_PEOPLE = "README.md"
+"""What people may change: it has no checksum."""
 READ_ON_LOAD = 64
 """MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
 
@@ -34,7 +36,7 @@ def write_checksums(folder: Path) -> None:
     sums = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in files
-        if path.name != CHECKSUMS and not path.name.startswith(PARTIAL)
+        if path.name not in (CHECKSUMS, _FOR_PEOPLE) and not path.name.startswith(PARTIAL)
     }
     vocabulary = Tokenizer.from_folder(folder).fingerprint
     write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})

@@ -5,8 +5,9 @@ N texts, P pieces of a text, T tokens of a batch, D size of an embedding.
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io import arrays
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
+from bothways.io.written import ARROW, write_tables
 from bothways.runtime.engine import Engine, batch_limit, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
@@ -43,7 +45,9 @@ Pooling = Literal["mean", "cls", "tokens"]
 Combine = Literal["mean", "sum", "concat"]
 Long = Literal["cut", "windows"]
 _POOLED: dict[str, Pooling] = {"mean": "mean", "cls": "cls"}
-FORMATS = (".npz", ".arrow", ".jsonl")
+FORMATS = (".npz", ".npy", ".arrow", ".parquet", ".jsonl")
+WHOLE = ".npz"
+"""The format that is written at once, of arrays in memory; others are written text by text."""
 
 
 @dataclass(frozen=True)
@@ -426,45 +430,81 @@ def write_vectors(
         kept: further columns by name, such as ids: a value for each text.
 
     ``.npz``: ``embeddings`` [N, D]; or for tokens [all tokens, D] with ``bounds`` [N + 1],
-    ``tokens`` and ``offsets`` [all tokens, 2]. ``.arrow`` (an IPC file) and ``.jsonl`` have one row
-    per text: ``text`` and ``embedding``, or ``text``, ``tokens``, ``offsets``, ``embeddings``.
+    ``tokens`` and ``offsets`` [all tokens, 2]. ``.npy``: the array [N, D] alone. ``.arrow`` (an IPC
+    file), ``.parquet`` and ``.jsonl`` have one row per text: ``text`` and ``embedding``, or
+    ``text``, ``tokens``, ``offsets``, ``embeddings``.
 
     Raises:
         InputError: a suffix other than :data:`FORMATS`.
         DiskError: it could not be written.
     """
-    check_format(path)
     kept = kept or {}
-    if taken := sorted(kept.keys() & _COLUMNS):
-        raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
+    check_format(path, kept, tokens=vectors.pooled is None)
     with new_file(path) as file:
-        if path.suffix == ".npz":
+        if path.suffix == WHOLE:
             _write_npz(file, vectors, {name: np.array(v, np.str_) for name, v in kept.items()})
-        elif path.suffix == ".arrow":
-            import pyarrow as pa  # of the extra data
-
-            table = _arrow_table(texts, vectors)
-            for place, (name, values) in enumerate(kept.items()):
-                table = table.add_column(place, name, pa.array(values, pa.string()))
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
+        elif path.suffix in ARROW:
+            write_tables(file, path.suffix, [vectors_content(path.suffix, texts, vectors, kept)])
         else:
-            for number, record in enumerate(_records(texts, vectors)):
-                own = {name: values[number] for name, values in kept.items()}
-                file.write(json.dumps({**own, **record}, ensure_ascii=False).encode() + b"\n")
+            if vectors.pooled is not None:
+                file.write(vectors_head(path.suffix, *vectors.pooled.shape))
+            file.write(vectors_content(path.suffix, texts, vectors, kept))
+
+
+def vectors_head(suffix: str, count: int, size: int) -> bytes:
+    """What stands before the vectors of all texts."""
+    if suffix != ".npy":
+        return b""
+    head = io.BytesIO()
+    about = {"descr": "<f4", "fortran_order": False, "shape": (count, size)}
+    np.lib.format.write_array_header_1_0(head, about)
+    return head.getvalue()
+
+
+def vectors_content(
+    suffix: str, texts: Sequence[str], vectors: TextVectors, kept: Mapping[str, Sequence[str]]
+) -> bytes | pa.Table:
+    """The vectors of some of the texts in a format other than :data:`WHOLE`."""
+    if suffix == ".npy":
+        assert vectors.pooled is not None, "checked by the caller"
+        return np.ascontiguousarray(vectors.pooled, "<f4").tobytes()
+    if suffix in ARROW:
+        import pyarrow as pa  # of the extra data
+
+        table = _arrow_table(texts, vectors)
+        for place, (name, values) in enumerate(kept.items()):
+            table = table.add_column(place, name, pa.array(values, pa.string()))
+        return table
+    lines = []
+    for number, record in enumerate(_records(texts, vectors)):
+        own = {name: values[number] for name, values in kept.items()}
+        lines.append(json.dumps({**own, **record}, ensure_ascii=False).encode() + b"\n")
+    return b"".join(lines)
 
 
 _COLUMNS = {"text", "embedding", "embeddings", "tokens", "offsets", "bounds"}
 
 
-def check_format(path: Path) -> None:
+def check_format(path: Path, kept: Collection[str] = (), *, tokens: bool = False) -> None:
     """Refuse a file format that vectors cannot be written in.
+
+    Args:
+        path: to write.
+        kept: names of further columns.
+        tokens: each token has a vector.
 
     Raises:
         InputError: the suffix is not one of :data:`FORMATS`.
+        ConfigError: the format has no room for further columns or tokens, or has a column of that
+            name itself.
     """
     if path.suffix not in FORMATS:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
+    if path.suffix == ".npy" and (kept or tokens):
+        what = "keep" if kept else "pooling tokens"
+        raise ConfigError(f"{what}: a .npy file holds one array; write another format, or .npz.")
+    if taken := sorted(_COLUMNS.intersection(kept)):
+        raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
 
 
 def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,14 +29,21 @@ from bothways.families.heads import (
     task_head,
     weight_shapes,
 )
-from bothways.io.files import explain_disk_errors, new_folder, write_json
+from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
-from bothways.runtime.checksums import changed_files, recorded_vocabulary, write_checksums
+from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.original_files import (
+    SETTINGS,
+    named_checkpoint,
+    original_family,
+    summed_up,
+    unpacked,
+)
 from bothways.runtime.sentence_modules import (
     encoder_folder,
     read_reranker,
@@ -43,14 +51,12 @@ from bothways.runtime.sentence_modules import (
 )
 from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
-    WEIGHTS,
     Weights,
     account_for,
     has_weights,
     name_table,
     stored_weights,
     words_head_names,
-    write_weights,
 )
 from bothways.shipped import SHIPPED
 from bothways.tasks.options import TEXT_KINDS
@@ -63,10 +69,11 @@ GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
-_OF_TASK = (
+OF_TASK = (
     *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
+"""What bothways.json says of a task."""
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 STATE = "training.json"
@@ -158,6 +165,14 @@ class LoadedModel:
         """Outputs of the task head; 0 without one."""
         return self.heads.get(self.task_head, 0)
 
+    @property
+    def parameters(self) -> int:
+        """Number of weights, those of the heads included, without padding rows."""
+        config = self.config
+        shapes = weight_shapes(config, self.heads, lstm=self.lstm, pooler=self.pooler)
+        padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
+        return sum(math.prod(shape) for shape in shapes.values()) - padding
+
     def refuse_part_of_head(self) -> None:
         """Refuse to copy a model whose task head is in the file only in part.
 
@@ -190,7 +205,8 @@ def load_model(
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
-        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`); or the files of
+            BERT's authors (:mod:`bothways.runtime.original_files`), in a folder or their zip.
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
         adapted: weights in place of the folder's; the folder of an adapter is opened as its base
@@ -204,10 +220,12 @@ def load_model(
     named = model_folder(folder)
     if is_adapter(named):
         return _load_adapter(named, vocabulary, options)
-    folder = encoder_folder(named)
-    if not is_there(folder / CONFIG):
-        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
-    values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    if named.suffix.lower() == ".zip" and named.is_file():
+        with unpacked(named) as inside:
+            loaded = load_model(inside, vocabulary=vocabulary, options=options)
+        loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
+        return loaded
+    folder, checkpoint, values = _settings(named)
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
@@ -218,7 +236,9 @@ def load_model(
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
-            stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
+            stored_weights(folder, checkpoint)
+            if adapted is None
+            else (adapted.path, adapted.weights)
         )
         weights = account_for(
             theirs,
@@ -227,7 +247,7 @@ def load_model(
             architectures=classes,
             tied=values.get("tie_word_embeddings") is not False,
         )
-        unused, heads = weights.unused, dict(weights.heads)
+        unused, heads = summed_up(weights.unused), dict(weights.heads)
         lstm, dtype = weights.lstm, weights.dtype
     refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
@@ -256,7 +276,7 @@ def load_model(
         unused=unused,
         dtype=dtype,
         refused={} if weights is None else dict(weights.refused),
-        folder=folder if adapted is None else None,
+        folder=folder if adapted is None and checkpoint is None else None,
     )
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
@@ -279,25 +299,18 @@ def load_model(
     return loaded
 
 
-def save_loaded(folder: Path, loaded: LoadedModel) -> None:
-    """Write an opened folder in our form, its weights to the bit, completely or not at all.
-
-    Args:
-        folder: where; an existing folder is replaced.
-        loaded: with its weights.
-
-    Raises:
-        ModelError: two heads that have the same names in a file.
-        DiskError: it could not be written; the old folder is intact.
-    """
-    assert loaded.weights is not None, "checked by the caller"
-    with new_folder(folder) as partial:
-        with explain_disk_errors(partial / WEIGHTS):
-            write_weights(partial / WEIGHTS, loaded.weights)
-        write_description(partial, loaded, dtype=loaded.dtype)
-        # safetensors makes its files readable by the owner only.
-        (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
-        write_checksums(partial)
+def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
+    """A model's folder, its checkpoint if it is of TensorFlow, and what config.json says."""
+    folder = encoder_folder(named)
+    if is_there(folder / CONFIG):
+        again = "get the folder again from where it came from"
+        return folder, None, read_json(folder / CONFIG, again)
+    found = named_checkpoint(named)
+    if found is None:
+        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+    folder, checkpoint = found
+    values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
+    return folder, checkpoint, {**values, "model_type": original_family().model_type}
 
 
 def _load_adapter(
@@ -368,8 +381,8 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
         own = own_type(family.model_type, LSTM_SUFFIX)
         values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, values)
-    about = {**loaded.about, "format": FORMAT, **_differences_elsewhere(loaded)}
-    of_task = {name: about.pop(name) for name in _OF_TASK if name in about and head}
+    about = {**loaded.about, "format": FORMAT, **differences_elsewhere(loaded)}
+    of_task = {name: about.pop(name) for name in OF_TASK if name in about and head}
     tasks = {"tasks": {head: of_task}} if of_task else {}
     write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
     loaded.tokenizer.save(folder, max_length=config.positions)
@@ -517,10 +530,10 @@ def _what_it_is(folder: Path) -> str:
         if models:
             return f"this is a run folder; a model in it is {models[0]}"
         return "this is a run folder, and there is no model in it"
-    if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
+    if old := sorted(folder.glob("*.ckpt*")):
         return (
-            "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
-            "take a folder of transformers with the same weights"
+            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
+            f"{SETTINGS} is missing; copy all files of the checkpoint"
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "
@@ -597,7 +610,7 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def _differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
+def differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
     """Entries of bothways.json for a model that transformers would compute differently."""
     if loaded.lstm:
         return {

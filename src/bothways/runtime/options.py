@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from bothways.config.fields import Options, require
+from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
@@ -20,11 +20,20 @@ class ConvertConfig(Options):
     """Convert a model, for example one saved by transformers, to a bothways model folder."""
 
     source: str
-    """Folder with config.json and weights (.safetensors or .bin)."""
+    """Folder with config.json and weights (.safetensors or .bin); or a checkpoint of TensorFlow 1
+    of the original BERT, with bert_config.json and vocab.txt: the folder, the zip, or a name such
+    as FOLDER/bert_model.ckpt."""
     out: str
     """Model folder to write."""
     tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
+    heads: tuple[str, ...] = ("all",)
+    """Heads to keep: all; none, for a folder of the encoder alone, which makes vectors; or their
+    names (masked_lm, next_sentence, classifier, tagger, span, choice). Other programs list a part
+    that they do not open as unexpected."""
+    to: Literal["bothways", "tf1"] = "bothways"
+    """What to write. bothways: a model folder, which transformers reads too. tf1: the files of the
+    original BERT, for TensorFlow 1."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,26 @@ class EngineChoice(DeviceOptions):
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
     per machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkOptions(EngineChoice):
+    """How files of any size are read and computed."""
+
+    broken: Literal["stop", "skip"] = "stop"
+    """Rows of --file that cannot be read. stop: report the first as an error. skip: leave them out,
+    and report how many there were and where; index still counts them."""
+    workers: int = free(1)
+    """Processes that compute a large --file, each with the whole model and its share of the cores;
+    -1: one per core."""
+    cluster: str | None = free(None)
+    """Address of a Dask scheduler (tcp://host:8786) whose workers compute a large --file instead;
+    they find the model under the same name. Requires the extra `cluster`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers != -1:
+            require("workers", self.workers, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +180,7 @@ class RankConfig(EngineChoice):
 
 
 @dataclass(frozen=True)
-class PredictConfig(LabellerOptions):
+class PredictConfig(LabellerOptions, BulkOptions):
     """Label texts with a fine-tuned model."""
 
     first: ClassVar[tuple[str, ...]] = (
@@ -167,14 +196,14 @@ class PredictConfig(LabellerOptions):
     text_b: str | None = None
     """Second text of each pair, the same for all texts."""
     file: str | None = None
-    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json); for
-    tagging, CoNLL columns, CSV, or what an annotator exports; questions to answer (SQuAD's .json or
-    a table of them)."""
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet),
+    of any size if each row has a text; for tagging, CoNLL columns, CSV, or what an annotator
+    exports; questions to answer (SQuAD's .json or a table of them)."""
     out: str | None = None
-    """File to write the predictions to: .tsv, .csv, .jsonl or .json; for tagging, CoNLL columns,
-    .csv, or .jsonl, .json and .ann for annotators; SQuAD's .json for answers, with the n-best
-    answers in X_nbest.json next to X.json (next to X.tsv, the answers are in X_predictions.json).
-    Default: print them."""
+    """File to write the predictions to: .tsv, .csv, .jsonl, .json or .parquet; for tagging, CoNLL
+    columns, .csv, or .jsonl, .json and .ann for annotators; SQuAD's .json for answers, with the
+    n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
+    X_predictions.json). Default: print them."""
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the predictions, such as an id or the text."""
     format: str | None = None
@@ -237,7 +266,7 @@ class ScoreConfig(Options):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(EngineChoice):
+class EmbedConfig(BulkOptions):
     """Compute vectors of texts or of their tokens."""
 
     first: ClassVar[tuple[str, ...]] = (
@@ -248,14 +277,14 @@ class EmbedConfig(EngineChoice):
     model: str
     """Model folder."""
     out: str
-    """File to write: .npz (array `embeddings`, float32 [texts, hidden]), .arrow or .jsonl (one row
-    per text)."""
+    """File to write: .npz (array `embeddings`, float32 [texts, hidden]), .npy (the array alone), or
+    .parquet, .arrow or .jsonl (one row per text). All but .npz may be larger than memory."""
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
     """Text file with one text per line; a file with columns, of which one is embedded (.tsv, .csv,
-    .jsonl, .json, or .txt with tabs); or a file of tagged words or of questions, as `predict`
-    takes."""
+    .jsonl, .json, .parquet, or .txt with tabs); or a file of tagged words or of questions, as
+    `predict` takes."""
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None

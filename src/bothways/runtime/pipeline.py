@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -35,6 +35,7 @@ from bothways.tasks.options import TaskOptions
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
 from bothways.tasks.texts import TextTask
+from bothways.tasks.windows import Reading
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -181,22 +182,27 @@ def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
     return [texts[at : at + _TOGETHER] for at in range(0, max(1, len(texts)), _TOGETHER)]
 
 
-def ahead(parts: Sequence[_T], make: Callable[[_T], _R]) -> Iterator[_R]:
+def ahead(parts: Iterable[_T], make: Callable[[_T], _R]) -> Iterator[_R]:
     """What ``make`` makes of each part: the next in a thread, while the caller works on the last.
 
     Tokenizing leaves the interpreter to others, and an engine computes; so with one part made
-    ahead, neither waits for the other.
+    ahead, neither waits for the other. Parts that are read are read in the thread, too.
     """
-    first, *rest = parts
-    if not rest:
-        yield make(first)
+    if isinstance(parts, Sequence) and len(parts) == 1:
+        yield make(parts[0])
         return
+    source = iter(parts)
+
+    def step() -> tuple[_R] | None:
+        for part in source:
+            return (make(part),)
+        return None
+
     with ThreadPoolExecutor(1, "tokenizing") as pool:
-        coming = pool.submit(make, first)
-        for part in rest:
-            made, coming = coming.result(), pool.submit(make, part)
-            yield made
-        yield coming.result()
+        coming = pool.submit(step)
+        while (made := coming.result()) is not None:
+            coming = pool.submit(step)
+            yield made[0]
 
 
 def share_of(
@@ -506,21 +512,24 @@ def encode_file(
 
 def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> tuple[str, ...]:
     """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
+    return unknown_note(tokenizer, Reading.of(tokenizer, examples), rows.path)
+
+
+def unknown_note(tokenizer: Tokenizer, reading: Reading, path: Path) -> tuple[str, ...]:
+    """:func:`unknown_notes` of a file of which tokens were counted."""
     unk_id = tokenizer.unk_id
-    if unk_id is None:
-        return ()
-    unknown = float((examples.tokens == unk_id).mean()) if len(examples.tokens) else 0.0
-    if unknown <= _MANY_UNKNOWN:
+    unknown = reading.unknown / max(1, reading.tokens)
+    if unk_id is None or unknown <= _MANY_UNKNOWN:
         return ()
     reason = "the model's vocabulary does not suit this text"
-    text = beginning(rows.path)
+    text = beginning(path)
     decomposed, composed = tokenizer.encode_plain([text, unicodedata.normalize("NFC", text)])
     if composed.count(unk_id) < 0.75 * decomposed.count(unk_id):
         reason = (
             "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
             "convert the file to NFC"
         )
-    return (f"{rows.path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
+    return (f"{path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 
 def task_for_file(

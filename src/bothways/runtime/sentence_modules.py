@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, ModelError
+from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
 from bothways.io.probabilities import expit
@@ -102,6 +103,40 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
             left_out.append(kind)
     told = {"modules_left_out": left_out, "settings_left_out": settings_left_out}
     return about | {name: value for name, value in told.items() if value}
+
+
+def write_sentence_modules(folder: Path, about: Mapping[str, Any], hidden: int) -> None:
+    """Say in sentence-transformers' files how vectors are made, as :func:`read_sentence_modules`
+    reads it; nothing is written where it is not known, or where the folder says so already.
+
+    Args:
+        folder: exists, with the encoder in it.
+        about: ``pooling`` (the mean if it is absent), ``normalize``, ``prompts``, ``prompt``.
+        hidden: size of the vectors.
+
+    Raises:
+        DiskError: a file could not be written.
+    """
+    mode = about.get("pooling", "mean")
+    known = mode in _POOLING.values() and not about.get("modules_left_out")
+    if not known or about.get("settings_left_out") or is_there(folder / _MODULES):
+        return
+    types = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    types += [("Normalize", "2_Normalize")] if about.get("normalize") else []
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(types)
+    ]
+    modes = {name: of == mode for name, of in _POOLING.items()}
+    for _, path in types[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    write_json(folder / "1_Pooling" / _CONFIG, {"word_embedding_dimension": hidden, **modes})
+    if about.get("normalize"):
+        write_json(folder / "2_Normalize" / _CONFIG, {})
+    if prompts := about.get("prompts"):
+        default = next((n for n, text in prompts.items() if text == about.get("prompt")), None)
+        write_json(folder / _LIBRARY, {"prompts": prompts, "default_prompt_name": default})
+    write_json(folder / _MODULES, modules)  # last: it makes the folder one of that library
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:

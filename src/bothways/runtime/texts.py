@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
 from bothways.io.conll import ConllFormat, has_word_columns
+from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
@@ -19,11 +20,11 @@ from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaggingOptions, TaskOptions
-from bothways.tasks.readers import layout_of, read_rows
+from bothways.tasks.readers import layout_of, row_windows, window_ends
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.task import EncodedFile, Task
 
-_TABLES = (".tsv", ".csv", ".jsonl", ".json")
+_TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", *FRAMES)
 _TAGGED = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann")
 _QUESTION_COLUMNS = ("question", "context")
 _WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
@@ -39,6 +40,7 @@ class FileTexts:
         other: the column of the second texts of such a task, which are not among them.
         kept: the values of other columns, by name.
         notes: how the file was read, as sentences.
+        last: the line of the last text, where texts are read in windows.
     """
 
     texts: tuple[str, ...]
@@ -46,6 +48,7 @@ class FileTexts:
     other: str | None = None
     kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    last: int = 0
 
 
 def file_texts(
@@ -62,9 +65,9 @@ def file_texts(
     ``context``: its passage).
 
     Args:
-        path: ``.tsv``, ``.csv``, ``.jsonl`` and ``.json`` have columns, and so has a ``.txt`` whose
-            lines all have equally many tabs, or for which a column is named; other files hold a
-            text per line.
+        path: ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` and ``.parquet`` have columns, and so has a
+            ``.txt`` whose lines all have equally many tabs, or for which a column is named; other
+            files hold a text per line.
         loaded: a model that was fine-tuned here knows the column of its texts.
         text_a: the column of the texts.
         task: a declared task, or the file of one, that says which column it is.
@@ -75,27 +78,68 @@ def file_texts(
             told.
         ConfigError: ``task`` is not a task, or one whose files have no columns.
     """
+    (found,) = text_windows(path, loaded, text_a=text_a, task=task, keep=keep, whole=True)
+    return found
+
+
+def text_windows(
+    path: Path,
+    loaded: LoadedModel,
+    *,
+    text_a: str | None = None,
+    task: str | None = None,
+    keep: Sequence[str] = (),
+    skip: bool = False,
+    whole: bool = False,
+) -> Iterator[FileTexts]:
+    """:func:`file_texts` in windows, as :func:`bothways.tasks.readers.row_windows`; files of tagged
+    words or questions are one window. What is noted of the file is complete with the last one."""
     kind = task_recipe(task).task.kind if task is not None else loaded.about.get("kind")
     if _is_tagged(path, kind, text_a):
-        return _sentences(path, keep)
+        yield _sentences(path, keep)
+        return
     if _has_questions(path, kind, text_a):
-        return _questions(path, text_a or _QUESTION_COLUMNS[0], keep)
+        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep)
+        return
     if not (text_a or task or keep or _is_table(path)):
         refuse_records(path, "write their texts to a .txt file, one per line")
-        return FileTexts(tuple(text for _, text in read_texts(path)))
+        yield from _line_windows(path, skip=skip, whole=whole)
+        return
     options = _layout(loaded, task)
     column = text_a or options.text_a
     layout = TaskOptions(text_a=column, label="", header=options.header, columns=options.columns)
+    other = options.text_b if column == options.text_a else None
+    windows = row_windows(
+        *(path, layout),
+        labelled=False,
+        keep=keep,
+        skip=skip,
+        whole=whole,
+    )
     try:
-        rows = read_rows(path, layout, labelled=False)
+        for window in windows:
+            by_name = dict(zip(keep, zip(*window.kept, strict=True), strict=True)) if keep else {}
+            notes = tuple(window.broken.notes(path.name))
+            last = window.lines[-1] if window.lines else 0
+            yield FileTexts(tuple(window.a), column, other, by_name, notes, last)
     except MissingColumnError as error:
-        if column in error.columns:  # twice
+        if error.missing != column or column in error.columns:  # another, or twice
             raise
         raise _unknown_column(error, column, path) from None
-    other = options.text_b if column == options.text_a else None
-    kept = tuple(zip(*_values(path, keep, layout, rows.lines), strict=True))
-    by_name = dict(zip(keep, kept, strict=True))
-    return FileTexts(tuple(rows.a), column, other, by_name, tuple(rows.broken.notes(path.name)))
+
+
+def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]:
+    """The lines of a text file."""
+    broken = Broken("skip" if skip else "stop")
+    texts: list[str] = []
+    size = last = 0
+    for number, text in read_texts(path, broken):
+        if not whole and window_ends(len(texts), size):
+            yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
+            texts, size = [], 0
+        texts.append(text)
+        size, last = size + len(text), number
+    yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
 
 
 def kept_columns(
@@ -186,9 +230,15 @@ def _is_table(path: Path) -> bool:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     if suffix != ".txt":
-        return suffix in _TABLES
-    tabs = [line.count("\t") for _, line in read_texts(path) if line]
-    return len(tabs) > 1 and min(tabs) > 0 and min(tabs) == max(tabs)
+        return suffix in _TABLES or is_dataset(path)
+    found, lines = 0, 0
+    for _, line in read_texts(path):
+        if line:
+            tabs = line.count("\t")
+            if not tabs or (lines and tabs != found):
+                return False
+            found, lines = tabs, lines + 1
+    return lines > 1
 
 
 def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:

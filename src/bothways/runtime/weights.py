@@ -38,6 +38,8 @@ from bothways.families.heads import (
 )
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
+from bothways.io.tensor_bundle import INDEX
+from bothways.runtime.original_files import checkpoint_files, checkpoint_in, read_original
 
 Floats = NDArray[np.float32]
 
@@ -151,21 +153,30 @@ class Stored:
         return np.array(self.data, dtype=np.float32, order="C")
 
 
-def stored_weights(folder: Path) -> tuple[Path, dict[str, Stored]]:
+def stored_weights(folder: Path, checkpoint: Path | None = None) -> tuple[Path, dict[str, Stored]]:
     """A folder's weights by name, and the file to name in messages: that of the weights, or of
     parts their index.
+
+    Args:
+        folder: of a model.
+        checkpoint: of TensorFlow, if the folder has several.
 
     Raises:
         ModelError: a file is missing or damaged, or holds more than weights.
     """
     weights: dict[str, Stored] = {}
+    whole = None if checkpoint else _whole_or_index(folder)
+    if whole is None or whole.suffix == INDEX:
+        checkpoint = checkpoint or whole.with_suffix("")  # type: ignore[union-attr]
+        found = read_original(checkpoint)
+        return Path(f"{checkpoint}{INDEX}"), {n: Stored(*of) for n, of in found.items()}
     for file in weight_files(folder):
         try:
             checked(file)
         except InputError as error:
             raise ModelError(str(error)) from None
         weights |= map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
-    return _whole_or_index(folder), weights
+    return whole, weights
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -175,6 +186,8 @@ def weight_files(folder: Path) -> list[Path]:
         ModelError: there are none, the index is damaged, or a part is missing.
     """
     path = _whole_or_index(folder)
+    if path.suffix == INDEX:
+        return checkpoint_files(path.with_suffix(""))
     if path.suffix != ".json":
         return [path]
     names = _listed(path)
@@ -196,6 +209,8 @@ def _whole_or_index(folder: Path) -> Path:
     for name in _NAMES:
         if is_there(folder / name):
             return folder / name
+    if (checkpoint := checkpoint_in(folder)) is not None:
+        return checkpoint.with_name(checkpoint.name + INDEX)
     others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
     instead = f" If {others[0]} holds them, give it that name." if len(others) == 1 else ""
     raise ModelError(
@@ -421,17 +436,8 @@ def write_weights(path: Path, weights: Weights) -> None:
         ModelError: two heads that have the same names in a file.
         OSError: it could not be written.
     """
-    config = weights.config
-    found: dict[str, NDArray[Any]] = {}
-    table = name_table(config, weights.heads, lstm=bool(weights.lstm))
-    for ours, parts in weights.parts.items():
-        for name, part in zip(table[ours], parts, strict=True):
-            if name in found:
-                raise ModelError(same_names(weights.heads, config, name))
-            rows = config.vocab_size if ours in (TABLE, _BIAS) else None
-            data = part.data if part.dtype == weights.dtype else part.values()
-            found[name] = np.ascontiguousarray(data[:rows])
-    for name, value in constants(config).items():
+    found = weights_by_name(weights)
+    for name, value in constants(weights.config).items():
         found[name] = _rounded(value, weights.dtype)
     specs = {  # found keeps what they point to
         name: TensorSpec(
@@ -443,6 +449,25 @@ def write_weights(path: Path, weights: Weights) -> None:
         serialize_file(specs, path, {"format": "pt"})
     except SafetensorError as error:  # raised for a failed write
         raise OSError(str(error)) from error
+
+
+def weights_by_name(weights: Weights, *, floats: bool = False) -> dict[str, NDArray[Any]]:
+    """Weights by the names in their family's files: the bits that were read, or in fp32.
+
+    Raises:
+        ModelError: two heads that have the same names in a file.
+    """
+    config = weights.config
+    found: dict[str, NDArray[Any]] = {}
+    table = name_table(config, weights.heads, lstm=bool(weights.lstm))
+    for ours, parts in weights.parts.items():
+        for name, part in zip(table[ours], parts, strict=True):
+            if name in found:
+                raise ModelError(same_names(weights.heads, config, name))
+            rows = config.vocab_size if ours in (TABLE, _BIAS) else None
+            data = part.data if part.dtype == weights.dtype and not floats else part.values()
+            found[name] = np.ascontiguousarray(data[:rows])
+    return found
 
 
 def _rounded(values: Floats, dtype: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Labelled and unlabelled examples from TSV, CSV, JSONL and JSON files.
+"""Labelled and unlabelled examples from TSV, CSV, JSONL, JSON and Parquet files.
 
 All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
@@ -37,6 +37,9 @@ class Rows:
         several: the labels or scores of each, where an example may have several; None if not, or
             if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
+        groups: of each, the value of the column that keeps examples together, if there is one.
+        kept: of each, the values of further columns that were asked for.
+        numbers: of each among all rows of the file, from 0, those that are left out counted.
     """
 
     path: Path
@@ -47,6 +50,8 @@ class Rows:
     broken: Broken = field(default_factory=Broken)
     several: list[tuple[str, ...]] | None = None
     groups: list[str] | None = None
+    kept: list[list[str]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -71,43 +76,100 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         InputError: the file or a line of it cannot be read as requested; file and line are named.
         ConfigError: a column that should be a number but is not.
     """
-    path = Path(path)
+    (rows,) = row_windows(Path(path), options, labelled=labelled, whole=True)
+    return rows
+
+
+WINDOW_ROWS, WINDOW_CHARACTERS = 16_384, 2**24
+"""Of the rows of a file that are predicted together, and their texts. Files with fewer are read as
+a whole."""
+
+
+def window_ends(rows: int, characters: int) -> bool:
+    """Whether a window is full."""
+    return rows >= WINDOW_ROWS or characters >= WINDOW_CHARACTERS
+
+
+def row_windows(
+    path: Path,
+    options: TaskOptions,
+    *,
+    labelled: bool,
+    keep: Sequence[str] = (),
+    skip: bool = False,
+    whole: bool = False,
+) -> Iterator[Rows]:
+    """Read the columns that the task names, in windows of rows; at least one window.
+
+    Args:
+        path, options, labelled: as for :func:`read_rows`.
+        keep: further columns, whose values may be numbers.
+        skip: leave out rows that cannot be read, in a file without labels.
+        whole: read the file as one window.
+
+    Raises:
+        InputError, ConfigError: as for :func:`read_rows`.
+    """
     texts = [options.text_a] if options.text_b is None else [options.text_a, options.text_b]
     labels = [*(options.label_columns or [options.label])] if labelled else []
     groups = [] if options.group is None else [options.group]
     names, several = [*texts, *labels, *groups], options.kind in SEVERAL
-    rows = Rows(
-        path,
-        b=None if options.text_b is None else [],
-        labels=[] if labelled and not several else None,
-        several=[] if labelled and several else None,
-        broken=broken_lines(options, labelled=labelled),
-        groups=None if options.group is None else [],
-    )
-    named = options.named
-    for number, values in read_table(path, names, layout_of(options), rows.broken):
+    others = [name for name in dict.fromkeys(keep) if name not in names]
+    layout = layout_of(options)
+    anything = layout.labels | frozenset(others)
+    layout = replace(layout, labels=anything, lists=layout.lists | frozenset(others))
+    broken = broken_lines(options, labelled=labelled, skip=skip)
+
+    def empty() -> Rows:
+        return Rows(
+            path,
+            b=None if options.text_b is None else [],
+            labels=[] if labelled and not several else None,
+            several=[] if labelled and several else None,
+            broken=broken,
+            groups=None if options.group is None else [],
+        )
+
+    named, found = options.named, empty()
+    size = done = 0
+    for number, values in read_table(path, [*names, *others], layout, broken):
+        if not whole and window_ends(len(found), size):
+            _check_window(found, options, texts, first=not done)
+            yield found
+            done, size, found = done + len(found), 0, empty()
         try:
-            if rows.labels is not None:
+            if found.labels is not None:
                 label = clean_label(values[len(texts)], path, number)
-                rows.labels.append(named.get(label, label))
-            if rows.several is not None:
+                found.labels.append(named.get(label, label))
+            if found.several is not None:
                 own = values[len(texts) : len(texts) + len(labels)]
                 given = _several(own, options, path, number)
-                rows.several.append(tuple(named.get(label, label) for label in given))
+                found.several.append(tuple(named.get(label, label) for label in given))
         except InputError as error:
-            rows.broken.leave_out(error)
+            broken.leave_out(error)
             continue
-        rows.lines.append(number)
-        rows.a.append(values[0])
-        if rows.b is not None:
-            rows.b.append(values[1])
-        if rows.groups is not None:
-            rows.groups.append(values[-1])
+        found.numbers.append(done + len(found) + broken.left_out)
+        found.lines.append(number)
+        found.a.append(values[0])
+        if found.b is not None:
+            found.b.append(values[1])
+        if found.groups is not None:
+            found.groups.append(values[len(names) - 1])
+        if keep:
+            by_name = dict(zip([*names, *others], values, strict=True))
+            found.kept.append([" ".join(by_name[name].split()) for name in keep])
+        size += sum(map(len, values[: len(texts)]))
+    _check_window(found, options, texts, first=not done)
+    yield found
+
+
+def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
     if not options.labels:
         _check_spellings(rows, options)
-    columns = zip(texts, (rows.a, rows.b), strict=False)
-    check_not_empty(path, {name: column for name, column in columns if column is not None})
-    return rows
+    if first:
+        columns = zip(texts, (rows.a, rows.b), strict=False)
+        found = {name: column for name, column in columns if column is not None}
+        check_not_empty(rows.path, found)
 
 
 def _check_spellings(rows: Rows, options: TaskOptions) -> None:
@@ -129,11 +191,11 @@ def layout_of(options: TaskOptions) -> Layout:
     )
 
 
-def broken_lines(options: TaskOptions, *, labelled: bool) -> Broken:
-    """The policy for lines that cannot be read. In a file to predict they are never left out,
-    because every line needs its answer."""
+def broken_lines(options: TaskOptions, *, labelled: bool, skip: bool = False) -> Broken:
+    """The policy for lines that cannot be read. In a file to predict they are left out only if that
+    is asked for, because every line needs its answer."""
     if not labelled:
-        return Broken()
+        return Broken("skip" if skip else "stop")
     return Broken(
         "skip" if options.broken == "skip" else "stop",
         "(task.broken skip leaves out such lines of labelled files.)",

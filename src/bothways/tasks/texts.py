@@ -40,7 +40,7 @@ from bothways.tasks.report_panels import (
     scatter_panel,
 )
 from bothways.tasks.task import EncodedFile, Outputs, Task
-from bothways.tasks.windows import encode_windows, pool_windows, windows_note
+from bothways.tasks.windows import Reading, encode_windows, pool_windows, windows_note
 from bothways.tokenization.tokenizer import Tokenizer
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
@@ -92,18 +92,26 @@ class TextTask(Task[Rows, Outputs]):
         examples = self.examples(tokenizer, rows.a, rows.b, length=length)
         if targets is not None:
             examples = examples.with_targets(targets[examples.owners])
+        notes = self.reading_notes(
+            tokenizer, rows.path.name, Reading.of(tokenizer, examples, rows.empty), length
+        )
+        return EncodedFile(rows, examples, (*notes, *rows.broken.notes(rows.path.name)))
+
+    def reading_notes(
+        self, tokenizer: Tokenizer, name: str, reading: Reading, length: int
+    ) -> list[str]:
+        """What is said of how a file's texts were read."""
         notes = []
         if self.options.long == "windows":
             pooling = self.options.windows.pooling
-            notes = windows_note(tokenizer, rows.path.name, examples, length, pooling)
-        elif examples.cut:
+            notes = windows_note(tokenizer, name, reading, length, pooling)
+        elif reading.cut:
             notes.append(
-                f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
-                f"{length} tokens"
+                f"{name}: {reading.cut:,} of {reading.texts:,} examples were cut to {length} tokens"
             )
-        if rows.empty:
-            notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-        return EncodedFile(rows, examples, (*notes, *rows.broken.notes(rows.path.name)))
+        if reading.empty:
+            notes.append(f"{name}: {reading.empty:,} of {reading.texts:,} examples have no text")
+        return notes
 
     def examples(
         self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int

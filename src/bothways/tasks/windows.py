@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -178,15 +179,51 @@ def pool_windows(
     return mean
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How texts were read.
+
+    Attributes:
+        texts: or pairs, how many.
+        several: of them were read in more than one window.
+        windows: of those.
+        cut: lost tokens to the length limit.
+        empty: have no text.
+        tokens: of all windows.
+        unknown: of these are the piece for what is unknown.
+    """
+
+    texts: int = 0
+    several: int = 0
+    windows: int = 0
+    cut: int = 0
+    empty: int = 0
+    tokens: int = 0
+    unknown: int = 0
+
+    @staticmethod
+    def of(tokenizer: Tokenizer, examples: Examples, empty: int = 0) -> Reading:
+        """Of encoded texts."""
+        texts, several = len(examples.first_items), examples.windowed
+        unknown = 0
+        if tokenizer.unk_id is not None:
+            unknown = int((examples.tokens == tokenizer.unk_id).sum())
+        windows = len(examples) - texts + several if several else 0
+        size = len(examples.tokens)
+        return Reading(texts, several, windows, examples.cut, empty, size, unknown)
+
+    def __add__(self, other: Reading) -> Reading:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Reading(*(one + more for one, more in pairs))
+
+
 def windows_note(
-    tokenizer: Tokenizer, name: str, examples: Examples, length: int, pooling: str
+    tokenizer: Tokenizer, name: str, reading: Reading, length: int, pooling: str
 ) -> list[str]:
     """Notes on texts read in several windows, and on pairs that were cut nevertheless."""
-    texts = len(examples.first_items)
-    several = examples.windowed
+    texts, several, windows = reading.texts, reading.several, reading.windows
     notes = []
     if several:
-        windows = len(examples) - texts + several
         how = {
             "mean": "their outputs are averaged",
             "max": "their highest outputs count",
@@ -196,9 +233,9 @@ def windows_note(
             f"{name}: {several:,} of {texts:,} texts are longer than {length} tokens and are read "
             f"in {windows:,} windows; {how[pooling]}"
         )
-    if examples.cut:
+    if reading.cut:
         notes.append(
-            f"{name}: in {examples.cut:,} of {texts:,} pairs both texts are long; the shorter one "
+            f"{name}: in {reading.cut:,} of {texts:,} pairs both texts are long; the shorter one "
             f"was cut to {tokenizer.template.room(length, 2) // 2} tokens"
         )
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
+from bothways.tokenization.pieces import CONTINUES
 from bothways.tokenization.reading import (
     ORIGINAL_FILES,
     SETTINGS_FILE,
@@ -128,7 +129,7 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
     """
     pieces = unknown = whole = 0
     unknown_words: Counter[str] = Counter()
-    listed = iter(words.items())
+    listed, tokenizer = iter(words.items()), tokenizer.with_segmenter(None)
     while batch := list(islice(listed, _BATCH)):
         encoded = tokenizer.encode_plain([word for word, _ in batch])
         for (word, count), ids in zip(batch, encoded, strict=True):
@@ -167,7 +168,10 @@ def count_file_words(
         ConfigError: the tokenizer's normalisation is neither preset.
     """
     rules = tokenizer.rules
-    with count_chunks(read_all(files, reader or ParagraphReader()), workers=workers) as chunks:
+    lines: Iterable[str] = read_all(files, reader or ParagraphReader())
+    if tokenizer.segmenter is not None:
+        lines = tokenizer.segmenter.divided(lines)
+    with count_chunks(lines, workers=workers) as chunks:
         return count_words(chunks, rules, workers=workers)
 
 
@@ -229,6 +233,8 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
             "normalization": _normalization(learned.tokenizer, config),
             "normalization_asked_for": config.normalization,
             "start_a_word": int(tokenizer.starts_word.sum()),
+            **_syllables(tokenizer),
+            **({"segmenter": config.segmenter} if config.segmenter else {}),
             "longest_pieces": longest[:_SHOWN],
             "fingerprint": tokenizer.fingerprint,
         },
@@ -248,6 +254,14 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
             **measure(tokenizer, learned.words),
         },
     }
+
+
+def _syllables(tokenizer: Tokenizer) -> dict[str, int]:
+    """How many pieces are one Hangul syllable, at the start of a word or within it; nothing if none
+    is. A vocabulary for Korean needs some thousands before there is room for words."""
+    bodies = (piece.removeprefix(CONTINUES) for piece in tokenizer.pieces)
+    found = sum(len(body) == 1 and "가" <= body <= "힣" for body in bodies)
+    return {"single_syllables": found} if found else {}
 
 
 def _score_used(config: VocabularyConfig) -> str:

@@ -13,23 +13,20 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import joblib
 import pyarrow as pa
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
 from bothways.io.files import explain_disk_errors
-from bothways.io.processes import deaf_children, exit_with
+from bothways.io.parallel import in_processes
 from bothways.tokenization.normalization import Rules, normalizer, not_text_error, word_splitter
 
 MAX_IN_MEMORY = 3_000_000
@@ -193,23 +190,9 @@ def _map_unordered(
     if workers == 1 or len(first) < 2:
         yield from map(function, itertools.chain(first, items))
         return
-    run = joblib.Parallel(
-        n_jobs=workers,
-        return_as="generator_unordered",
-        pre_dispatch="2*n_jobs",
-        batch_size=1,
-        initializer=exit_with,
-        initargs=(os.getpid(),),
-    )
-    try:
-        with deaf_children():
-            results = run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+    every = ((item,) for item in itertools.chain(first, items))
+    with in_processes(function, every, workers=workers, lost=RunError, ordered=False) as results:
         yield from results
-    except BrokenProcessPool as error:
-        raise RunError(
-            f"a worker process was lost ({error}), most likely killed for using too much memory. "
-            "Run the same command again with fewer --workers."
-        ) from error
 
 
 def _batches(pairs: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:

@@ -54,12 +54,13 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVoc
         if word not in known:
             known.add(word)
             added.append(word)
-    parts = tokenizer.encode_plain(added)
+    parts = tokenizer.with_segmenter(None).encode_plain(added)
     settings = json.loads(tokenizer.to_json())
     # All of them: pieces that `add_tokens` appended are not among the model's own.
     settings["model"]["vocab"] = {p: i for i, p in enumerate([*tokenizer.pieces, *added])}
     library = tokenizers.Tokenizer.from_str(json.dumps(settings))
-    return ExtendedVocabulary(Tokenizer(library, declared=tokenizer.roles.items()), added, parts)
+    extended = Tokenizer(library, declared=tokenizer.roles.items(), segmenter=tokenizer.segmenter)
+    return ExtendedVocabulary(extended, added, parts)
 
 
 MIN_PIECES = 3
@@ -84,6 +85,7 @@ def choose_words(
         if count >= min_count and len(word) <= LONGEST_WORD and any(map(str.isalpha, word))
     )
     chosen: list[str] = []
+    tokenizer = tokenizer.with_segmenter(None)  # these are words
     for start in range(0, len(frequent), _ENCODED_AT_ONCE):
         words = [word for _, word in frequent[start : start + _ENCODED_AT_ONCE]]
         chosen += [

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from bothways.tokenization.normalization import (
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
 from bothways.tokenization.reading import LONGEST_WORD, cleaning
+from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_classes import BYTE_PAIRS
 from bothways.tokenization.unigram import learn_unigram, uncovered
@@ -104,6 +105,11 @@ def learn(
 ) -> LearnedVocabulary:
     """:func:`learn_vocabulary`, with the words, letters and dropped characters of the text."""
     workers = options.workers
+    if options.segmenter is not None:
+        segmenter = Segmenter(options.segmenter)
+        plain = replace(options, segmenter=None)
+        learned = learn(segmenter.divided(lines), plain, progress)
+        return replace(learned, tokenizer=learned.tokenizer.with_segmenter(segmenter))
     if options.algorithm == "unigram":
         return _learn_unigram([*lines], options)
     with count_chunks(lines, workers=workers) as chunks:

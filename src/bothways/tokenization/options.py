@@ -69,6 +69,10 @@ class LearningOptions(WorkerOptions):
     """Share of the text's characters that unigram spells; rarer characters become <unk>."""
     byte_fallback: bool = False
     """Whether unigram spells characters without a piece as bytes, instead of <unk>."""
+    segmenter: str | None = None
+    """MODULE:FUNCTION of a function in Python that takes a text and gives its words, such as
+    morphemes; it divides every text before anything else, here and wherever the vocabulary is used,
+    where BOTHWAYS_SEGMENTER must name it."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
 

@@ -26,6 +26,7 @@ from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
 from bothways.tokenization.roles import Declared, declared_roles, token_text
+from bothways.tokenization.segmenter import SETTING, Segmenter, allowed_segmenter
 from bothways.tokenization.sentencepiece_model import (
     PieceType,
     SentencePieceModel,
@@ -48,13 +49,13 @@ from bothways.tokenization.tokenizer_classes import (
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
+    is_cased,
     read_added_tokens,
     read_library_file,
     read_object,
     read_settings,
     read_vocabulary,
     refuse_other_tokenizers,
-    refuse_undeclared,
     with_added_tokens,
 )
 
@@ -83,6 +84,7 @@ class ReadTokenizer:
         declared: the roles that the files name.
         usual: the class of the tokenizer, if it is known.
         originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
+        segmenter: divides texts before; None for most.
     """
 
     library: tokenizers.Tokenizer
@@ -90,6 +92,7 @@ class ReadTokenizer:
     declared: Declared
     usual: TokenizerClass | None
     originals: Mapping[str, bytes] = field(default_factory=dict)
+    segmenter: Segmenter | None = None
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -115,9 +118,13 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
     named = _named_class(path)
+    segmenter = None
+    if name := settings.get(SETTING):
+        segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
     if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
         library = with_settings(read_library_file(path), settings)
-        return ReadTokenizer(_with_spaces(library, settings), path, declared, named)
+        library = _with_spaces(library, settings)
+        return ReadTokenizer(library, path, declared, named, segmenter=segmenter)
     usual = _class_of_file(path, named)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)
@@ -126,7 +133,7 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     if usual is not WORDPIECE:
         files = [path.with_name(name) for name in usual.files]
         originals = {file.name: file.read_bytes() for file in files}
-    return ReadTokenizer(library, path, declared, usual, originals)
+    return ReadTokenizer(library, path, declared, usual, originals, segmenter)
 
 
 # ------------------------------------------------------------------------------ which file, and how
@@ -300,7 +307,7 @@ def _read_word_pieces(
     pieces = read_vocabulary(path)
     refuse_other_tokenizers(path, pieces)
     if not {"do_lower_case", "normalization"} & settings.keys():
-        refuse_undeclared(path, pieces, settings)
+        settings = {**settings, "do_lower_case": not is_cased(path, pieces, settings)}
     roles = Roles(**{**usual.roles.items(), **declared})
     return word_pieces(
         ids_of(pieces, path, roles),

@@ -60,6 +60,7 @@ from bothways.tokenization.reading import (
     word_pieces,
 )
 from bothways.tokenization.roles import WHAT, Declared, find_roles
+from bothways.tokenization.segmenter import SETTING, Segmenter, divide_all
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
 from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
@@ -130,6 +131,7 @@ class Tokenizer:
             own), False for pieces that continue one. Words are those of the normalised text, split
             at white space and, by BERT's rules, around every punctuation mark. (In BPE on
             characters, [UNK] may replace a part of a word; it counts as a start here.)
+        segmenter: divides texts into words before anything else is done with them, if there is one.
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
@@ -141,6 +143,7 @@ class Tokenizer:
         declared: Declared | None = None,
         usual: TokenizerClass | None = None,
         originals: Mapping[str, bytes] | None = None,
+        segmenter: Segmenter | None = None,
     ):
         """Wrap a tokenizer of the library; use the ``from_`` constructors instead.
 
@@ -150,6 +153,7 @@ class Tokenizer:
             declared: the roles that are known, if the object alone does not tell.
             usual: its class, which decides what is not declared.
             originals: files of the vocabulary that are saved with it.
+            segmenter: divides texts before anything else is done with them.
 
         Raises:
             ModelError: the ids have gaps; or it is not known which pieces open and close sequences.
@@ -158,6 +162,7 @@ class Tokenizer:
         self.vocab_size = len(self.pieces)
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._originals = dict(originals or {})
+        self.segmenter = segmenter
         self._library = library
         library.no_truncation()
         library.no_padding()
@@ -272,6 +277,13 @@ class Tokenizer:
         other._library.post_processor = post_processor(other.template, trims=trims)
         return other  # with the same fingerprint: the ids of texts are the same
 
+    def with_segmenter(self, segmenter: Segmenter | None) -> Tokenizer:
+        """The same tokenizer after another segmenter, or after none."""
+        other = copy.copy(self)
+        other.segmenter = segmenter
+        other.fingerprint = other._digest()
+        return other
+
     # ------------------------------------------------------------------------------------- files
 
     @classmethod
@@ -300,6 +312,7 @@ class Tokenizer:
             declared=read.declared,
             usual=read.usual,
             originals=read.originals,
+            segmenter=read.segmenter,
         )
 
     @classmethod
@@ -387,6 +400,8 @@ class Tokenizer:
         }
         if max_length is not None:
             settings["model_max_length"] = max_length
+        if self.segmenter is not None:
+            settings[SETTING] = self.segmenter.name
         if self.kind == "wordpiece":
             write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
         for name, content in self._originals.items():
@@ -443,7 +458,8 @@ class Tokenizer:
             InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
         check_texts(a, b)
-        encoded = self._run_library([*a] if b is None else [*a, *b])
+        divided = divide_all(self.segmenter, [*a] if b is None else [*a, *b])
+        encoded = self._run_library([one.text for one in divided])
         results = []
         for number in range(len(a)):
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
@@ -454,6 +470,12 @@ class Tokenizer:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
             result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
+            if self.segmenter is not None:
+                offsets = [*result.offsets]
+                of_parts = divided[number :: len(a)]
+                for one, place in zip(of_parts, result.parts, strict=True):
+                    offsets[place] = map(one.original, offsets[place])
+                result = replace(result, offsets=offsets)
             if self._extends_offsets:
                 texts = [a[number]] if b is None else [a[number], b[number]]
                 offsets = [*result.offsets]
@@ -470,7 +492,7 @@ class Tokenizer:
             InputError: an input is not text, or a single text is given instead of a list.
         """
         check_texts(texts)
-        texts = [*texts]
+        texts = [one.text for one in divide_all(self.segmenter, texts)]
         try:
             encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
@@ -613,5 +635,7 @@ class Tokenizer:
             layouts = (self.template.single, self.template.pair)
             described += [layout.spelled if layout else None for layout in layouts]
             described += [self.roles.items(), self._settings["added_tokens"]]
+        if self.segmenter is not None:
+            described.append({SETTING: self.segmenter.name})
         text = json.dumps(described, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

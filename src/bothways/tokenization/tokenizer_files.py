@@ -228,8 +228,9 @@ def _token_names(settings: Mapping[str, Any]) -> set[str]:
     return {item["content"] if isinstance(item, dict) else str(item) for item in named}
 
 
-def refuse_undeclared(path: Path, pieces: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Refuse to read a vocabulary as uncased, which is what no settings mean, if it is not.
+def is_cased(path: Path, pieces: Sequence[str], settings: Mapping[str, Any]) -> bool:
+    """Whether a vocabulary of which nothing says so is cased: false, but beside a bert_config.json,
+    as BERT's authors say it in the name of the folder only.
 
     Args:
         path: the vocab.txt.
@@ -237,23 +238,29 @@ def refuse_undeclared(path: Path, pieces: Sequence[str], settings: Mapping[str, 
         settings: what tokenizer_config.json says of other things.
 
     Raises:
-        ModelError: it has pieces that no text becomes by the uncased rules: with capitals, or with
-            Hangul or accents that these take apart.
+        ModelError: no uncased text becomes its pieces, as they have capitals, or Hangul or accents
+            that the uncased rules take apart, and there is no such file.
     """
     rules = normalizer(lowercase=True, strip_accents=settings.get("strip_accents"), split_cjk=False)
     bodies = [p.removeprefix(CONTINUES) for p in pieces if not (p[:1] == "[" and p[-1:] == "]")]
     words = [body for body in bodies if any(map(str.isalpha, body))]
     lost = [word for word in words if rules.normalize_str(word).strip() != word]
     capitals = [word for word in lost if word != word.lower()]
-    if len(lost) > len(words) / 50:
-        what, setting = "needs other normalization", '"normalization": "composed"'
-        if capitals:  # of which an uncased vocabulary has none
-            what, setting = "is cased", '"do_lower_case": false'
-        raise ModelError(
-            f"{path}: uncased text never becomes {len(lost):,} of its pieces ({lost[0]!r}), so the "
-            f"vocabulary {what}, and nothing says so. Write {{{setting}}} to "
-            f"{path.with_name(_CONFIGS[0])}, or complete the download."
-        )
+    if len(lost) <= len(words) / 50:
+        return False
+    if capitals and is_there(path.with_name(_OF_AUTHORS)):
+        return True
+    what, setting = "needs other normalization", '"normalization": "composed"'
+    if capitals:  # of which an uncased vocabulary has none
+        what, setting = "is cased", '"do_lower_case": false'
+    raise ModelError(
+        f"{path}: uncased text never becomes {len(lost):,} of its pieces ({lost[0]!r}), so the "
+        f"vocabulary {what}, and nothing says so. Write {{{setting}}} to "
+        f"{path.with_name(_CONFIGS[0])}, or complete the download."
+    )
+
+
+_OF_AUTHORS = "bert_config.json"
 
 
 def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:

@@ -1,0 +1,287 @@
+"""The README.md of a model folder: what the model is, how it scored, how three libraries load it.
+
+Its writer may change it, and fill in what only people know, such as the licence. So it has no entry
+in ``checksums.json``; and its last line says by a digest whether it is still as it was written,
+without which nothing here replaces it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bothways.families import family_of
+from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE
+from bothways.io.files import write_text
+from bothways.runtime.folder import LoadedModel, differences_elsewhere
+
+CARD = "README.md"
+
+_MARK = re.compile(
+    r"<!-- written by bothways, ([0-9a-f]{16}); without this line, kept as it is -->"
+)
+_SCORES = "## Scores"
+# Kinds of tasks -> transformers' pipeline.
+_PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "multilabel": "text-classification",
+    "multiregression": "text-classification",
+    "tagging": "token-classification",
+    "spans": "question-answering",
+    "choice": "multiple-choice",
+}
+_SHOWN_LABELS = 40
+
+
+def write_card(folder: Path, loaded: LoadedModel) -> None:
+    """Write the card of a model folder, unless it has one that is not as we wrote it.
+
+    Args:
+        folder: exists.
+        loaded: what it holds. The card says nothing of when or where it was written, so that the
+            same model has the same.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    _replace(folder / CARD, _card(loaded))
+
+
+def write_scores(folder: Path, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
+    """Replace the scores in the card of a model folder by those of all seeds.
+
+    A card that is missing or was changed stays so.
+
+    Args:
+        folder: of the model.
+        rows: a table of scores, its header first.
+        notes: sentences below it.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    path = folder / CARD
+    text = _own_text(path)
+    if text is None or _SCORES not in text:
+        return
+    before, _, rest = text.partition(_SCORES)
+    after = rest[rest.index("\n## ") + 1 :] if "\n## " in rest else ""
+    _replace(path, f"{before}{_scores(rows, notes)}\n\n{after}")
+
+
+def _replace(path: Path, text: str) -> None:
+    if path.exists() and _own_text(path) is None:
+        return
+    marked = (
+        f"{text}\n<!-- written by bothways, {_digest(text)}; without this line, kept as it is -->\n"
+    )
+    if not path.exists() or path.read_text(encoding="utf-8") != marked:
+        write_text(path, marked)
+
+
+def _own_text(path: Path) -> str | None:
+    """The card without its last line; None if it is not as it was written."""
+    try:
+        text, _, last = path.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    mark = _MARK.fullmatch(last)
+    return text if mark and mark[1] == _digest(text) else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _card(loaded: LoadedModel) -> str:
+    about, family = loaded.about, family_of(loaded.config)
+    kind = str(about.get("kind", "")) if loaded.task_head else ""
+    pipeline = _PIPELINES.get(kind) or ("fill-mask" if MASKED_LM in loaded.heads else "")
+    tags = ["bothways", family.model_type, *([] if pipeline else ["sentence-transformers"])]
+    title = about.get("task") or f"{family.title} encoder"
+    front = [
+        "---",
+        "# license: fill in, for example apache-2.0; without a licence nobody may use the model",
+        "# language: fill in, for example ko",
+        "library_name: transformers",
+        f"pipeline_tag: {pipeline or 'feature-extraction'}",
+        f"tags: [{', '.join(tags)}]",
+        "---",
+    ]
+    parts = [
+        "\n".join(front),
+        f"# {title}\n\n{_what(loaded, kind)}",
+        f"## Data\n\n{_data(loaded)}",
+        _scores(*_own_scores(about)),
+        f"## Limits\n\n{_limits(loaded, kind)}",
+        f"## Use\n\n{_use(loaded, kind, pipeline)}",
+        "## Licence\n\nFill in: the licence of the weights, and what the licences of the texts "
+        "that they were trained on allow.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what(loaded: LoadedModel, kind: str) -> str:
+    config, tokenizer = loaded.config, loaded.tokenizer
+    heads = [HEADS[name].title for name in loaded.heads]
+    case = "lower-cased" if tokenizer.lowercase else "cased"
+    text = (
+        f"A {family_of(config).title} encoder, with {' and a '.join(['a ' + heads[0], *heads[1:]])}"
+        if heads
+        else f"A {family_of(config).title} encoder without a head, for vectors and fine-tuning"
+    )
+    text += (
+        f": {config.layers} layers, {config.hidden} hidden units, {config.heads} attention heads, "
+        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its "
+        f"vocabulary has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
+    )
+    labels = [str(label) for label in loaded.about.get("labels") or ()]
+    if labels:
+        more = f" and {len(labels) - _SHOWN_LABELS:,} more" * (len(labels) > _SHOWN_LABELS)
+        text += f"\n\nLabels: {', '.join(f'`{label}`' for label in labels[:_SHOWN_LABELS])}{more}."
+    return text + (f" The task is of the kind `{kind}`." if kind else "")
+
+
+_RECORDED = {
+    "made_by": "made by",
+    "source": "fine-tuned from",
+    "converted_from": "converted from",
+    "start": "continued from",
+    "corpus": "corpus (its fingerprint)",
+    "steps": "steps of pre-training",
+    "pairs": "pairs",
+    "masking": "masking",
+    "epoch": "epoch",
+    "seed": "seed",
+    "setting": "setting",
+    "length": "tokens of a text, at most",
+    "precision": "precision of training",
+}
+
+
+def _data(loaded: LoadedModel) -> str:
+    known = [
+        f"* {label}: {_value(loaded.about[name])}"
+        for name, label in _RECORDED.items()
+        if loaded.about.get(name) not in (None, "")
+    ]
+    missing = "* the texts: fill in what they are, whose, from when, and how many"
+    return "\n".join([missing, *known])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(one)}" for name, one in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _own_scores(about: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
+    scores = about.get("dev") or {}
+    if not scores:
+        return [], []
+    rows = [["", *scores], ["this model", *(f"{score:.4f}" for score in scores.values())]]
+    return rows, ["on dev, of one seed"]
+
+
+def _scores(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    if not rows:
+        return f"{_SCORES}\n\nNone are recorded (`bothways evaluate` measures)."
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join([_SCORES, "", *lines, "", *(f"* {note}" for note in notes)])
+
+
+def _limits(loaded: LoadedModel, kind: str) -> str:
+    about, tokenizer = loaded.about, loaded.tokenizer
+    length = about.get("length")
+    lines = [
+        "It knows what its training texts show, their prejudices included; on texts of another "
+        "kind its scores are not those above.",
+        f"Texts longer than {length or loaded.config.positions:,} tokens are cut or read in parts.",
+    ]
+    if kind:
+        lines.append("Scores on dev are optimistic where a choice was made on dev.")
+    if tokenizer.lowercase:
+        lines.append("Case is lost, which names of people and places show.")
+    if tokenizer.segmenter is not None:
+        lines.append(
+            f"Texts are divided into words by `{tokenizer.segmenter.name}` first, a function in "
+            "Python that does not come with the model. Tokenizers of transformers have no place "
+            "for it: give them texts that it divided."
+        )
+    if tokenizer.normalization in ("composed", "spaced"):
+        accents = " and letters with accents" if tokenizer.lowercase else ""
+        lines.append(
+            f"Texts in decomposed form (NFD, as from macOS){accents} need `AutoTokenizer` (or "
+            "bothways), which reads tokenizer.json; `BertTokenizer` has no rule for them and gives "
+            "the same ids for composed text (NFC) alone."
+        )
+    if told := (about | differences_elsewhere(loaded)).get("transformers"):
+        lines.append(f"transformers {told}.")
+    return "\n".join(f"* {line}" for line in lines)
+
+
+def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
+    mask = loaded.tokenizer.roles.mask
+    ours = {
+        "tagging": 'print(model.tag("a text").entities)',
+        "spans": 'print(model.answer("a question?", "a text that answers it"))',
+        "choice": 'print(model.choose("a beginning", ["one end", "another"]))',
+        "": f'print(model.fill_mask("a {mask} text"))'
+        if MASKED_LM in loaded.heads and mask
+        else 'print(model.embed(["a text", "another"]).shape)',
+    }.get(kind, 'print(model.predict(["a text", "another"]).labels)')
+    if kind and loaded.about.get("pair"):
+        ours = 'print(model.predict(["a text"], ["its partner"]).labels)'
+    blocks = [
+        "`FOLDER` stands for the path of this folder.",
+        _block("import bothways as bw", 'model = bw.load("FOLDER")', ours),
+    ]
+    call = {
+        "fill-mask": f'("a {mask} text")',
+        "question-answering": '(question="a question?", context="a text that answers it")',
+    }.get(pipeline, '("a text")')
+    if loaded.lstm:
+        return "\n\n".join(blocks)
+    if pipeline in ("", "multiple-choice", "question-answering"):
+        name = {"": "AutoModel", "multiple-choice": "AutoModelForMultipleChoice"}.get(
+            pipeline, "AutoModelForQuestionAnswering"
+        )
+        blocks.append(
+            _block(
+                f"from transformers import {name}, AutoTokenizer",
+                'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+                f'model = {name}.from_pretrained("FOLDER")',
+            )
+        )
+    else:
+        blocks.append(
+            _block(
+                "from transformers import pipeline",
+                f'model = pipeline("{pipeline}", model="FOLDER")',
+                f"print(model{call})",
+            )
+        )
+    if not kind:
+        blocks.append(
+            _block(
+                "from sentence_transformers import SentenceTransformer",
+                'model = SentenceTransformer("FOLDER")',
+                'print(model.encode(["a text", "another"]).shape)',
+            )
+        )
+    if {MASKED_LM, NEXT_SENTENCE} & {*loaded.heads} or kind:
+        blocks.append(
+            "Where only a part of the model is opened, such as its encoder by `AutoModel`, "
+            "transformers lists the weights of the other parts as UNEXPECTED; the part is whole. "
+            "`bothways convert FOLDER OUT --heads none` writes a folder of the encoder alone."
+        )
+    return "\n\n".join(blocks)
+
+
+def _block(*lines: str) -> str:
+    return "\n".join(["```python", *lines, "```"])

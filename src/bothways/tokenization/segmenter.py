@@ -1,0 +1,138 @@
+"""Text divided into words by another program first, such as a Korean text into morphemes.
+
+A segmenter is a Python function of the user's, ``MODULE:FUNCTION``, that takes a text and gives its
+words. It may only divide: the words are those characters of the text, in order, and what lies
+between them is white space. So the tokens of a divided text still have their places in the text as
+it was given, and answers and entities are found in it.
+
+Its name is kept with the vocabulary, as ids of texts that are not divided would be others. A folder
+alone never makes us import a module: whoever uses one that names a segmenter allows it by name, in
+the environment variable :data:`VARIABLE`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bothways.errors import ConfigError, InputError, ModelError
+
+VARIABLE = "BOTHWAYS_SEGMENTER"
+SETTING = "segmenter"
+"""The name's key in tokenizer_config.json."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A text with spaces between its words.
+
+    Attributes:
+        text: the words.
+        added: where in it spaces are that the original has not, sorted.
+    """
+
+    text: str
+    added: tuple[int, ...] = ()
+
+    def original(self, place: tuple[int, int]) -> tuple[int, int]:
+        """The start and end of a part in the text as it was given."""
+        start, end = place
+        return start - bisect_left(self.added, start), end - bisect_left(self.added, end)
+
+
+class Segmenter:
+    """Divides texts by a function; the same in every process, as it is sent by its name.
+
+    Args:
+        name: ``MODULE:FUNCTION``.
+
+    Raises:
+        ConfigError: there is no such module or function.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        module, _, function = name.partition(":")
+        if not (module and function):
+            raise ConfigError(
+                f"segmenter is {name!r}; it must be MODULE:FUNCTION, of a function in Python that "
+                "takes a text and returns its words."
+            )
+        try:
+            self._words: Callable[[str], Iterable[str]] = getattr(
+                importlib.import_module(module), function
+            )
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"segmenter: {name} cannot be imported ({error}); put the folder of {module}.py on "
+                "PYTHONPATH, and install what it needs."
+            ) from None
+
+    def __reduce__(self) -> tuple[type[Segmenter], tuple[str]]:
+        return Segmenter, (self.name,)
+
+    def divide(self, text: str) -> Divided:
+        """Put spaces between the words of a text.
+
+        Raises:
+            InputError: the function gives words that are not those of the text.
+        """
+        added: list[int] = []
+        parts: list[str] = []
+        end = length = 0
+        for word in self._words(text):
+            start = text.find(word, end) if isinstance(word, str) else -1
+            if start < 0 or text[end:start].strip():
+                raise self._changed(text, end, word)
+            if not word:
+                continue
+            gap = text[end:start]
+            if start and not gap and not text[start - 1].isspace():
+                added.append(length)
+                gap = " "
+            parts += [gap, word]
+            length += len(gap) + len(word)
+            end = start + len(word)
+        if text[end:].strip():
+            raise self._changed(text, end, None)
+        return Divided("".join([*parts, text[end:]]), tuple(added))
+
+    def divided(self, lines: Iterable[str]) -> Iterable[str]:
+        """Texts with spaces between their words, one at a time."""
+        return (self.divide(line).text for line in lines)
+
+    def _changed(self, text: str, end: int, word: object) -> InputError:
+        found = "ends" if word is None else f"gives {word!r}"
+        return InputError(
+            f"the segmenter {self.name} {found} where the text goes on with {text[end:][:40]!r}; "
+            "it may divide a text and must not change or leave out anything but white space. Give "
+            "words as they are written, such as parts of the text, not their base forms."
+        )
+
+
+def allowed_segmenter(name: str, source: object) -> Segmenter:
+    """The segmenter that a vocabulary's folder names.
+
+    Raises:
+        ModelError: it was not allowed, or is missing.
+    """
+    if name not in os.environ.get(VARIABLE, "").split(","):
+        raise ModelError(
+            f"{source}: the vocabulary is one of texts that {name} divided into words, a function "
+            f"in Python, without which ids would be others. If you have it and trust it, set "
+            f"{VARIABLE}={name}, with its module on PYTHONPATH."
+        )
+    try:
+        return Segmenter(name)
+    except ConfigError as error:
+        raise ModelError(f"{source}: {error}") from None
+
+
+def divide_all(segmenter: Segmenter | None, texts: Sequence[str]) -> list[Divided]:
+    """Texts divided by a segmenter, if there is one."""
+    if segmenter is None:
+        return [Divided(text) for text in texts]
+    return [segmenter.divide(text) for text in texts]

@@ -1,0 +1,398 @@
+"""Files of any size: read in windows, written in parts, continued after kills to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bothways import cli
+from bothways.errors import RunError
+from bothways.io.parts import Parts
+from bothways.model.folder import save_model
+from bothways.runtime import bulk
+from bothways.tasks import readers
+from model_examples import small_bert, small_config, small_tokenizer
+
+VOCABULARY = 97
+ROWS = 53
+# An engine that gives a function of the tokens, and takes its time if that is asked for.
+ENGINE = """
+import contextlib, os, time
+import numpy as np
+
+
+class Dummy:
+    name, precision = "dummy", "fp32"
+
+    def __init__(self, loaded):
+        self.loaded, self.pause = loaded, float(os.environ.get("PAUSE", 0))
+
+    def working(self):
+        return contextlib.nullcontext()
+
+    def compute(self, batch, heads={}, layers=()):
+        time.sleep(self.pause)
+        found = {h: self.rows(batch.tokens[at], self.loaded.heads[h]) for h, at in heads.items()}
+        for layer in layers:
+            found[f"layer {layer}"] = self.rows(batch.tokens + layer, self.loaded.config.hidden)
+        return found
+
+    def rows(self, tokens, columns):
+        return np.sin(tokens[:, None] * np.arange(1, columns + 1)).astype(np.float32)
+"""
+# The program with windows of a few rows.
+SCRIPT = """
+import sys
+from bothways import cli
+from bothways.tasks import readers
+readers.WINDOW_ROWS = 10
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the path, with an installed package that brings the engine."""
+    site = tmp_path_factory.mktemp("site")
+    about = site / "dummy-1.0.dist-info"
+    about.mkdir()
+    (site / "dummy_engine.py").write_text(ENGINE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: dummy\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[bothways.engines]\ndummy = dummy_engine:Dummy\n")
+    return site
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    config, tokenizer = small_config((1, 32, 4, 50, VOCABULARY)), small_tokenizer(VOCABULARY)
+    base = {"kind": "classification", "labels": ["x", "y"], "length": 12}
+    for name, options in (("tuned", {}), ("pairs", {"text_b": "other"})):
+        columns = {"text_a": "text", "label": "gold", **options}
+        about = {**base, "pair": bool(options), "options": columns}
+        save_model(root / name, small_bert(config, classes=2, seed=1), tokenizer, about)
+    scores = {"kind": "regression", "length": 12, "options": {"text_a": "text", "label": "gold"}}
+    save_model(root / "scores", small_bert(config, classes=1, seed=1), tokenizer, scores)
+    return root
+
+
+def texts() -> list[str]:
+    rng = np.random.default_rng(0)
+    words = [[f"w{n}" for n in rng.integers(0, 90, size)] for size in rng.integers(0, 20, ROWS)]
+    return [" ".join(own) for own in words]
+
+
+def write(path: Path) -> Path:
+    """The texts in the format that the name asks for."""
+    rows = [{"id": n, "text": text, "other": f"w{n}"} for n, text in enumerate(texts())]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=20)
+    elif path.suffix == ".txt":
+        path.write_text("".join(row["text"] + "\n" for row in rows))
+    else:
+        separator = "," if path.suffix == ".csv" else "\t"
+        lines = [separator.join(rows[0]), *(separator.join(map(str, r.values())) for r in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(
+    models: Path, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs a verb with the engine and windows of so many rows; what it says on stderr."""
+    monkeypatch.syspath_prepend(site)
+
+    def call(verb: str, model: str, *words: object, rows: int = 10, status: int = 0) -> str:
+        monkeypatch.setattr(readers, "WINDOW_ROWS", rows)
+        engine = [] if "--engine" in words else ["--engine", "dummy"]
+        argv = [verb, str(models / model), *map(str, words), *engine]
+        assert cli.main([*argv, "--precision", "fp32"]) == status
+        return capsys.readouterr().err
+
+    return call
+
+
+def content(path: Path) -> Any:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pydict()
+    if path.suffix == ".arrow":
+        return pa.ipc.open_file(path).read_all().to_pydict()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("given", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("made", [".jsonl", ".csv", ".tsv", ".parquet", ".json"])
+def test_predictions_do_not_depend_on_windows(
+    run: Run, tmp_path: Path, given: str, made: str
+) -> None:
+    file = write(tmp_path / f"in{given}")
+    whole, parts = tmp_path / f"whole{made}", tmp_path / f"parts{made}"
+    for out, rows in ((whole, 1000), (parts, 10)):
+        run("predict", "tuned", "--file", file, "--keep", "id", "text", "--out", out, rows=rows)
+    assert content(whole) == content(parts)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([file.name, whole.name, parts.name])
+    if made == ".parquet":
+        table = pq.read_table(parts)
+        assert table.column_names == ["index", "id", "text", "prediction", "p(x)", "p(y)"]
+        assert table["index"].to_pylist() == list(range(ROWS))
+        assert table["text"].to_pylist() == texts()
+        assert table.schema.field("p(x)").type == pa.float64()
+        assert pq.ParquetFile(parts).num_row_groups == 6
+
+
+@pytest.mark.parametrize("given", [".jsonl", ".csv", ".tsv", ".parquet", ".txt"])
+@pytest.mark.parametrize("made", [".jsonl", ".npy", ".parquet", ".arrow", ".npz"])
+def test_vectors_do_not_depend_on_windows(run: Run, tmp_path: Path, given: str, made: str) -> None:
+    file = write(tmp_path / f"in{given}")
+    whole, parts = tmp_path / f"whole{made}", tmp_path / f"parts{made}"
+    words = [] if given == ".txt" else ["--text_a", "text"]
+    for out, rows in ((whole, 1000), (parts, 10)):
+        run("embed", "tuned", "--file", file, *words, "--out", out, rows=rows)
+    assert content(whole) == content(parts)
+    if made == ".npy":
+        assert np.load(parts).shape == (ROWS, 32)
+        kept = run("embed", "tuned", "--file", file, "--keep", "id", "--out", parts, status=1)
+        assert "a .npy file holds one array" in kept
+
+
+def test_vectors_of_tokens_and_other_tasks(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl")
+    for rows in (1000, 10):
+        out = tmp_path / f"{rows}.parquet"
+        words = ("--file", file, "--text_a", "text", "--pooling", "tokens")
+        run("embed", "tuned", *words, "--out", out, rows=rows)
+        for model in ("pairs", "scores"):
+            out = tmp_path / f"{model}-{rows}.jsonl"
+            run("predict", model, "--file", file, "--out", out, rows=rows)
+    assert content(tmp_path / "10.parquet") == content(tmp_path / "1000.parquet")
+    for model in ("pairs", "scores"):
+        assert content(tmp_path / f"{model}-10.jsonl") == content(tmp_path / f"{model}-1000.jsonl")
+
+
+def test_the_notes_are_those_of_the_whole_file(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl")
+    said = [
+        run("predict", "tuned", "--file", file, "--out", tmp_path / "o.jsonl", rows=rows)
+        for rows in (1000, 10)
+    ]
+    assert "examples were cut to 12 tokens" in said[0]
+    assert sorted(said[0].splitlines()) == sorted(said[1].splitlines())
+
+
+def test_rows_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"text": f"w{n}"}).encode() for n in range(35)]
+    lines[3], lines[17] = b"{", b'{"text": "w\xff"}'
+    lines[31] = b'{"text": 7}'
+    file.write_bytes(b"\n".join(lines))
+    for rows in (10, 1000):
+        said = run("predict", "tuned", "--file", file, "--out", out, status=1, rows=rows)
+        assert f"{file}:4: is not JSON" in said
+        said = run("predict", "tuned", "--file", file, "--out", out, "--broken", "skip", rows=rows)
+        assert "in.jsonl: 3 broken lines were left out: 4, 18, 32" in said
+        found = [json.loads(line)["index"] for line in out.read_text().splitlines()]
+        assert found == [n for n in range(35) if n not in (3, 17, 31)]
+    said = run("embed", "tuned", "--file", file, "--text_a", "text", "--out", out, status=1)
+    assert f"{file}:4: is not JSON" in said
+    words = ("--file", file, "--text_a", "text", "--out", out, "--broken", "skip")
+    assert "3 broken lines were left out: 4, 18, 32" in run("embed", "tuned", *words)
+    assert len(out.read_text().splitlines()) == 32
+
+
+def test_other_columns_are_named(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "in.parquet")
+    out = tmp_path / "out.npy"
+    said = run("embed", "tuned", "--file", file, "--text_a", "txt", "--out", out, status=1)
+    assert "has no column 'txt'; its columns are 'id', 'text', 'other'. Did you mean" in said
+    said = run("embed", "tuned", "--file", file, "--text_a", "id", "--out", out, status=1)
+    assert "key 'id' holds 0; a text is a string" in said
+    nulls = tmp_path / "nulls.parquet"
+    pq.write_table(pa.table({"text": ["w1", None]}), nulls)
+    said = run("embed", "tuned", "--file", nulls, "--text_a", "text", "--out", out, status=1)
+    assert "nulls.parquet:2: key 'text' is null" in said
+    assert not out.exists()
+
+
+def test_a_repaired_file_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was computed before a row that cannot be read is kept; what changed is made again."""
+    file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    lines = [json.dumps({"text": f"w{n}"}) for n in range(45)]
+    file.write_text("\n".join([*lines[:37], "{", *lines[38:]]))
+    assert "in.jsonl:38" in run("predict", "tuned", "--file", file, "--out", out, status=1)
+    assert not out.exists()
+    lines[12] = json.dumps({"text": "w80"})
+    file.write_text("\n".join(lines))
+    computed = []
+    compute = bulk.Labelling.compute
+
+    def counted(self: Any, loaded: Any, prepared: Any) -> Any:
+        computed.append(prepared.rows.lines[0])
+        return compute(self, loaded, prepared)
+
+    monkeypatch.setattr(bulk.Labelling, "compute", counted)
+    said = run("predict", "tuned", "--file", file, "--out", out)
+    assert "continued from the parts in out.jsonl.parts" in said
+    assert computed[0] == 11
+    assert 1 not in computed
+    again = tmp_path / "again.jsonl"
+    run("predict", "tuned", "--file", file, "--out", again, rows=1000)
+    assert out.read_bytes() == again.read_bytes()
+
+
+def test_parts_of_another_command_are_not_used(run: Run, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    file.write_text(file.read_text() + "{")
+    words = ("--file", file, "--text_a", "text", "--out", out)
+    run("embed", "tuned", *words, status=1)
+    assert (tmp_path / "out.jsonl.parts").is_dir()
+    file = write(tmp_path / "in.jsonl")
+    assert "continued" not in run("embed", "tuned", *words, "--normalize", "true")
+    expected = tmp_path / "e.jsonl"
+    run("embed", "tuned", *words[:-1], expected, "--normalize", "true", rows=1000)
+    assert out.read_bytes() == expected.read_bytes()
+
+
+def test_one_process_writes(tmp_path: Path) -> None:
+    with (
+        Parts(tmp_path / "o.jsonl", {}),
+        pytest.raises(RunError, match="another process is writing"),
+        Parts(tmp_path / "o.jsonl", {}),
+    ):
+        pass
+
+
+def test_a_kill_while_parts_are_joined(tmp_path: Path) -> None:
+    with Parts(tmp_path / "o.jsonl", {"a": (1,)}) as parts:
+        for number in range(3):
+            parts.add(number, "d", b"%d\n" % number, {"rows": 1})
+        (parts._folder / "00000001.jsonl").rename(tmp_path / "away")
+        with pytest.raises(Exception, match="cannot be written"):
+            parts.join(3)
+    assert not (tmp_path / "o.jsonl").exists()
+    with Parts(tmp_path / "o.jsonl", {"a": (1,)}) as parts:
+        assert parts.resumed
+        assert parts.known(0, "d") == {"rows": 1, "digest": "d"}
+        assert parts.known(0, "e") is None
+        assert parts.known(1, "d") is None
+        parts.add(1, "d", b"1\n", {"rows": 1})
+        parts.join(3, b"head\n")
+    assert (tmp_path / "o.jsonl").read_bytes() == b"head\n0\n1\n2\n"
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def started(site: Path, words: list[str], pause: float = 0.0) -> subprocess.Popen[bytes]:
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    env = {**os.environ, "PYTHONPATH": path, "PAUSE": str(pause)}
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *words],
+        env=env,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def finished(process: subprocess.Popen[bytes]) -> str:
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_killed_at_any_point(verb: str, models: Path, site: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl")
+    suffix = ".tsv" if verb == "predict" else ".parquet"
+
+    def words(out: Path) -> list[str]:
+        own = ["--text_a", "text", "--precision", "fp32"] if verb == "embed" else ["--keep", "id"]
+        named = [str(models / "tuned"), "--file", str(file), "--out", str(out)]
+        return [verb, *named, "--engine", "dummy", *own]
+
+    expected, out = tmp_path / f"expected{suffix}", tmp_path / f"out{suffix}"
+    finished(started(site, words(expected)))
+    for after in (0, 1, 2, 4):
+        process = started(site, words(out), pause=0.2)
+        parts = tmp_path / f"out{suffix}.parts"
+        while len(list(parts.glob(f"*{suffix}"))) < after or not parts.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(0.07 * after)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not out.exists()
+    assert "continued from the parts" in finished(started(site, words(out)))
+    assert out.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.slow
+def test_several_workers_write_the_same(models: Path, site: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "in.csv")
+    found = []
+    for workers in ("1", "2"):
+        out = tmp_path / f"{workers}.csv"
+        words = ["predict", str(models / "tuned"), "--file", str(file), "--out", str(out)]
+        finished(started(site, [*words, "--engine", "dummy", "--workers", workers]))
+        found.append(out.read_bytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_cluster_writes_the_same(run: Run, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra `cluster` is missing")
+    file, own, out = write(tmp_path / "in.csv"), tmp_path / "own.jsonl", tmp_path / "out.jsonl"
+    words = ("predict", "tuned", "--file", file, "--engine", "onnxruntime")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        for target, more in ((own, ()), (out, ("--cluster", cluster.scheduler_address))):
+            run(*words, "--out", target, *more)
+    assert own.read_bytes() == out.read_bytes()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow(models: Path, site: Path, tmp_path: Path) -> None:
+    """A million lines take little more memory than a hundred thousand."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("the largest memory of a process is read from /proc")
+    script = (
+        "import sys\nfrom bothways import cli\nassert cli.main(sys.argv[1:]) == 0\n"
+        # (That of getrusage counts the process that started this one, too.)
+        "print(next(x.split()[1] for x in open('/proc/self/status') if x.startswith('VmHWM')))\n"
+    )
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    peaks = []
+    for lines in (100_000, 1_000_000):
+        file = tmp_path / "in.txt"
+        with file.open("w") as opened:
+            opened.writelines(f"w{n % 90} w{n % 7}\n" for n in range(lines))
+        out = tmp_path / "out.npy"
+        words = ["embed", str(models / "tuned"), "--file", str(file), "--out", str(out)]
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words, "--engine", "dummy"],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert np.load(out, mmap_mode="r").shape == (lines, 32)
+        peaks.append(int(done.stdout.split()[-1]))
+    assert peaks[1] < 1.15 * peaks[0], peaks
