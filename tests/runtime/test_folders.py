@@ -336,7 +336,9 @@ def test_a_pointer_of_git_lfs(name: str, folder: Path) -> None:
 
 def test_weights_under_another_name_are_named(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "best.safetensors")
-    with pytest.raises(ModelError, match=r"If best\.safetensors holds them, give it that name"):
+    with pytest.raises(
+        ModelError, match=r"If best\.safetensors holds them, name it model\.safetensors"
+    ):
         load_model(folder)
 
 
@@ -813,7 +815,6 @@ def test_damaged_checksums(text: str, ours: Path) -> None:
         b"[]",
         b'{"x": {"dtype": "F32", "shape": [-2, -2], "data_offsets": [0, 16]}}',
         b'{"x": {"dtype": "F32", "shape": [1e3], "data_offsets": [0, 16]}}',
-        b'{"x": {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}}',
         b'{"x": {"dtype": [], "shape": [4], "data_offsets": [0, 16]}}',
         b'{"x": {"dtype": "F32", "shape": 4, "data_offsets": [0, 16]}}',
         b'{"x": 3}',

@@ -9,11 +9,13 @@ import pytest
 
 from bothways.errors import ConfigError
 from bothways.tasks.metrics import (
+    Measurement,
     choose_metrics,
     choose_metrics_of_several,
     measure_classes,
     measure_labels,
     measure_scores,
+    measure_several_scores,
     tuned_threshold,
 )
 
@@ -206,3 +208,69 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
     )
     with pytest.raises(ConfigError, match="mse is an error, of which the lowest is best"):
         choose_metrics("regression", ("mse",), 0)
+
+
+def test_what_varies_by_a_thousandth_is_not_constant() -> None:
+    gold = np.array([1.0, 2.0, 3.0, 4.0])
+    for spread, constant in ((1e-3, False), (1e-4, False), (1e-8, True)):
+        predicted = 5.0 + spread * np.array([0.0, 0.1, 0.2, 0.3])
+        found = measure_scores(BOTH, predicted, gold)
+        assert found.collapsed is constant
+        assert found.scores["pearson"] == pytest.approx(0.0 if constant else 1.0)
+
+
+def test_several_labels_by_hand() -> None:
+    names = ("a", "b", "c", "d", "e", "f", "g")
+    gold, predicted = np.zeros((4, 7)), np.zeros((4, 7), dtype=bool)
+    gold[:, 0], gold[:2, 1] = [1, 1, 1, 0], 1
+    predicted[:2, 0], predicted[0, 1], predicted[3, 1] = True, True, True
+    probabilities = np.linspace(0.9, 0.1, 28).reshape(4, 7)
+    wanted = ("f1_micro", "f1_macro", "subset_accuracy", "hamming_loss", "ap_macro")
+    found = measure_labels(wanted, probabilities, predicted, gold, names)
+    assert found.scores["f1_micro"] == pytest.approx(2 * 3 / (4 + 5))
+    assert found.scores["f1_macro"] == pytest.approx((4 / 5 + 2 / 4) / 7)
+    assert found.scores["subset_accuracy"] == 1 / 4  # the first is all right
+    assert found.scores["hamming_loss"] == pytest.approx(3 / 28)
+    part = found.parts["a"]
+    assert list(part) == ["precision", "recall", "f1", "average_precision", "support"]
+    assert (part["precision"], part["recall"], part["support"]) == (1.0, pytest.approx(2 / 3), 3.0)
+    assert part["f1"] == pytest.approx(4 / 5)
+    assert found.parts["c"]["average_precision"] == 0.0
+    assert found.notes == (
+        "macro averages count labels that no example has as 0: 'c', 'd', 'e', 'f', 'g'",
+    )
+    found = measure_labels(("f1_micro",), probabilities, predicted, gold, names)
+    assert found.notes == ()  # nothing is averaged over labels
+    record = found.record()
+    assert list(record) == ["scores", "notes", "collapsed", "parts"]
+    assert Measurement.from_record(record) == found
+    six = measure_labels(
+        ("f1_macro",), *(np.hstack([v, v[:, 6:]]) for v in (probabilities, predicted, gold)),
+        (*names, "h"),
+    )  # fmt: skip
+    assert six.notes[0].endswith("'c', 'd', 'e', 'f', 'g' ...")
+
+
+def test_absent_classes_are_listed_up_to_five() -> None:
+    for extra in (5, 6):
+        labels = ("a", "b", *"cdefgh"[:extra])
+        found = measure_classes(("f1",), classes(0, 1, 0), classes(0, 1, 1), labels)
+        assert found.notes[0].endswith("'g'" if extra == 5 else "'g' ...")
+
+
+def test_several_scores_by_hand() -> None:
+    gold = np.array([[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
+    predicted = np.array([[1.0, 3.0], [2.0, 3.0], [4.0, 1.0]])
+    found = measure_several_scores(("pearson", "r2", "mae", "mse"), predicted, gold, ("x", "y"))
+    assert found.parts["x"]["mae"] == pytest.approx(1 / 3)
+    assert found.parts["x"]["r2"] == pytest.approx(1 - 1 / 2)
+    assert found.parts["y"]["r2"] == 0.0
+    assert found.scores["mse"] == pytest.approx((1 / 3 + 1) / 2)
+    assert "y: r2 undefined (all scores in the data are the same); reported as 0" in found.notes
+    assert not any(note.startswith("x: r2") for note in found.notes)
+    errors = measure_several_scores(("mae",), predicted, gold, ("x", "y"))
+    assert errors.scores == {"mae": pytest.approx(2 / 3)}
+    assert errors.notes == ()
+    flat = measure_several_scores(("mae",), np.ones((3, 2)), gold, ("x", "y"))
+    assert flat.collapsed
+    assert not measure_several_scores(("mae",), np.ones((1, 2)), gold[:1], ("x", "y")).collapsed

@@ -65,3 +65,9 @@ def test_each_piece_in_its_best_window(pieces: int, room: int, stride: int) -> N
 def test_no_room() -> None:
     with pytest.raises(LengthError, match="room for 0"):
         cut_windows(3, 0, 2)
+
+
+def test_of_windows_with_the_same_context_the_longer_one_is_read() -> None:
+    # Piece 4 is the last but one of both; the second window shows more of the text.
+    assert best_window([(0, 5), (3, 12)], 12)[4] == 1
+    assert best_window([(3, 12), (0, 5)], 12)[4] == 0

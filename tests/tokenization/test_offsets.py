@@ -59,3 +59,22 @@ def test_spaces_before_a_word_are_not_its_piece() -> None:
     starts, ends = np.array([0, 3, 10, 12]), np.array([3, 9, 12, 13])
     fit_to_characters(text, starts, ends)
     assert [text[s:e] for s, e in zip(starts, ends, strict=True)] == ["the", "cafe\u0301", "x", " "]
+
+
+def test_what_continues_a_character_by_its_code_points() -> None:
+    for text, end in (
+        ("a\u0300b", 2),  # the first mark of all
+        ("a\u02ffb", 1),  # the character before it
+        ("a\u1160", 2),  # the first vowel and the last consonant of Hangul
+        ("a\u11ff", 2),
+        ("a\u115f", 1),
+        ("a\u1200", 1),
+        ("a\u200b\u200d\u0301", 4),
+        ("a\u0416\u0301", 1),  # a letter between them
+        ("a\u200b", 1),
+        ("a", 1),
+    ):
+        assert whole_characters([(0, 1)], text) == [(0, end)], ascii(text)
+    # A token without characters takes none, and the next one's are not taken.
+    assert whole_characters([(0, 0), (0, 1)], "a\u0301") == [(0, 0), (0, 2)]
+    assert whole_characters([(1, 1)], "a\u0301") == [(1, 1)]

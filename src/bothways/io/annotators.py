@@ -565,6 +565,13 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
             spans, checks.utf16 = moved, checks.utf16 + 1
     found = []
     for span in spans:
+        if span.start == span.end:
+            raise InputError(
+                f"the span {span.start} to {span.end} ({span.label}) is empty; an end is the "
+                "character after the last. Correct it, or remove it.",
+                path=path,
+                line=record.line,
+            )
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(
                 f"the span {span.start} to {span.end} ({span.label}) is not within the text, which "

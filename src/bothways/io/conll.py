@@ -100,6 +100,8 @@ class _SentenceCollector:
         self.end_sentence()
         if not self.words:
             raise InputError("has no sentences; it needs one word per line.", path=path)
+        if len(self.words) == 1 and len(self.words[0]) > _LONG_SENTENCE:
+            remarks.append("it has no blank lines, which end sentences, so it is one sentence")
         has_tags = _column_numbers(columns, layout)[1] is not None
         numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
         if not labelled and not numbered and _looks_like_text(self, columns):
@@ -137,6 +139,10 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
     collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
     quoted = _quoted_by_line([line for _, line in lines])
+    by_default = (layout.word, layout.tag) == (0, -1)
+    if by_default and len(lines) > 1 and _names_columns(lines[0][1].split()):
+        remarks.append(f"line {lines[0][0]} names the columns and is left out")
+        lines = lines[1:]
     for number, line in lines:
         if not line.strip(" \t"):
             collected.end_sentence()
@@ -151,16 +157,32 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         if quoted and separator == "\t":
             values = next(csv.reader([line], delimiter="\t"))
         columns = columns or len(values)
-        if len(values) != columns and separator == "\t":
-            by_spaces = re.split("[ \t]+", line.strip(" \t"))
-            if len(by_spaces) == columns:
-                values, spaced = by_spaces, spaced + 1
+        by_spaces = re.split("[ \t]+", line.strip(" \t"))
+        if len(values) != columns == len(by_spaces) and separator == "\t":
+            values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
     if spaced:
         remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
+    if labelled and by_default:
+        _refuse_tags_first(collected, path)
     return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
+
+
+_TAG = re.compile("O|[BIESLUMW][-_].+")
+
+
+def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
+    collected.end_sentence()
+    words = {word for sentence in collected.words for word in sentence}
+    tags = {tag for sentence in collected.tags for tag in sentence}
+    if len(words) > 1 and all(map(_TAG.fullmatch, words)) and not all(map(_TAG.fullmatch, tags)):
+        raise InputError(
+            f"the first column has tags, such as {max(words, key=len)!r}; name the columns, from "
+            "0: --task.tagging.word 1 --task.tagging.tag 0.",
+            path=path,
+        )
 
 
 def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
@@ -295,7 +317,9 @@ def _word_and_tag(
     if not values[word] or (labelled and not values[tag or 0].strip()):
         name = "word" if not values[word] else "tag"
         raise InputError(f"the {name} is empty.", path=path, line=number)
-    return values[word], number, "" if tag is None else values[tag].strip()
+    # A word may be a space (KLUE), but none has spaces at its ends.
+    own = values[word].strip(" ") or values[word]
+    return own, number, "" if tag is None else values[tag].strip()
 
 
 # ------------------------------------------------------------------------------------------ tables
@@ -323,9 +347,12 @@ def has_word_columns(path: Path) -> bool:
         (line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()), ""
     )
     header = re.split("[\t,;|]", first.strip("\r"))
-    header = [name.strip(' "') for name in header]
-    word = _column_of(header, _WORD_NAMES)
-    return word is not None and _column_of(header, _TAG_NAMES) is not None
+    return _names_columns([name.strip(' "') for name in header])
+
+
+def _names_columns(header: list[str]) -> bool:
+    words, tags = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
+    return words is not None and tags is not None
 
 
 @dataclass(frozen=True)
@@ -429,6 +456,13 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
         if not values[word].strip() or (labelled and not own):
             name = "word" if not values[word].strip() else "tag"
             raise InputError(f"the {name} is empty.", path=path, line=number)
+        if own.startswith(("[", "{")) and own.endswith(("]", "}")):
+            raise InputError(
+                f"the tag is {own[:40]!r}: rows of this file are texts with a list of annotations, "
+                "not words. Export them as JSON.",
+                path=path,
+                line=number,
+            )
         collected.current.append((values[word], number, own))
     remarks = [f"it has a word per row: {columns.shown}"]
     if blank:

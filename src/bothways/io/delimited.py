@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +39,8 @@ Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
 
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t|]*', re.IGNORECASE)
+_OTHER_SEPARATORS = re.compile(r"[^\w\s'\"-]|\s+|[\x00-\x1f]")
 _QUOTED = re.compile('"[^"]*"')
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
 _OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
@@ -69,8 +71,10 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     dialect, records = delimited_records(path, names, layout, broken)
     if path.suffix.lower() != ".csv" and dialect.quoted:
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
-    if path.suffix.lower() == ".csv" and dialect.separator == "\t":
-        broken.remark("its columns are separated by tabs, though its name ends in .csv")
+    if (path.suffix.lower() == ".csv") != (dialect.separator != "\t"):
+        broken.remark(
+            f"its columns are separated by {dialect.name}s, though its name ends in {path.suffix}"
+        )
     start, first, raw = next(records)
     if layout.columns and not has_header(first, names):
         columns = _columns_declared(path, names, layout.columns, len(first))
@@ -84,6 +88,8 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         records = chain([(start, first, raw)], records)
         header = None
     for number, values, _ in records:
+        while len(values) > len(first) and not values[-1].strip():
+            values.pop()  # separators at the end of a row
         if len(values) != len(first):
             error = ragged_row(values, len(first), start, dialect, path, number)
             broken.leave_out(error)
@@ -161,8 +167,13 @@ def delimited_records(
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
         lines = lines[1:]
     lines = lines[_comments(lines, names, layout) :]
-    if not separator:
-        separator = _separator(lines, names, layout) if is_csv else "\t"
+    if not separator and is_csv:
+        separator = _separator(lines, names, layout)
+    if not separator and (found := _of_csv(lines, names, layout)):
+        is_csv, separator = True, found
+    separator = separator or "\t"
+    if names and lines[0][1].lstrip().startswith(("[", "{")) and _is_json(lines[0][1]):
+        raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
     quoted = is_csv or separator != "\t"
     if not quoted and len(lines) < _BEGINNING:
         quoted = quoted_as_csv(line for _, line in lines)
@@ -175,14 +186,37 @@ def delimited_records(
     dialect = Dialect(separator, quoted)
     every = chain(lines, coming)
     records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+    if names and is_csv:  # rows of commas alone are what spreadsheets leave behind their tables
+        records = (row for row in records if len(row[1]) < 2 or any(map(str.strip, row[1])))
     return dialect, records
+
+
+def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
+    """What separates the columns of a file that is CSV, whatever its name says; empty: tabs."""
+    if not (layout.header and not layout.columns and len(names) > 1) or "\t" in lines[0][1]:
+        return ""
+    separator = _separator(lines, names, layout)
+    first = next(csv.reader([lines[0][1]], delimiter=separator), [])
+    return separator if len(first) > 1 and has_header(first, names) else ""
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict | list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def ragged_row(
     values: Sequence[str], width: int, header: int, dialect: Dialect, path: Path, number: int
 ) -> InputError:
     """The error for a row that has not as many columns as line 1, with what it has."""
-    if dialect.quoted:
+    if dialect.quoted and any(value.lstrip()[:1] in "'“”„«‘" for value in values if value.strip()):
+        hint = (
+            f"a text with {dialect.name}s or line breaks must be in quotation marks of the form "
+            '"..."'
+        )
+    elif dialect.quoted:
         hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
     else:
         hint = (
@@ -296,14 +330,19 @@ def _tsv_records(lines: Iterable[Line]) -> Iterator[Record]:
 
 
 def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[Record]:
+    lines = iter(lines)
+    head = next(lines)
+    # A writer that puts spaces behind separators has them in the line of names, too.
+    count = head[1].count(separator)
+    spaced = separator != " " and 0 < count == head[1].count(separator + " ")
     taken: list[Line] = []  # for the record that is read
 
     def feed() -> Iterator[str]:
-        for line in lines:
+        for line in chain([head], lines):
             taken.append(line)
             yield line[1] + "\n"
 
-    reader = csv.reader(feed(), delimiter=separator, strict=True)
+    reader = csv.reader(feed(), delimiter=separator, strict=True, skipinitialspace=spaced)
     first = 0
     try:
         while True:
@@ -382,6 +421,15 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
         if header.count(name) == 1:
             continue
         problem = "names twice" if name in header else "lacks"
+        if len(header) == 1 and set(names) <= set(_OTHER_SEPARATORS.split(header[0])):
+            raise MissingColumnError(
+                f"the line of column names is {listed(header)}: what stands between its names "
+                "separates no columns here. Separate all lines alike, by commas (.csv) or tabs "
+                "(.tsv).",
+                header,
+                path=path,
+                line=line,
+            )
         raise MissingColumnError(
             f"the header {problem} the column {name!r}; the columns are {listed(header)}."
             f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "

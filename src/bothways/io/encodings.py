@@ -10,6 +10,7 @@ from dataclasses import dataclass
 _LEAST = 0.55  # share of characters that are common ones of the script, to name an encoding
 _NEUTRAL = frozenset("\xa0«»„“”‘’‚–—…€°§©®´·•")
 _MOSTLY_OTHER_LETTERS = 0.6
+_FEW_OTHER_LETTERS = 0.4  # two bytes of which one may be a letter make at least half
 
 Test = Callable[[str], float]
 """How much of some characters is usual text of a script, 0 to 1."""
@@ -68,6 +69,50 @@ def _is_text(data: bytes, name: str) -> bool:
     return sum(kind[0] in "LMNPZ" for kind in kinds) > 0.9 * len(kinds)
 
 
+_OF_PROGRAMS = (
+    (b"PK\x03\x04", "a ZIP archive, as .xlsx, .ods, .docx and .odt are", ""),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Office document (.xls, .doc)", ""),
+    (b"%PDF-", "a PDF document", "take its text out, such as by pdftotext"),
+    (b"{\\rtf", "an RTF document", ""),
+    (b"\x1f\x8b", "compressed by gzip", "decompress it: gzip -dc < OLD > NEW"),
+    (b"\xfd7zXZ\0", "compressed by xz", "decompress it: xz -dc < OLD > NEW"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "decompress it: zstd -dc < OLD > NEW"),
+    (b"BZh91AY&SY", "compressed by bzip2", "decompress it: bzip2 -dc < OLD > NEW"),
+    (b"x\x9c", "compressed by zlib, as spaCy's .spacy files are", "save it in another format"),
+    (b"Rar!\x1a", "a RAR archive", "unpack it"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (b"PAR1", "a Parquet table", "save it as CSV or JSON lines"),
+    (b"ARROW1", "an Arrow table", "save it as CSV or JSON lines"),
+    (b"SQLite format 3\0", "a database of SQLite", "export the table as CSV"),
+    (b"\x93NUMPY", "an array of NumPy", "save it as CSV or JSON lines"),
+    (b"\x89HDF", "an HDF5 file", "save it as CSV or JSON lines"),
+    (b"\x80\x04\x95", "a pickle of Python", "save it as CSV or JSON lines"),
+    (b"\x89PNG", "a picture", "take its text"),
+    (b"\xff\xd8\xff", "a picture", "take its text"),
+    (b"GIF8", "a picture", "take its text"),
+)
+_SAVE_AS_TEXT = "open it in the program that it is of and save it as plain text or CSV in UTF-8"
+_TAR = b"ustar"
+_ISO_2022 = re.compile(rb"\x1b(?:\$[@B]|\$\)[AC]|\$\([CD])")
+
+
+def not_text(head: bytes) -> str:
+    """What a file is that begins so and is none of text, and what to do; empty if it may be."""
+    for mark, kind, remedy in _OF_PROGRAMS:
+        if head.startswith(mark):
+            return f"this is {kind}, not text; {remedy or _SAVE_AS_TEXT}."
+    if head[257:262] == _TAR:
+        return "this is a tar archive, not text; unpack it: tar -xf OLD."
+    return ""
+
+
+def escaped_encoding(head: bytes) -> str | None:
+    """The name for iconv of an encoding that escape sequences switch on, or None."""
+    if found := _ISO_2022.search(head):
+        return "ISO-2022-KR" if found[0].endswith((b")C", b"(C")) else "ISO-2022-JP"
+    return None
+
+
 def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
     """The encoding that bytes which are not UTF-8 most likely have; None if none is likely."""
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
@@ -91,8 +136,11 @@ def _candidates(sample: bytes) -> tuple[Encoding, ...]:
     words = re.findall(rb"[A-Za-z\x80-\xff]*[\x80-\xff][A-Za-z\x80-\xff]*", sample)
     high = sum(byte >= 0x80 for word in words for byte in word)
     several = len({byte for byte in sample if byte >= 0x80}) > 3  # no stray byte or two
-    of_other_letters = several and high > _MOSTLY_OTHER_LETTERS * sum(map(len, words))
-    return (*_EAST_ASIAN, *_OTHER_LETTERS) if of_other_letters else (*_LATIN, *_EAST_ASIAN)
+    letters = sum(map(len, words))
+    of_other_letters = several and high > _MOSTLY_OTHER_LETTERS * letters
+    if of_other_letters:
+        return (*_EAST_ASIAN, *_OTHER_LETTERS)
+    return (*_LATIN, *_EAST_ASIAN) if high > _FEW_OTHER_LETTERS * letters else _LATIN
 
 
 def _common(*alphabets: str) -> Test:
@@ -124,6 +172,25 @@ def _chinese(frequent: str) -> Test:
     return usual
 
 
+_WESTERN = "áàâäãåæçéèêëíìîïñóòôöõøœúùûüßÉÀÖÜÄÅØ"
+_ICELANDIC = "áéíóúýþæöðÁÉÍÓÚÝÞÆÖÐ"
+_CENTRAL = (
+    "ąćęłńóśźżĄĆĘŁŃÓŚŹŻ",
+    "áčďéěíňóřšťúůýžľĺŕôäÁČÉĚÍŇŘŠÚ",
+    "áéíóöőúüűÁÉÖŐÜ",
+    "ăâîşţ",
+    "čćđšžČĆĐŠ",
+)
+
+
+def _vietnamese(text: str) -> float:
+    # Tones are characters of their own here; Icelandic's thorn is the sign of the currency.
+    tones = sum(c in "\u0300\u0301\u0303\u0309\u0323" for c in text)
+    if not tones or "₫" in text or not any(c in "đươ" for c in text):
+        return 0.0
+    return (tones + sum(c in "ăâđêôơưĂÂĐÊÔƠƯáàãéèíóùú" for c in text)) / len(text)
+
+
 _EAST_ASIAN = (
     Encoding("cp949", "CP949", "Korean", _hangul),
     Encoding("cp932", "CP932", "Japanese", _japanese),
@@ -143,27 +210,30 @@ _LATIN = (
         "cp1252",
         "WINDOWS-1252",
         "Western European",
-        _common("áàâäãåæçéèêëíìîïñóòôöõøœúùûüßÉÀÖÜÄÅØ"),
+        _common(_WESTERN, _ICELANDIC),
     ),
+    Encoding("cp1258", "WINDOWS-1258", "Vietnamese", _vietnamese),
     Encoding(
         "cp1250",
         "WINDOWS-1250",
         "Central European",
         _common(
-            "ąćęłńóśźżĄĆĘŁŃÓŚŹŻ",
-            "áčďéěíňóřšťúůýžľĺŕôäÁČĎÉĚÍŇŘŠŤÚŽ",
-            "áéíóöőúüűÁÉÖŐÜ",
-            "ăâîşţ",
-            "čćđšžČĆĐŠŽ",
+            *_CENTRAL,
         ),
     ),
+    Encoding("iso8859_2", "ISO-8859-2", "Central European", _common(*_CENTRAL)),
     Encoding("cp1254", "WINDOWS-1254", "Turkish", _common("çğıöşüâîûÇĞİÖŞÜ")),
     Encoding("cp1257", "WINDOWS-1257", "Baltic", _common("āčēģīķļņšūžąęėįųõäöü")),
+    Encoding("mac_roman", "MACINTOSH", "Western European", _common(_WESTERN)),
+    Encoding("cp850", "CP850", "Western European", _common(_WESTERN)),
 )
 _OTHER_LETTERS = (
     Encoding("cp1251", "WINDOWS-1251", "Cyrillic", _common("оеаинтсрвлкмдпуяы")),
     Encoding("koi8_r", "KOI8-R", "Cyrillic", _common("оеаинтсрвлкмдпуяы")),
     Encoding("cp866", "CP866", "Cyrillic", _common("оеаинтсрвлкмдпуяы")),
+    Encoding("iso8859_5", "ISO-8859-5", "Cyrillic", _common("оеаинтсрвлкмдпуяы")),
+    Encoding("mac_cyrillic", "MAC-CYRILLIC", "Cyrillic", _common("оеаинтсрвлкмдпуяы")),
+    Encoding("koi8_u", "KOI8-U", "Cyrillic", _common("оеаинтсрвлкмдпуяіїє")),
     Encoding("cp1253", "WINDOWS-1253", "Greek", _common("αοιετσνηυρπκμλςάίόέή")),
     Encoding("cp1255", "WINDOWS-1255", "Hebrew", _common("יוהלאתמרבשנםדעח")),
     Encoding("cp1256", "WINDOWS-1256", "Arabic", _common("اليمنرتبوعسدفهة")),

@@ -38,9 +38,11 @@ def read_json_file(path: Path) -> Any:
         InputError: no such file, not UTF-8, or not JSON, with the line.
     """
     try:
-        return json.loads(read_whole(path))
+        return parse_json(read_whole(path))
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except _KeyTwiceError as error:
+        raise InputError(f"{error}.", path=path) from None
     except ValueError:  # Python reads no whole number that is longer
         limit = sys.get_int_max_str_digits()
         raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
@@ -147,7 +149,7 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
             continue
         try:
             try:
-                item = json.loads(line)
+                item = parse_json(line)
             except (ValueError, RecursionError) as error:
                 raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
             if not isinstance(item, dict | list):
@@ -161,7 +163,7 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
 def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     """The examples of a file that is one object, or several that are not on lines of their own."""
     text = "\n".join(line for _, line in read_lines(path, limit=LIST))
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
     position, objects = _skip_space(text, 0), []
     while position < len(text):
         line = 1 + text.count("\n", 0, position)
@@ -255,10 +257,12 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
         InputError: the file is not such a list; the line is named.
     """
     text = "\n".join(line for _, line in read_lines(path, limit=LIST))
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
     position = _skip_space(text, 0)
     line = 1 + text.count("\n", 0, position)
     if not text.startswith("[", position):
+        if not text.strip():
+            raise InputError("is empty; it needs one example per line.", path=path)
         problem = (
             "is not a JSON list; it must begin with '[' (name a file with one object per line "
             ".jsonl)."
@@ -308,6 +312,29 @@ def _skip_space(text: str, position: int) -> int:
     return position
 
 
+class _KeyTwiceError(ValueError):
+    """An object has a key twice, of which JSON's readers take the last in silence."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _KeyTwiceError(f"an object has the key {twice!r} twice; remove one")
+    return found
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or an object has a key twice.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_object)
+
+
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     """The object on a line of a JSONL file.
 
@@ -315,7 +342,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
         InputError: the line is not a JSON object.
     """
     try:
-        item = json.loads(line)
+        item = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
     if not isinstance(item, dict):

@@ -246,7 +246,9 @@ def _id(item: Any, path: Path, where: str) -> str:
     value = _value(item, name, path, where)
     if isinstance(value, int | float):
         return json.dumps(value)
-    return _text(item, name, path, where)
+    if not _text(item, name, path, where).strip():
+        raise InputError(f"{where}: {name!r} is empty; predictions need it.", path=path)
+    return str(value)
 
 
 def _answers(

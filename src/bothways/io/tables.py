@@ -11,6 +11,7 @@ from bothways.io.delimited import table_rows
 from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
+from bothways.io.text import COMPRESSED
 
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
@@ -43,6 +44,8 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     """
     reader = json_rows if is_dataset(path) else _READERS.get(path.suffix.lower())
     if reader is None:
+        if path.suffix.lower() in COMPRESSED:
+            raise InputError("labelled files are not read compressed; decompress it.", path=path)
         raise InputError(
             f"examples are read from {', '.join(_READERS)} files and folders of data sets, not "
             f"from {path.suffix or 'this'!r}; rename it if it has one of these formats.",

@@ -89,6 +89,12 @@ def read_tagged(
             file and line are named.
     """
     form = format_of(path)
+    if path.is_dir():
+        raise InputError(
+            "is a folder; name a file. brat's files are read one document at a time (.ann, with "
+            "its .txt beside it).",
+            path=path,
+        )
     if form == COLUMNS:
         found = read_conll(path, layout, labelled=labelled)
         return TaggedFile(form, found, remarks=found.remarks)
@@ -126,8 +132,7 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
         raise InputError(
             f"has {keys}, which no known format of tags has: "
-            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))} (docs/data.md shows "
-            "them).",
+            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}.",
             path=path,
             line=items[0][0],
         )
@@ -138,7 +143,11 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
     kept = [record for record in found if record is not None]
     if not kept:
-        raise InputError("has no examples that were not rejected or skipped.", path=path)
+        raise InputError(
+            "has no examples that were annotated; predictions of a tool, and what the annotator "
+            "rejected or skipped, are not read.",
+            path=path,
+        )
     words = [record for record in kept if isinstance(record, TaggedWords)]
     if words:
         sentences = _sentences(words, path, names, labelled=labelled)

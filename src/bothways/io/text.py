@@ -26,7 +26,12 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from bothways.errors import InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
-from bothways.io.encodings import single_byte_or_east_asian, wide_encoding
+from bothways.io.encodings import (
+    escaped_encoding,
+    not_text,
+    single_byte_or_east_asian,
+    wide_encoding,
+)
 from bothways.io.files import PARTIAL
 
 COMPRESSED = (".gz", ".xz", ".zst")
@@ -158,12 +163,14 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
         source: named in messages.
 
     Raises:
-        InputError: it is UTF-16 or UTF-32.
+        InputError: it is UTF-16, UTF-32 or ISO-2022, or no text at all, such as a PDF.
     """
     if not hasattr(file, "peek"):
         file = BufferedReader(cast(RawIOBase, file), _SAMPLE)
     head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
-    if (name := wide_encoding(head)) is not None:
+    if problem := not_text(head):
+        raise InputError(problem, path=source)
+    if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
         raise _wide_error(name, source)
     if b"\r" in head[:-1] and b"\n" not in head:
         return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
@@ -468,7 +475,7 @@ def _sample(path: Path) -> bytes:
 
 def _wide_error(name: str, source: str | Path) -> InputError:
     return InputError(
-        f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW",
+        f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW.",
         path=source,
         line=1,
     )

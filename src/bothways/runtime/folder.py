@@ -513,9 +513,10 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     except InputError as error:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
-        raise ModelError(
-            f"{path} cannot be read ({error.problem.rstrip('.')}); {remedy}."
-        ) from None
+        problem = error.problem.rstrip(".")
+        if "iconv" in problem:  # a remedy of its own; the folder is whole
+            raise ModelError(f"{path}: {problem}.") from None
+        raise ModelError(f"{path} cannot be read ({problem}); {remedy}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value

@@ -269,6 +269,8 @@ def _read(path: Path) -> Any:
 
 def _damaged(path: Path | None, problem: str) -> ModelError:
     where = "" if path is None else f"{path}: "
+    if "iconv" in problem:  # a remedy of its own; the folder is whole
+        return ModelError(f"{where}{problem}")
     return ModelError(
         f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
         f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."

@@ -46,6 +46,7 @@ Floats = NDArray[np.float32]
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
+_OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack")
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # The keys under which trainers keep a model's weights, and those of other tensors beside them.
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
@@ -212,7 +213,16 @@ def _whole_or_index(folder: Path) -> Path:
     if (checkpoint := checkpoint_in(folder)) is not None:
         return checkpoint.with_name(checkpoint.name + INDEX)
     others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
-    instead = f" If {others[0]} holds them, give it that name." if len(others) == 1 else ""
+    instead = ""
+    if len(others) == 1:
+        name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
+        instead = f" If {others[0]} holds them, name it {name}."
+    for name in _OTHER_FRAMEWORKS:
+        if is_there(folder / name):
+            instead = (
+                f" {name} is of another framework; load the folder there with transformers and "
+                f"save it as {WEIGHTS}."
+            )
     raise ModelError(
         f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
         f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
@@ -259,7 +269,10 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
         for name, entry in header.items():
             begin, stop = entry["data_offsets"]
             if entry["dtype"] not in _DTYPES:
-                raise ValueError(f"{name} has the type {entry['dtype']}, which is not read here")
+                raise ModelError(
+                    f"{path}: {name} has the type {entry['dtype']}, which is not read here; save "
+                    "the model in float32."
+                )
             dtype = np.dtype(_DTYPES[entry["dtype"]])
             if not 0 <= begin <= stop <= len(data):
                 raise ValueError(f"{name} ends after the file")
@@ -653,8 +666,9 @@ def _unwrapped(theirs: Mapping[str, Stored], family: Family, where: str) -> dict
 def _refuse_whole_numbers(weights: Mapping[str, Stored], where: str) -> None:
     for name, value in weights.items():
         if "float" not in value.dtype:
+            kind = "complex" if "complex" in value.dtype else "whole"
             raise ModelError(
-                f"{where}: {name} holds whole numbers ({value.dtype}), which are no weights; a "
+                f"{where}: {name} holds {kind} numbers ({value.dtype}), which are no weights; a "
                 "quantised model is not read here. Take the folder that it was made from, or save "
                 "the weights in float32."
             )
@@ -695,8 +709,8 @@ def _check_parts(ours: str, parts: Mapping[str, Stored], config: ModelConfig, wh
 
 
 def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str) -> None:
-    """Refuse weights of more layers than config.json has: without the last ones the network would
-    compute something else, without an error."""
+    """Refuse weights of more layers than config.json has, and those of layers that have more parts
+    (adapters): without these the network would compute something else, without an error."""
     family, count = family_of(config), config.distinct_layers
     numbers = {name: layer_number(family, name) for name in unused}
     extra = [name for name, number in numbers.items() if number is not None and number >= count]
@@ -704,6 +718,13 @@ def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str)
         raise ModelError(
             f"{where} holds weights of layers beyond the {count} that config.json calls for, "
             f"such as {extra[0]}; the folder's files do not belong together."
+        )
+    inside = [name for name, number in numbers.items() if number is not None]
+    if inside:
+        raise ModelError(
+            f"{where} holds {len(inside)} weights of the encoder's layers that bothways does not "
+            f"compute, such as {inside[0]}: without these its outputs would be others. Use the "
+            "library that made the model, or have it merge them into the layers (adapters)."
         )
 
 

@@ -13,6 +13,8 @@ _MISSING = frozenset(
     ("nan", "NaN", "NAN", "NaT", "n/a", "N/A", "#N/A", "NA", "<NA>", "None", "null", "NULL")
 )
 """How programs write that there is no value."""
+_UNSURE = frozenset("-?_.")
+"""How files of several annotators write that they did not agree, or that nothing is known."""
 
 
 def match_labels(
@@ -63,8 +65,9 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
             are.
 
     Raises:
-        InputError: a label stands for a missing value; or two differ in case, spaces or Unicode
-            form only, or are the same number, such as ``1`` and ``1.0``, or truth value.
+        InputError: a label stands for a missing value; or two differ in case, spaces, Unicode
+            form or invisible characters only, or are the same number, such as ``1`` and ``1.0``,
+            or truth value.
     """
     first: dict[str, int] = {}
     for line, label in labels:
@@ -79,10 +82,25 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
                 path=path,
                 line=line,
             )
+        if label in _UNSURE and any(map(str.isalnum, "".join(first))):
+            raise InputError(
+                f"the label {label!r} is how some files say that there is none; leave such lines "
+                "out (or name all labels in task.labels, if it is one of them).",
+                path=path,
+                line=line,
+            )
+        if len(label) > 2 and label[0] == label[-1] == '"':
+            raise InputError(
+                f"the label {label} stands in quotation marks; remove them (or name all labels in "
+                "task.labels, if they belong to it).",
+                path=path,
+                line=line,
+            )
         number = _number(label)
         if number is None and label.casefold() in ("true", "false") and numbers <= {0.0, 1.0}:
             number = float(label.casefold() == "true") if numbers else None
-        plain = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+        plain = "".join(c for c in label if unicodedata.category(c) != "Cf")
+        plain = " ".join(unicodedata.normalize("NFKC", plain).casefold().split())
         other = seen.setdefault(plain if number is None else number, label)
         if other != label:
             raise InputError(
@@ -95,6 +113,10 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
 
 
 def _number(label: str) -> float | None:
+    try:
+        return int(label)
+    except ValueError:
+        pass
     try:
         return float(label)
     except ValueError:

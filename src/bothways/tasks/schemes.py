@@ -5,7 +5,7 @@ entity of one word. IOB1 writes B- only where an entity directly follows another
 always, and BIOES marks ends too. Whatever the scheme, and however broken the tags, entities are
 read by one rule, that of conlleval (the scorer of the CoNLL shared tasks), with S- treated as in
 other scorers. BILOU and BMES are BIOES with other letters, and are read as such: L- is E-, U- is
-S-, M- is I-.
+S-, W- too, M- is I-.
 
 W words of a sentence.
 """
@@ -23,7 +23,7 @@ from bothways.tasks.options import Scheme
 
 OUTSIDE = "O"
 _PREFIXES = ("B", "I", "E", "S")
-_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}
+_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I", "W": "S"}
 
 
 class EntitySpan(NamedTuple):
@@ -50,16 +50,21 @@ def standard_tag(tag: str) -> str:
     return f"{prefix}-{entity_type}" if entity_type else tag
 
 
-_SEPARATORS = "-_.:/|="
-_OUTSIDE_SPELLINGS = ("O", "o", "OUT", "out", "Out", "OUTSIDE", "outside")
+_SEPARATORS = "-_.:/|=\u2010\u2011\u2012\u2013\u2014\u2212"
+_OUTSIDE_SPELLINGS = frozenset(
+    ("o", "out", "outside", "0", "other", "others", "none", "null", "nil", "_", "-")
+)
+_WORDS = {"BEGIN": "B", "BEG": "B", "INSIDE": "I", "IN": "I", "END": "E", "LAST": "E"}
+_WORDS |= {"SINGLE": "S", "SINGLETON": "S", "UNIT": "S", "WHOLE": "S", "MIDDLE": "I", "MID": "I"}
 _LETTERS = frozenset(_PREFIXES) | _OTHER_LETTERS.keys()
 
 
 def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """How the tags of a file that follow a scheme in another spelling are written here.
 
-    Read are prefixes in lower case or with another separator (``b-per``, ``B_PER``), letters after
-    the type (``PER-B``), and types without any letter beside O, each run of which is an entity.
+    Read are prefixes in lower case, as words or with another separator (``b-per``, ``BEGIN-PER``,
+    ``B_PER``), letters after the type (``PER-B``), other names of O (``0``, ``_``, ``OTHER``), and
+    types without any letter beside O, each run of which is an entity.
 
     Args:
         counts: of each tag in the file.
@@ -68,7 +73,8 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
         The spelling of each tag here, and a sentence about it; both empty if the tags need none, or
         follow no scheme.
     """
-    outside = [tag for tag in counts if tag in _OUTSIDE_SPELLINGS]
+    outside = [tag for tag in counts if tag.casefold() in _OUTSIDE_SPELLINGS]
+    outside = [OUTSIDE] if OUTSIDE in outside else outside  # others are types then
     types = [tag for tag in counts if tag not in outside]
     if len(outside) != 1 or not types:
         return {}, ""
@@ -82,6 +88,8 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
                 first = next(iter(found))
                 return found | {outside[0]: OUTSIDE}, (
                     f"its tags are spelt like {first!r}; they are read as {found[first]!r}"
+                    if any(tag != own for tag, own in found.items())
+                    else f"its tag {outside[0]!r} is read as {OUTSIDE!r}, beside {first!r}"
                 )
     words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
     most_common = max(counts, key=counts.__getitem__)
@@ -100,7 +108,7 @@ def _respelt(tag: str, separator: str, at: int) -> str | None:
     if len(parts) != 2 or not all(parts):
         return None
     letter, entity_type = (parts[0], parts[1]) if at == 0 else (parts[1], parts[0])
-    letter = letter.upper()
+    letter = _WORDS.get(letter.upper(), letter.upper())
     if letter not in _LETTERS:
         return None
     return f"{_OTHER_LETTERS.get(letter, letter)}-{entity_type}"

@@ -1,0 +1,131 @@
+"""The registry of heads: what a model weighs, which head is its task's, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bothways.errors import ModelError
+from bothways.families import ModelConfig
+from bothways.families.heads import (
+    HEADS,
+    LSTM_WEIGHTS,
+    POOLER_KEY,
+    form_of,
+    forms_of,
+    has_pooler,
+    missing_head,
+    no_such_head,
+    no_task_of,
+    task_head,
+    weight_shapes,
+)
+
+BERT = ModelConfig(100, layers=2, hidden=32, heads=2, intermediate=64, positions=16)
+
+
+def test_heads_by_hand() -> None:
+    expected = {
+        "masked_lm": (0, "masked", 1, False),
+        "next_sentence": (1, "sequence", 2, False),
+        "classifier": (2, "sequence", None, True),
+        "tagger": (3, "tokens", None, True),
+        "span": (4, "tokens", 2, True),
+        "choice": (2, "sequence", 1, True),
+        "replaced": (6, "tokens", 1, False),
+        "ordinal": (7, "sequence", None, True),
+    }
+    found = {n: (h.key, h.reads, h.outputs, h.task) for n, h in HEADS.items()}
+    assert {n: (k, r, o or None, t) for n, (k, r, o, t) in found.items()} == expected
+    assert POOLER_KEY == 5
+    kinds = {name: head.kind for name, head in HEADS.items() if head.task and head.kind}
+    assert {"classifier": "classification", "tagger": "tagging", "span": "spans"}.items() <= (
+        kinds.items()
+    )
+
+
+def test_weights_of_bert_by_hand() -> None:
+    shapes = weight_shapes(BERT, {"classifier": 3, "masked_lm": 0}, pooler=True)
+    table = shapes.pop("encoder.embeddings.tokens.weight")
+    assert table[1] == 32
+    assert table[0] >= 100
+    layer = {
+        "attention.qkv.weight": (96, 32),
+        "attention.qkv.bias": (96,),
+        "attention.output.weight": (32, 32),
+        "attention.output.bias": (32,),
+        "attention_norm.weight": (32,),
+        "attention_norm.bias": (32,),
+        "expand.weight": (64, 32),
+        "expand.bias": (64,),
+        "contract.weight": (32, 64),
+        "contract.bias": (32,),
+        "norm.weight": (32,),
+        "norm.bias": (32,),
+    }
+    assert shapes == {
+        "encoder.embeddings.positions.weight": (16, 32),
+        "encoder.embeddings.segments.weight": (2, 32),
+        "encoder.embeddings.norm.weight": (32,),
+        "encoder.embeddings.norm.bias": (32,),
+        **{f"encoder.layers.{n}.{part}": shape for n in (0, 1) for part, shape in layer.items()},
+        "encoder.pooler.weight": (32, 32),
+        "encoder.pooler.bias": (32,),
+        "classifier.output.weight": (3, 32),
+        "classifier.output.bias": (3,),
+        "masked_lm.bias": (100,),
+        "masked_lm.dense.weight": (32, 32),
+        "masked_lm.dense.bias": (32,),
+        "masked_lm.norm.weight": (32,),
+        "masked_lm.norm.bias": (32,),
+    }
+
+
+def test_a_bilstm_lies_under_the_tasks_head_alone() -> None:
+    shapes = weight_shapes(BERT, {"tagger": 3, "masked_lm": 0}, lstm=5, pooler=False)
+    assert shapes["tagger.output.weight"] == (3, 10)
+    assert shapes["masked_lm.dense.weight"] == (32, 32)
+    assert {name: shapes[name] for name in LSTM_WEIGHTS} == {
+        f"lstm.layers.0.{kind}_{part}_l0{way}": shape
+        for part, width in (("ih", 32), ("hh", 5))
+        for way in ("", "_reverse")
+        for kind, shape in (("weight", (20, width)), ("bias", (20,)))
+    }
+    assert not has_pooler(replace(BERT, pooler=False), ["classifier"])
+
+
+def test_which_models_have_a_pooler() -> None:
+    roberta = replace(BERT, family="roberta")
+    assert has_pooler(BERT, ["tagger"])  # BERT's folders always have one
+    assert has_pooler(roberta, [])
+    assert not has_pooler(roberta, ["tagger"])
+    assert not has_pooler(roberta, ["classifier"], lstm=True)
+
+
+def test_the_tasks_head() -> None:
+    assert task_head(["masked_lm", "tagger"]) == "tagger"
+    assert task_head(["masked_lm", "next_sentence", "replaced"]) == ""
+    assert task_head(["ordinal"]) == "ordinal"
+    assert task_head([]) == ""
+
+
+def test_what_is_refused_and_why() -> None:
+    roberta = replace(BERT, family="roberta")
+    with pytest.raises(ModelError, match=r"RoBERTa has no .*; of the families here .* ha(s|ve)"):
+        form_of("next_sentence", roberta)
+    assert "next_sentence" not in forms_of(roberta)
+    assert form_of("ordinal", roberta).dense
+    assert missing_head("roberta", "next_sentence") == no_such_head("roberta", "next_sentence")
+    assert " has one. Use such a model." in no_such_head("bert", "replaced")
+    assert " have one. Use such a model." in no_such_head("roberta", "next_sentence") or (
+        " has one. Use such a model." in no_such_head("roberta", "next_sentence")
+    )
+    assert "it is a discriminator" in missing_head("electra", "masked_lm", ["replaced"])
+    assert "it is a generator" in missing_head("electra", "replaced", ["masked_lm"])
+    assert "it is a generator" not in missing_head("electra", "replaced")
+    assert "left to right" in missing_head("bert", "next_sentence", causal=True)
+    assert "left to right" not in missing_head("bert", "next_sentence")
+    assert "left to right" not in missing_head("bert", "tagger", causal=True)
+    assert missing_head("bert", "tagger").startswith("this model has no head for tags of words; ")
+    assert "head for ordered classes of texts" in no_task_of("ordinal")
