@@ -63,13 +63,13 @@ def measure(parallel: Literal["ddp", "fsdp"], micro_batches: int) -> None:
         ranks.barrier()
         counted = (sent() - before) / STEPS / RANKS
         if ranks.is_rank0:
-            expected = (
-                ddp_sent(weights, ranks=RANKS)
-                if parallel == "ddp"
-                else fsdp_sent(
-                    weights, layer, layers=SHAPE.layers, ranks=RANKS, rounds=micro_batches
-                )
-            )
+            expected = ddp_sent(weights, ranks=RANKS)
+            if parallel == "fsdp":
+                sizes = {"layers": SHAPE.layers, "ranks": RANKS, "rounds": micro_batches}
+                expected = fsdp_sent(weights, layer, **sizes)
+                # gloo scatters sums by making all of them everywhere: twice the bytes.
+                whole = expected + micro_batches * (RANKS - 1) / RANKS * weights
+                print(f"(as gloo scatters: {counted / whole:.3f}) ", end="")
             print(
                 f"{parallel}, {micro_batches} micro-batches a rank: {counted:,.0f} bytes sent, "
                 f"{expected:,.0f} computed: {counted / expected:.3f}"

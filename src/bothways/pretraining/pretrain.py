@@ -124,7 +124,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
 
 def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     threads, device = set_threads(config.threads), choose_device(config.device)
-    check_micro_batches(config, ranks)
+    check_micro_batches(config, ranks.size)
     store = open_corpus(config.corpus)
     model = starting_model(config, store).to(device.torch)
     shape = model.config  # with --start, its dropouts are used unless others are given
