@@ -68,7 +68,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, nargs="+", default=[100_000, 1_000_000])
     options = parser.parse_args()
-    print("| documents | sentences | tokens | instances | MiB before | with the table, at most |", end="")
+    print(
+        "| documents | sentences | tokens | instances | MiB before | with the table, at most |",
+        end="",
+    )
     print(" and the order | processor seconds: table | order |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     for count in options.documents:

@@ -99,7 +99,11 @@ def stages() -> Iterator[tuple[str, str, str]]:
     each, seconds = slope()
     documents = TOKENS / TOKENS_PER_DOCUMENT
     fitted = "computed; slope measured (2026-11-26-scale.md)"
-    yield "tables of instances and order: memory for each document", f"{each:,.0f} bytes", "measured"
+    yield (
+        "tables of instances and order: memory for each document",
+        f"{each:,.0f} bytes",
+        "measured",
+    )
     yield "the same for all, in each process", large(each * documents), fitted
     yield "the same: processor time of an epoch", years(seconds * documents), fitted
     yield (

@@ -130,7 +130,7 @@ def _unshift(word: np.ndarray[Any, np.dtype[np.uint64]], shift: int) -> Any:
 
 
 def test_an_order_can_be_made_in_parts() -> None:
-    """By ranges of keys, in the memory of a part: what a corpus too large for one table would do."""
+    """By ranges of keys, in the memory of a part, as a corpus too large for one table needs."""
     size, parts = 10_000, []
     for part in range(8):
         keys = bits(4, Purpose.SHUFFLE, 0, np.arange(size))

@@ -711,8 +711,8 @@ def _computed_tables(forecast: Forecast, text: str, no_clock: str) -> list[Table
         "was measured to reach; sending counts as done after computing, over a ring",
         *(
             [
-                f"it does not fit: {name} has {_bytes(device.memory)}. Choose smaller micro-batches "
-                "or --recompute true, or share among more ranks with --parallel fsdp"
+                f"it does not fit: {name} has {_bytes(device.memory)}. Choose smaller micro-batches"
+                " or --recompute true, or share among more ranks with --parallel fsdp"
             ]
             if too_large
             else []
