@@ -40,7 +40,7 @@ def measure(documents: int) -> None:
     document_bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 16, documents))])
     sentences = int(document_bounds[-1])
     sentence_bounds = np.concatenate([[0], np.cumsum(rng.integers(5, 36, sentences))])
-    template = SimpleNamespace(room=lambda length, texts: length - 3, border_cost=1)
+    template = SimpleNamespace(room=lambda length, _texts: length - 3, border_cost=1)
     store = SimpleNamespace(
         document_bounds=document_bounds, sentence_bounds=sentence_bounds, documents=documents,
         sentences=sentences, tokenizer=SimpleNamespace(template=template), split="train",

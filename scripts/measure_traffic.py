@@ -1,7 +1,7 @@
 """Count the bytes that 2 processes of a training step send, beside what `bothways plan` computes.
 
-Counted are the bytes of the loopback device of a network that holds these processes alone (of Linux,
-with TCP's headers, some thousandths):
+Counted are the bytes of the loopback device of a network that holds these processes alone (of
+Linux, with TCP's headers, some thousandths):
 
     unshare -rn sh -c 'ip link set lo up; python scripts/measure_traffic.py'
 """
@@ -21,6 +21,7 @@ import torch
 from bothways.experiments.bench import full_batches
 from bothways.experiments.devices import ddp_sent, fsdp_sent
 from bothways.families.config import ModelConfig
+from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.options import MaskOptions
@@ -45,7 +46,7 @@ def measure(parallel: Literal["ddp", "fsdp"], micro_batches: int) -> None:
         model = EncoderModel(SHAPE, masked_lm=True, next_sentence=True, seed=0)
         layer = 4 * sum(p.numel() for p in model.encoder.layers[0].parameters())
         weights = 4 * sum(p.numel() for p in model.parameters())
-        trainer = Trainer(
+        trainer: Trainer[PretrainingBatch] = Trainer(
             model, OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32, ranks=ranks,
             parallel=parallel,
         )  # fmt: skip

@@ -1,8 +1,8 @@
 """GPUs as figures, and what a step costs on some of them: computed, not run.
 
-W ranks, each with one device. Figures of the devices are those of NVIDIA's data sheets: "A100 Tensor
-Core GPU" (SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core GPU" (SXM), "L40S GPU", "DGX
-A100", "DGX H100/H200". What a program reaches of them was measured on one H100
+W ranks, each with one device. Figures of the devices are those of NVIDIA's data sheets: "A100
+Tensor Core GPU" (SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core GPU" (SXM), "L40S
+GPU", "DGX A100", "DGX H100/H200". What a program reaches of them was measured on one H100
 (benchmarks/2026-11-26-h100.md), and is assumed of the others.
 """
 
