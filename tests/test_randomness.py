@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -100,6 +102,41 @@ def test_permutations() -> None:
     assert permutation(0, 4, Purpose.SHUFFLE).tolist() == []
     places = np.array([permutation(4, 4, Purpose.SHUFFLE, i).argmin() for i in range(4000)])
     assert np.abs(np.bincount(places, minlength=4) - 1000).max() < 4 * np.sqrt(750)
+
+
+def test_the_keys_of_a_shuffle_are_a_bijection() -> None:
+    """An order is that of 64-bit keys, and a key is a bijection of its index, under each seed and
+    epoch: there are no ties, whatever the size, and 10^12 is like any other. Sampled."""
+    rng = np.random.default_rng(0)
+    index = np.unique(np.concatenate([rng.integers(0, 10**12, 50_000), 10**12 - np.arange(1, 99)]))
+    golden, *factors = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+    with np.errstate(over="ignore"):
+        for epoch in (0, 1):
+            found = bits(3, Purpose.SHUFFLE, epoch, index)
+            assert len(np.unique(found)) == len(index)
+            for shift, factor in zip((31, 27), reversed(factors), strict=True):
+                found = _unshift(found, shift) * np.uint64(pow(factor, -1, 2**64))
+            found = _unshift(found, 30) - np.uint64(golden)
+            found -= bits(3, Purpose.SHUFFLE, epoch) * np.uint64(golden)
+            assert (found == index).all()
+
+
+def _unshift(word: np.ndarray[Any, np.dtype[np.uint64]], shift: int) -> Any:
+    """The x of x ^ (x >> shift)."""
+    found = word
+    for _ in range(64 // shift):
+        found = word ^ (found >> np.uint64(shift))
+    return found
+
+
+def test_an_order_can_be_made_in_parts() -> None:
+    """By ranges of keys, in the memory of a part, as a corpus too large for one table needs."""
+    size, parts = 10_000, []
+    for part in range(8):
+        keys = bits(4, Purpose.SHUFFLE, 0, np.arange(size))
+        own = np.flatnonzero(keys >> np.uint64(61) == part)
+        parts.append(own[np.argsort(keys[own], kind="stable")])
+    assert (np.concatenate(parts) == permutation(size, 4, Purpose.SHUFFLE, 0)).all()
 
 
 def test_derived_seeds_fit_torch() -> None:

@@ -63,6 +63,7 @@ DOCUMENTS = [
     "docs/python.md",
     "docs/tasks.md",
     "docs/export.md",
+    "docs/scale.md",
     "docs/serve.md",
     *GUIDE,
     "benchmarks/README.md",

@@ -223,3 +223,12 @@ def test_the_check_of_a_cpu_runs_the_parts_it_is_asked_for(tmp_path: Path) -> No
     assert words[words.index("--size") + 1] == "base"
     with pytest.raises(subprocess.CalledProcessError):
         asked_of(tmp_path, "fp32", "bse")
+
+
+@pytest.mark.parametrize("script", ["scale"], indirect=True)
+def test_the_page_of_scale_is_what_the_script_prints(
+    script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(script)
+    page = Path(__file__).parents[1] / "docs" / "scale.md"
+    assert capsys.readouterr().out in page.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +16,8 @@ from bothways import cli
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.experiments import plan as module
-from bothways.experiments.options import PlanConfig
+from bothways.experiments.devices import ACCELERATORS
+from bothways.experiments.options import PlanConfig, PlanDevice
 from bothways.experiments.plan import Forecast, Probe, _bytes, _time, plan, tables
 from bothways.families.options import SizeOptions
 from bothways.model.flops import mean_operations, training_cost
@@ -286,3 +287,79 @@ def test_operations_over_many_lengths_are_a_weighted_mean() -> None:
 def test_a_vocabulary_too_small_is_refused() -> None:
     with pytest.raises(ConfigError, match="vocab_size is 10; it must be at least 64"):
         config(vocab_size=10)
+
+
+# ------------------------------------------------------------------ computed, for other devices
+
+
+def on_h100(size: Any, *phases: Phase, **changes: Any) -> Forecast:
+    return plan(PlanConfig(model=SizeOptions(size=size), device="h100", phases=phases, **changes))
+
+
+def test_every_device_of_the_table_can_be_named() -> None:
+    here = {"auto", "cpu", "cuda"}
+    assert set(get_args(PlanDevice)) - here == set(ACCELERATORS)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "length", "tokens_per_second", "mebibytes"),
+    [
+        ("base", 256, 128, 566_249, 11_736),
+        ("base", 64, 512, 515_039, 11_714),
+        ("mini", 256, 128, 3_055_335, None),
+    ],
+)
+def test_an_h100_computed_is_the_one_measured(
+    size: str, batch: int, length: int, tokens_per_second: int, mebibytes: int | None
+) -> None:
+    """benchmarks/2026-11-26-h100.md. The first and the last gave the table its two constants."""
+    phase = on_h100(size, Phase(length=length, batch=batch, micro_batch=batch)).phases[0]
+    assert phase.tokens_per_second == pytest.approx(tokens_per_second, rel=0.05)
+    if mebibytes:
+        assert phase.peak == pytest.approx(mebibytes * 2**20, rel=0.1)
+
+
+def test_what_a_rank_sends_does_not_grow_with_their_number() -> None:
+    phase = Phase(length=128, batch=256, micro_batch=2)
+    steps = ClockOptions(steps=1000)
+    eight, many = (on_h100("base", phase, ranks=n, clock=steps) for n in (8, 64))
+    assert eight.ddp is not None
+    assert many.ddp is not None
+    assert many.fsdp is not None
+    assert many.ddp.sent == 2 * 63 / 64 * many.weights
+    layers = 4 * many.parameters["layers"]
+    # Two rounds: layers gathered twice, the rest once, and all gradients scattered.
+    assert many.fsdp.sent == pytest.approx(2 * 63 / 64 * (2 * many.weights + layers))
+    assert eight.ddp.sent < many.ddp.sent < 1.2 * eight.ddp.sent
+    assert many.fsdp.memory < many.ddp.memory / 2
+    assert many.hours == many.ddp.hours
+    assert 1 < eight.ddp.hours / many.ddp.hours < 8  # type: ignore[operator]
+
+
+def test_one_rank_shards_and_sends_nothing() -> None:
+    found = on_h100("mini", Phase(length=128, batch=8, micro_batch=8), parallel="fsdp")
+    assert found.ddp == found.fsdp
+    assert found.phases[0].sent == 0
+
+
+def test_what_is_computed_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    phases = "[{length: 128, batch: 4096, micro_batch: 64}]"
+    words = ["--size", "large", "--device", "h100", "--ranks", "64", "--clock.steps", "9"]
+    assert cli.main(["plan", *words, "--phases", phases]) == 0
+    shown = capsys.readouterr().out
+    for part in ("64 x h100", "computed, not run", "--parallel fsdp", "sent in a step"):
+        assert part in shown
+    assert "Python and libraries" not in shown
+    assert "it does not fit" not in shown
+    assert cli.main(["plan", "--size", "large", "--device", "l40s", "--phases",
+                     "[{length: 512, batch: 512, micro_batch: 512}]"]) == 0  # fmt: skip
+    assert "it does not fit: l40s has 44.70 GiB" in capsys.readouterr().out
+
+
+def test_what_is_not_computed_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ranks is 2, but what several processes of auto"):
+        config(ranks=2)
+    with pytest.raises(ConfigError, match="makes 1, fewer than the 64 processes"):
+        on_h100("base", Phase(length=128, batch=256, micro_batch=256), ranks=64)
+    with pytest.raises(ConfigError, match="only the rate of bf16 products is known"):
+        on_h100("base", Phase(length=128, batch=2, micro_batch=2), precision="fp32")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bothways.config.fields import Options, free, require
+from bothways.config.fields import Options, free, numerics, require
 from bothways.errors import ConfigError
 from bothways.pretraining.options import PretrainConfig
 from bothways.training.options import DeviceOptions, Precision
+
+PlanDevice = Literal["auto", "cpu", "cuda", "a100", "h100", "h200", "l40s"]
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,21 @@ class PlanConfig(PretrainConfig):
 
     Takes the options of `bothways pretrain`. To measure the speed it trains a few steps of a
     network of the requested width with at most four layers. Without a corpus, all sequences are
-    assumed to have full length.
+    assumed to have full length. For a GPU of a known kind, time, memory and traffic are computed
+    from its data sheet instead, for any number of them.
     """
 
     first: ClassVar[tuple[str, ...]] = (
         *("corpus", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
-        *("vocab_size", "threads", "device", "json"),
+        *("vocab_size", "threads", "device", "ranks", "json"),
     )
     needed: ClassVar[tuple[str, ...]] = ()
+
+    device: PlanDevice = numerics("auto")  # type: ignore[assignment]
+    """Device; auto and cpu time this machine's processor. a100, h100, h200, l40s (of 80, 80, 141
+    and 48 GB): computed, not run."""
+    ranks: int = free(1)
+    """Processes of a run on such GPUs, with one GPU each."""
 
     vocab_size: int = free(30_522)
     """Vocabulary size, if neither a corpus nor --start determines it."""
@@ -57,6 +66,12 @@ class PlanConfig(PretrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("vocab_size", self.vocab_size, 64)
+        require("ranks", self.ranks, 1)
+        if self.ranks > 1 and self.device in ("auto", "cpu", "cuda"):
+            raise ConfigError(
+                f"ranks is {self.ranks}, but what several processes of {self.device} take is not "
+                "computed; choose a --device of known figures: a100, h100, h200 or l40s."
+            )
 
 
 @dataclass(frozen=True)

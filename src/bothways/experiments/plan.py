@@ -3,6 +3,9 @@
 A deep network is not built. All layers cost the same, so time and memory are linear in their
 number, and two shallow networks of the requested width determine both lines. The two take turns in
 being trained with the real training step, on a micro-batch reduced to about a second's work.
+
+For a GPU that :mod:`bothways.experiments.devices` knows, nothing is trained: the same figures are
+computed from the shape and the device's data sheet.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +28,19 @@ from bothways.config.fields import to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.experiments.bench import full_batches, memory_kib
+from bothways.experiments.devices import (
+    ACCELERATORS,
+    Accelerator,
+    Sharing,
+    ddp_memory,
+    ddp_sent,
+    fsdp_memory,
+    fsdp_sent,
+    kept,
+    micro_batch_seconds,
+    sending_seconds,
+    update_seconds,
+)
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
 from bothways.io import html
@@ -45,6 +61,7 @@ from bothways.model.kernels.compiled import compiles, why_not_compiled
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluations, total_steps
 from bothways.pretraining.evaluation import count_heldout
+from bothways.pretraining.pretrain import check_micro_batches
 from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model, objective_of
 from bothways.training.options import Phase
@@ -81,6 +98,7 @@ class PhaseForecast:
             ``--recompute``.
         steps, hours: None without a clock.
         epochs: passes over the corpus; None without a clock or a corpus.
+        sent: bytes that a rank sends in a step; None if that is not computed.
     """
 
     length: int
@@ -97,6 +115,7 @@ class PhaseForecast:
     steps: int | None = None
     hours: float | None = None
     epochs: float | None = None
+    sent: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +135,9 @@ class Forecast:
         phases: in order.
         steps, tokens, operations, hours: of the run; None without a clock.
         evaluation_hours: the part of ``hours`` that evaluation on held-out text takes.
+        device: the kind of GPU if the figures are computed for one, not measured.
+        ranks: processes that share the run.
+        ddp, fsdp: what each way of sharing costs a rank; None if it was not computed.
     """
 
     model: ModelConfig
@@ -136,6 +158,10 @@ class Forecast:
     operations: float | None = None
     hours: float | None = None
     evaluation_hours: float | None = None
+    device: str | None = None
+    ranks: int = 1
+    ddp: Sharing | None = None
+    fsdp: Sharing | None = None
 
     def __repr__(self) -> str:
         text = io.StringIO()
@@ -153,14 +179,60 @@ def plan(config: PlanConfig) -> Forecast:
     """Estimate a run of ``bothways pretrain`` with the same options; takes seconds to two minutes.
 
     Raises:
-        ConfigError, StoreError, ModelError: as pre-training would.
+        ConfigError, StoreError, ModelError: as pre-training would; on a GPU that is only computed,
+            options whose cost is not.
     """
     threads = set_threads(config.threads)
-    if choose_device(config.device).torch.type != "cpu":
-        if config.device != "auto":
+    accelerator = ACCELERATORS.get(config.device)
+    if accelerator:
+        precision, process = _check_computed(config), 0
+    else:
+        precision, process = _measured_here(config)
+    store = TokenStore.open(config.corpus) if config.corpus else None
+    if config.start:
+        shape = load_start(config, store).config
+    else:
+        shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
+    forecast = _from_shape(config, shape, precision, threads, process)
+    texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
+    heldout = count_heldout(config, store) if store else config.evaluate.sequences
+    pairs = list(zip(config.phases, texts, strict=True))
+    if accelerator:
+        forecast = _on_devices(config, forecast, accelerator, texts, heldout)
+    else:
+        phases = tuple(_phase(config, forecast, phase, text) for phase, text in pairs)
+        forecast = _with_clock(config, replace(forecast, phases=phases), texts, heldout)
+    if config.json:
+        record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
+        write_json(Path(config.json), record)
+    return forecast
+
+
+def _check_computed(config: PlanConfig) -> ChosenPrecision:
+    """The precision of a run on a GPU that is only computed."""
+    check_micro_batches(config, config.ranks)
+    if config.precision == "fp32":
+        raise ConfigError(
+            f"precision is fp32, but of {config.device} only the rate of bf16 products is known; "
+            "leave --precision out."
+        )
+    if config.objectives.replaced:
+        raise ConfigError(
+            f"the cost of objectives.replaced on {config.device} is not computed; plan it on this "
+            "machine (--device cpu), or without."
+        )
+    return ChosenPrecision("bf16", f"computed for {config.device}, not run")
+
+
+def _measured_here(config: PlanConfig) -> tuple[ChosenPrecision, int]:
+    """The precision of a run on this machine's processor, and the memory of this process."""
+    device = config.device
+    assert device in ("auto", "cpu", "cuda")
+    if choose_device(device).torch.type != "cpu":
+        if device != "auto":
             raise ConfigError(
-                "plan times this machine's processor; the speed of a GPU cannot be estimated. Pass "
-                "--device cpu to plan for the processor."
+                "plan times this machine's processor, not its GPU. Pass --device cpu to plan for "
+                "the processor, or the GPU's kind (such as h100) to compute its figures."
             )
         print_note(
             "speed and hours are those of the processor, not of the GPU, and so is the memory of "
@@ -170,22 +242,7 @@ def plan(config: PlanConfig) -> Forecast:
     precision = choose_for_training(config.precision)
     if config.kernels == "fast":
         why_not_compiled()  # loads the compiler, as training will
-    process = _resident_bytes()
-    store = TokenStore.open(config.corpus) if config.corpus else None
-    if config.start:
-        shape = load_start(config, store).config
-    else:
-        shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
-    forecast = _from_shape(config, shape, precision, threads, process)
-    texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
-    pairs = zip(config.phases, texts, strict=True)
-    phases = tuple(_phase(config, forecast, phase, text) for phase, text in pairs)
-    heldout = count_heldout(config, store) if store else config.evaluate.sequences
-    forecast = _with_clock(config, replace(forecast, phases=phases), texts, heldout)
-    if config.json:
-        record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
-        write_json(Path(config.json), record)
-    return forecast
+    return precision, _resident_bytes()
 
 
 def _resident_bytes() -> int:
@@ -483,6 +540,86 @@ class _Network:
 
 
 # --------------------------------------------------------------------------------
+# The phases, computed for a GPU.
+
+
+def _on_devices(
+    config: PlanConfig,
+    forecast: Forecast,
+    device: Accelerator,
+    texts: Sequence[_SampleText],
+    heldout: int,
+) -> Forecast:
+    """Adds the phases as ``parallel`` shares them, and what both ways of sharing cost a rank."""
+
+    def shared(parallel: Literal["ddp", "fsdp"]) -> Forecast:
+        pairs = zip(config.phases, texts, strict=True)
+        phases = [_computed(config, forecast, device, *pair, parallel) for pair in pairs]
+        return _with_clock(config, replace(forecast, phases=tuple(phases)), texts, heldout)
+
+    def cost(found: Forecast) -> Sharing:
+        peaks = (p.peak_recomputing if config.recompute else p.peak for p in found.phases)
+        return Sharing(max(peaks), max(p.sent or 0 for p in found.phases), found.hours)
+
+    both = {"ddp": shared("ddp"), "fsdp": shared("fsdp")}
+    return replace(
+        both[config.parallel],
+        device=config.device,
+        ranks=config.ranks,
+        ddp=cost(both["ddp"]),
+        fsdp=cost(both["fsdp"]),
+    )
+
+
+def _computed(
+    config: PlanConfig,
+    forecast: Forecast,
+    device: Accelerator,
+    phase: Phase,
+    text: _SampleText,
+    parallel: Literal["ddp", "fsdp"],
+) -> PhaseForecast:
+    """A phase: the rank with most micro-batches computes, then sends; nothing is counted as done
+    at the same time."""
+    shape, ranks = forecast.model, config.ranks
+    mean = float(text.lengths.mean())
+    micro_batch = min(phase.micro_batch, phase.batch)
+    rounds = -(-phase.batch // micro_batch // ranks)
+    operations = mean_operations(shape, text.lengths, text.targets)
+    layer = 4 * forecast.parameters["layers"] / shape.layers
+    whole = parallel == "ddp" or ranks == 1  # a single process shards nothing
+    if whole:
+        sent = ddp_sent(forecast.weights, ranks=ranks)
+        states = ddp_memory(forecast.weights, ranks=ranks, several=rounds > 1)
+    else:
+        sizes = {"layers": shape.layers, "ranks": ranks}
+        sent = fsdp_sent(forecast.weights, layer, **sizes, rounds=rounds)
+        states = fsdp_memory(forecast.weights, layer, **sizes)
+    tokens = micro_batch * mean
+    work = operations * (1 + _FORWARD if config.recompute else 1)
+    seconds = rounds * micro_batch_seconds(device, shape, tokens, work)
+    seconds += update_seconds(device, forecast.weights / (1 if whole else ranks))
+    seconds += sending_seconds(device, sent, ranks=ranks)
+    states += 2 * micro_batch * text.targets * shape.padded_vocab  # gradients of the scores
+    activations = kept(shape, tokens, recompute=False)
+    recomputing = kept(shape, tokens, recompute=True)
+    return PhaseForecast(
+        length=phase.length,
+        batch=phase.batch,
+        micro_batch=micro_batch,
+        sequence_tokens=mean,
+        operations=operations,
+        tokens_per_second=phase.batch * mean / seconds,
+        step_seconds=seconds,
+        activations=activations,
+        activations_recomputing=recomputing,
+        peak=states + activations,
+        peak_recomputing=states + recomputing,
+        sent=sent,
+    )
+
+
+# --------------------------------------------------------------------------------
 # The clock.
 
 
@@ -537,10 +674,10 @@ def tables(forecast: Forecast) -> list[Table | str]:
     text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
     overhead = _bytes(SHAPES_OVERHEAD[DTYPES[forecast.precision.name]])
     no_clock = "no time estimate: no length is set; give --minutes, --steps or --tokens"
+    if forecast.device:
+        return _computed_tables(forecast, text, no_clock)
     return [
-        f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
-        f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"
-        f"{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}",
+        f"{_shape(model)}\n{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}",
         _run_table(forecast),
         _phase_table(forecast),
         f"peak memory includes tensors, libraries and, a measured value, {overhead} for matrix "
@@ -549,8 +686,44 @@ def tables(forecast: Forecast) -> list[Table | str]:
     ]
 
 
+def _shape(model: ModelConfig) -> str:
+    return (
+        f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
+        f"{model.intermediate}, vocabulary {model.vocab_size:,}"
+    )
+
+
+def _computed_tables(forecast: Forecast, text: str, no_clock: str) -> list[Table | str]:
+    device, name = ACCELERATORS[forecast.device or ""], forecast.device
+    ways = [way for way in (forecast.ddp, forecast.fsdp) if way]
+    sharing = Table(f"a rank of {forecast.ranks:,}", "--parallel ddp", "--parallel fsdp")
+    sharing.add_row("peak memory of tensors", *(_bytes(way.memory) for way in ways))
+    sharing.add_row("sent in a step", *(_bytes(way.sent) for way in ways))
+    if forecast.hours is not None:
+        sharing.add_row("time of the run", *(_time(way.hours or 0) for way in ways))
+    too_large = all(way.memory > device.memory for way in ways)
+    return [
+        f"{_shape(forecast.model)}\n{text}; bf16; {forecast.ranks:,} x {name}",
+        _run_table(forecast),
+        _phase_table(forecast),
+        *([sharing] if forecast.ranks > 1 else []),
+        f"computed, not run: {name} by its data sheet, and by the share of its rate that an H100 "
+        "was measured to reach; sending counts as done after computing, over a ring",
+        *(
+            [
+                f"it does not fit: {name} has {_bytes(device.memory)}. Choose smaller micro-batches"
+                " or --recompute true, or share among more ranks with --parallel fsdp"
+            ]
+            if too_large
+            else []
+        ),
+        *([no_clock] if forecast.steps is None else []),
+    ]
+
+
 def _run_table(forecast: Forecast) -> Table:
     """Weights, memory that does not depend on the batch, disk, and the run."""
+    libraries = "memory: Python and libraries"
     weights = {f"weights: {name}": f"{n:,}" for name, n in forecast.parameters.items()}
     sections = [
         {**weights, "weights": f"{sum(forecast.parameters.values()):,}"},
@@ -558,7 +731,7 @@ def _run_table(forecast: Forecast) -> Table:
             "memory: weights": _bytes(forecast.weights),
             "memory: gradients": _bytes(forecast.gradients),
             "memory: the optimizer's moments": _bytes(forecast.moments),
-            "memory: Python and libraries": _bytes(forecast.process),
+            **({} if forecast.device else {libraries: _bytes(forecast.process)}),
         },
         {
             "disk: model folder": _bytes(forecast.model_folder),

@@ -124,7 +124,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
 
 def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     threads, device = set_threads(config.threads), choose_device(config.device)
-    _check_micro_batches(config, ranks)
+    check_micro_batches(config, ranks.size)
     store = open_corpus(config.corpus)
     model = starting_model(config, store).to(device.torch)
     shape = model.config  # with --start, its dropouts are used unless others are given
@@ -196,17 +196,17 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
     return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots)
 
 
-def _check_micro_batches(config: PretrainConfig, ranks: Ranks) -> None:
+def check_micro_batches(config: PretrainConfig, ranks: int) -> None:
     """Refuse more processes than a step has micro-batches."""
     for number, phase in enumerate(config.phases):
         count = -(-phase.batch // phase.micro_batch)
-        if count < ranks.size:
-            smaller = f"micro_batch {phase.batch // ranks.size}"
-            if phase.batch < ranks.size:
-                smaller = f"a batch of {ranks.size} or more in micro-batches of 1"
+        if count < ranks:
+            smaller = f"micro_batch {phase.batch // ranks}"
+            if phase.batch < ranks:
+                smaller = f"a batch of {ranks} or more in micro-batches of 1"
             raise ConfigError(
                 f"phases[{number}]: batch {phase.batch} in micro-batches of {phase.micro_batch} "
-                f"makes {count}, fewer than the {ranks.size} processes; start at most {count} "
+                f"makes {count}, fewer than the {ranks} processes; start at most {count} "
                 f"processes, or a new run with {smaller}."
             )
 

@@ -1,0 +1,152 @@
+"""GPUs as figures, and what a step costs on some of them: computed, not run.
+
+W ranks, each with one device. Figures of the devices are those of NVIDIA's data sheets: "A100 Tensor
+Core GPU" (SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core GPU" (SXM), "L40S GPU", "DGX
+A100", "DGX H100/H200". What a program reaches of them was measured on one H100
+(benchmarks/2026-11-26-h100.md), and is assumed of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bothways.families.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device, by its data sheet.
+
+    Attributes:
+        rate: bf16 matrix products, operations per second, dense (half of what is said of sparse
+            matrices).
+        memory: bytes.
+        bandwidth: bytes of memory per second.
+        link: bytes per second that it can send to the others of its machine (half of what is said
+            of both directions).
+        network: the same to other machines.
+        in_machine: devices in a machine.
+    """
+
+    rate: float
+    memory: float
+    bandwidth: float
+    link: float
+    network: float
+    in_machine: int = 8
+
+
+ACCELERATORS: dict[str, Accelerator] = {
+    # NVLink 600 GB/s; DGX A100: eight ports of 200 Gb/s.
+    "a100": Accelerator(312e12, 80e9, 2.039e12, 300e9, 25e9),
+    # 1,979 TFLOP/s sparse; NVLink 900 GB/s; DGX H100 and H200: eight ports of 400 Gb/s.
+    "h100": Accelerator(989e12, 80e9, 3.35e12, 450e9, 50e9),
+    "h200": Accelerator(989e12, 141e9, 4.8e12, 450e9, 50e9),
+    # PCIe 4, 64 GB/s both ways; its data sheet knows no network: 200 Gb/s for eight is assumed.
+    "l40s": Accelerator(362e12, 48e9, 0.864e12, 32e9, 3.125e9),
+}
+"""By their names on the command line, which :class:`PlanConfig` lists too."""
+
+REACHED = 0.30
+"""Share of the rate that forward and backward passes reach: base, 256 x 128, 566,249 tokens per
+second, without the update as computed here."""
+_UPDATED = 30 / 4
+"""Bytes that the update reads and writes, by the bytes of weights: these and two moments twice, the
+gradient, the copy in bf16."""
+LAYER_CALLS = 10.6e-3 / 4
+"""Seconds that the host's calls for one layer take, forward and backward, however small it is: a
+step of mini, four layers, took 10.6 ms, of which the device waited for half."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What one way of sharing a model costs a rank.
+
+    Attributes:
+        memory: largest bytes of tensors, with the activations of the phase that keeps most.
+        sent: bytes that it sends in a step, of the phase that sends most; it receives as many.
+        hours: of the run; None without a clock.
+    """
+
+    memory: float
+    sent: float
+    hours: float | None = None
+
+
+def micro_batch_seconds(
+    device: Accelerator, shape: ModelConfig, tokens: float, operations: float
+) -> float:
+    """Seconds of a micro-batch's forward and backward pass.
+
+    Args:
+        device: one device.
+        shape: the network.
+        tokens: of the micro-batch.
+        operations: per token, as :func:`bothways.model.flops.training_cost` counts them.
+    """
+    return max(tokens * operations / (device.rate * REACHED), shape.layers * LAYER_CALLS)
+
+
+def update_seconds(device: Accelerator, weights: float) -> float:
+    """Seconds of the optimizer's update of so many bytes of weights in fp32."""
+    return _UPDATED * weights / device.bandwidth
+
+
+def kept(shape: ModelConfig, tokens: float, *, recompute: bool) -> float:
+    """Bytes of activations that a micro-batch keeps for its backward pass, in bf16.
+
+    Of a layer its input, queries, keys and values, the attended values, the sums before both norms
+    and what lies between, and the feed-forward's middle before and after its activation; with
+    recomputing, of all layers but one the input alone.
+    """
+    layer = 2 * tokens * (8 * shape.hidden + (3 if shape.gated else 2) * shape.intermediate)
+    if recompute:
+        return layer + 2 * tokens * shape.hidden * (shape.layers - 1)
+    return layer * shape.layers
+
+
+def ddp_memory(weights: float, *, ranks: int, several: bool) -> float:
+    """Bytes of a replicated model: weights, moments, copies in bf16, and gradients, which stay in
+    bf16 where nothing is added to them.
+
+    Args:
+        weights: bytes of all weights in fp32.
+        ranks: W.
+        several: whether a rank has several micro-batches in a step.
+    """
+    gradients = weights if several or ranks > 1 else weights / 2
+    return weights * 3.5 + gradients
+
+
+def fsdp_memory(weights: float, layer: float, *, layers: int, ranks: int) -> float:
+    """Bytes of a sharded model: its share of weights, gradients and moments; whole weights and
+    gradients of what is gathered, which are embeddings and heads, and a layer with the next one.
+
+    Args:
+        weights: bytes of all weights in fp32.
+        layer: those of one layer.
+        layers: their number.
+        ranks: W.
+    """
+    rest = weights - layers * layer
+    return 4 * weights / ranks + 2 * rest + 3 * layer
+
+
+def ddp_sent(weights: float, *, ranks: int) -> float:
+    """Bytes that a rank sends in a step: its gradients are summed over a ring, in fp32."""
+    return 2 * (ranks - 1) / ranks * weights
+
+
+def fsdp_sent(weights: float, layer: float, *, layers: int, ranks: int, rounds: int) -> float:
+    """Bytes that a rank sends in a step of a sharded model, in fp32, over a ring.
+
+    In each micro-batch the layers are gathered twice, forward and backward, embeddings and heads
+    once, and all gradients are scattered once.
+    """
+    gathered = weights + layers * layer
+    return rounds * (ranks - 1) / ranks * (gathered + weights)
+
+
+def sending_seconds(device: Accelerator, sent: float, *, ranks: int) -> float:
+    """Seconds to send so many bytes, over the network if one machine does not hold all ranks."""
+    return sent / (device.link if ranks <= device.in_machine else device.network)
