@@ -262,6 +262,6 @@ def test_a_kind_without_panels_has_a_page(
     result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
     found = Reader((result.run / "report.html").read_text())
     assert len(found.pictures) == 1
-    assert "Settings" in found.texts
+    assert "How this was made" in found.texts
     best = json.loads((result.run / "report.json").read_text())["best_run"]
     assert (best["panels"], best["errors"]) == ([], [])
