@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,10 +121,20 @@ def test_the_demonstration_runs_reports_and_continues(
     assert load(folder).fill_mask("the value of [MASK] option")
     assert (folder.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
 
+    page = (tmp_path / "out/report.html").read_text()
+    links = re.findall(r'href="([^"]+)"', page)
+    assert len(links) == 6
+    assert all((tmp_path / "out" / link).is_file() for link in links)
+    for gain in gains:
+        assert f"{gain['gain']:+.3f}" in page
+    assert "data:image/png;base64," in page
+    assert json.loads((folder.parent / "run.json").read_text())["started"] in page
+
     with pytest.raises(RunError, match=r"made with --minutes 0\.01 --seed 0"):
         demo_run.demo(replace(config, seed=1))
     capsys.readouterr()
     again = demo_run.demo(config)
+    assert (tmp_path / "out/report.html").read_text() == page
     assert "kept" in capsys.readouterr().out
     without_time = [line for line in again.splitlines() if "minutes in total" not in line]
     assert without_time == [line for line in report.splitlines() if "minutes in total" not in line]

@@ -176,7 +176,7 @@ def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]])
     smooth = "The thick line is the loss smoothed, the thin one as it was recorded."
     return [
         html.heading("Curves"),
-        html.picture(draw_panels(plots), "loss and scores by step"),
+        html.pictures([(draw_panels({t: plot}), f"{t} by step") for t, plot in plots.items()]),
         *([html.note(smooth)] if longest >= SMOOTHED_FROM else []),
     ]
 
@@ -224,6 +224,8 @@ def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
             f"{error['example']}: predicted {error['predicted']}, gold {error['gold']} "
             f"({error['shown']})"
         )
+        if error.get("marked") and len(texts) == 1:  # the marks say what the heading would
+            verdict = f"{error['example']} ({error['shown']})"
         sections.append(f"{html.heading(verdict, 4)}<p>{'<br>'.join(texts)}</p>")
     return sections
 

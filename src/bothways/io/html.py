@@ -25,6 +25,7 @@ _STYLE = (
     ".bars{width:100%}.bars td:nth-child(1){width:40%}"
     ".bars td:nth-child(2){text-align:right;width:8em}"
     ".bar{background:var(--bar);height:.8em}img{max-width:100%;height:auto;border-radius:4px}"
+    ".side{display:flex;flex-wrap:wrap;gap:.5em}.side p{flex:1 1 18em;max-width:32em;margin:.3em 0}"
     "pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--line);"
     "border-radius:4px;padding:.5em .7em}summary{cursor:pointer;font-weight:600;margin:.8em 0}"
     ".text{white-space:pre-wrap;overflow-wrap:anywhere}.note{color:var(--soft)}"
@@ -151,6 +152,11 @@ def picture(png: bytes, text: str) -> str:
     """A PNG embedded in the page, with an alternative text."""
     data = base64.b64encode(png).decode()
     return f'<p><img alt="{escape(text, quote=True)}" src="data:image/png;base64,{data}"></p>'
+
+
+def pictures(pngs: Sequence[tuple[bytes, str]]) -> str:
+    """PNGs side by side where there is room, each with its alternative text."""
+    return f'<div class="side">{"".join(picture(png, text) for png, text in pngs)}</div>'
 
 
 def long_text(text: str) -> str:
