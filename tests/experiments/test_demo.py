@@ -87,6 +87,21 @@ def test_a_gain_that_is_not_clear_is_named_on_its_line(
     assert ("too few" in text) == (not clear)
 
 
+def test_the_page_of_a_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_run, "_fillings", lambda *_: ["the <b> [MASK]"])
+    record = {"verb": "pretrain", "recipe": {}, "resolved": {}, "versions": {"torch": "9.9"}}
+    (tmp_path / "run.json").write_text(json.dumps({**record, "started": "2020-02-02"}))
+    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path, steps=10, plot=lambda: b"png")
+    gain = Gain("follows", (0.5, 0.6), (0.5, 0.6), (0.8, 0.9), 0.5, 800)
+    page = demo_run._page(DemoConfig(out="a <folder>", minutes=2), run, [gain])
+    assert "no clear gain: 2 minutes were too few" in page
+    assert f'href="{tmp_path.name}-follows-shipped/report.html"' in page
+    assert "bothways demo --out &#x27;a &lt;folder&gt;&#x27; --minutes 2" in page
+    assert "begun 2020-02-02; torch 9.9" in page
+    assert "the &lt;b&gt; [MASK]" in page
+    assert "data:image/png;base64," in page
+
+
 @pytest.mark.parametrize(
     ("minutes", "epochs"), [(60.0, 6), (7.0, 6), (3.5, 3), (3.0, 3), (2.0, 2), (0.1, 2)]
 )

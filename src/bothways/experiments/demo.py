@@ -334,9 +334,9 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
             html.heading(title, 1),
             html.paragraph(
                 f"A tiny BERT was pre-trained here, {run.steps:,} steps on the documentation of "
-                "the installed Python packages, and fine-tuned on labelled examples of the same; so "
-                f"were one with random weights and {DEFAULT}, the larger model that comes with "
-                "bothways."
+                "the installed Python packages, and fine-tuned on labelled examples of the same; "
+                f"so were one with random weights and {DEFAULT}, the larger model that comes "
+                "with bothways."
             ),
             html.table(header, rows),
             html.note(f"Mean ± standard deviation over {len(gains[0].pretrained)} seeds."),
