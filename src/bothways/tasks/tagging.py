@@ -577,7 +577,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if self.learned_scheme == "none":
             spans = [(tag, i, i + 1) for i, tag in enumerate(tags) if tag != OUTSIDE]
         else:
-            spans = entity_spans(tags)
+            spans = [(name, first, end) for name, first, end in entity_spans(tags)]
         return [(starts[first], starts[end] - space, name) for name, first, end in spans]
 
     def _describe_tags(self, words: list[str], tags: list[str], space: str) -> list[str]:
