@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,10 +20,14 @@ from safetensors.torch import load_file, save_file
 
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
-from bothways.runtime.folder import CONFIG, load_model
+from bothways.runtime.checksums import CHECKSUMS
+from bothways.runtime.folder import load_model
 from bothways.runtime.weights import WEIGHTS
 
 CARD = "README.md"
+NOT_OURS = (CARD, CHECKSUMS, "modules.json")
+"""What a saved folder has and a package has not: its card is written by hand, its weights are
+rounded after the sums are taken, and the mean over all tokens needs no module to say so."""
 
 
 def main() -> None:
@@ -38,7 +41,9 @@ def main() -> None:
         folder = Path(work) / "model"
         _package(options.model, folder, options.dropout)
         options.out.mkdir(parents=True, exist_ok=True)
-        for file in sorted(folder.iterdir()):
+        for file in sorted(path for path in folder.iterdir() if path.is_file()):
+            if file.name in NOT_OURS:
+                continue
             shutil.copyfile(file, options.out / file.name)
     card = "with its card" if (options.out / CARD).exists() else f"without a card ({CARD}) yet"
     print(f"{options.out}, {card}: {(options.out / WEIGHTS).stat().st_size / 1e6:.1f} MB")
@@ -59,9 +64,6 @@ def _package(source: Path, folder: Path, dropout: float | None) -> None:
         name: value.to(torch.bfloat16) for name, value in load_file(folder / WEIGHTS).items()
     }
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-    settings = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    settings["dtype"] = "bfloat16"
-    (folder / CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from bothways.serving.server import choose_engines, make_listener, make_server
 from bothways.training.options import PredictPrecision
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
+CLASSES = {"kind": "classification", "labels": ["a", "b", "c"]}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "classes": ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}),
+    "classes": ({"classes": 3}, {**CLASSES, "options": {**CLASSES, "metrics": ["accuracy"]}}),
     "several": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
     "tokens": (
         {"tags": 2},
@@ -72,6 +73,7 @@ class Running:
 @contextmanager
 def running(
     folders: dict[str, str],
+    *,
     engine: str = "onnxruntime",
     precision: PredictPrecision = "fp32",
     **limits: Any,

@@ -383,7 +383,7 @@ def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str])
     assert len({tuple(words) for words in done}) < len(done), "no resumed run is shown"
     verbs = {verb(words) for words in done}
     # demo is run by make; the others have pages of their own, with tests beside those verbs.
-    assert verbs == set(cli.VERBS) - {"demo", "export", "rank", "serve"}
+    assert verbs == set(cli.VERBS) - {"demo", "export", "inspect", "rank", "serve"}
     assert not [name for name in GUIDE_OUTPUTS if not (sandbox / name).exists()]
     assert np.load("vectors.npz")["embeddings"].shape == (5, 32)
     assert len(Path("predictions.tsv").read_text().splitlines()) == 9

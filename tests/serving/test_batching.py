@@ -20,7 +20,7 @@ from bothways.errors import LengthError
 from bothways.runtime.engine import Engine, layer_name
 from bothways.serving.batching import PATIENCE, TICKET, Batcher, Entry, Ticket, choose
 from bothways.serving.refusals import RefusedError
-from serving_examples import make_folders, offline
+from serving_examples import make_folders, offline, running
 
 SEQUENCES = st.lists(st.tuples(st.integers(1, 40), st.sampled_from("ab")), min_size=1, max_size=30)
 
@@ -129,6 +129,22 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="5000"):
             asked[2].result(10)
     assert batcher.stop(5)
+
+
+def test_a_batch_has_no_more_tokens_than_the_engine_is_fast_with(tmp_path: Path) -> None:
+    engine = offline(make_folders(tmp_path, "vectors")["vectors"]).loaded.engine
+    for budget, expected in ((4096, 512), (100, 100)):
+        gate = threading.Semaphore(2)
+        batcher = Batcher(engine, gate=gate, observe=lambda *_: None, budget=budget)
+        assert batcher.budget == expected
+        assert batcher.stop(5)
+
+
+@pytest.mark.parametrize("name", ["classes", "pretrained", "vectors"])
+def test_how_fast_a_model_is_is_known_before_the_first_request(tmp_path: Path, name: str) -> None:
+    folders = make_folders(tmp_path, name)
+    with running(folders) as server:
+        assert server.server.models[name].batcher.rate > 0
 
 
 def test_tokens_are_counted_and_a_deadline_is_kept(tmp_path: Path) -> None:

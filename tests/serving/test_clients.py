@@ -9,17 +9,19 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bothways.serving.options import KEY
 from serving_examples import Running, make_folders, offline, running
 
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
 InferenceClient = huggingface_hub.InferenceClient
-HfHubHTTPError = huggingface_hub.errors.HfHubHTTPError
+HfHubHTTPError = pytest.importorskip("huggingface_hub.errors").HfHubHTTPError
 
 TEXT, OTHER = "w1 w2 w3", "w40 w5"
 MASKED = "w1 [MASK] w3"
@@ -219,7 +221,7 @@ def test_health_and_info(server: Running) -> None:
     assert of_client.health_check()
     info = of_client.get_endpoint_info()
     assert (info["model_id"], info["model_pipeline_tag"]) == ("tags", "token-classification")
-    assert info["max_client_batch_size"] == 64
+    assert (info["max_client_batch_size"], info["max_batch_tokens"]) == (64, 512)
 
 
 def test_an_error_reaches_the_client(server: Running) -> None:
@@ -263,6 +265,146 @@ def test_base64_is_of_little_endian_float32(server: Running) -> None:
     raw = base64.b64decode(found["data"][0]["embedding"])
     expected = offline(server.folders["vectors"]).embed([TEXT], normalize=True)
     assert raw == expected.astype("<f4").tobytes()
+
+
+def test_clients_of_many_requests_at_a_time(server: Running) -> None:
+    texts = [f"w{n} w{n + 1}" for n in range(20)]
+    vectors = offline(server.folders["vectors"]).embed(texts, normalize=True)
+    labels = offline(server.folders["classes"]).predict(texts)
+
+    async def ask() -> tuple[list[Any], list[Any]]:
+        url = f"{server.url}/models/classes"
+        async with (
+            openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as of_openai,
+            huggingface_hub.AsyncInferenceClient(model=url, provider="hf-inference") as of_hub,
+        ):
+            create = of_openai.embeddings.create
+            one = asyncio.gather(*(create(model="vectors", input=text) for text in texts))
+            two = asyncio.gather(*(of_hub.text_classification(text) for text in texts))
+            return await one, await two
+
+    found, of_texts = asyncio.run(ask())
+    np.testing.assert_array_equal(np.array([f.data[0].embedding for f in found], "f4"), vectors)
+    for row, pairs in zip(labels.values, of_texts, strict=True):
+        assert [(p.label, p.score) for p in pairs] == sorted_labels(row, labels.names)
+
+
+def test_clients_send_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "s3cret")
+    with running(make_folders(tmp_path, "vectors")) as own:
+        url, v1 = f"{own.url}/models/vectors", f"{own.url}/v1"
+        ours = InferenceClient(model=url, provider="hf-inference", api_key="s3cret")
+        assert ours.feature_extraction(TEXT).shape == (1, 16)
+        assert ours.get_endpoint_info()["model_id"] == "vectors"
+        good = openai.OpenAI(base_url=v1, api_key="s3cret", max_retries=0)
+        assert good.embeddings.create(model="vectors", input=TEXT).data
+        wrong = InferenceClient(model=url, provider="hf-inference", api_key="another")
+        assert wrong.health_check()
+        assert own.get("/models/another/health").status_code == 401
+        assert own.get("/models/vectors/info").status_code == 401
+        with pytest.raises(HfHubHTTPError, match="401"):
+            wrong.feature_extraction(TEXT)
+        with pytest.raises(openai.AuthenticationError, match="send the server's key"):
+            openai.OpenAI(base_url=v1, api_key="another").models.list()
+
+
+# ------------------------------------------------------------------------------------ exact shapes
+
+
+SHAPES: dict[str, tuple[str, Any, Any]] = {
+    "classification": (
+        *("/models/classes", {"inputs": TEXT}),
+        [[{"label": str, "score": float}] * 3],
+    ),
+    "entities": (
+        *("/models/tags", {"inputs": TEXT, "parameters": {"aggregation_strategy": "simple"}}),
+        [{"entity_group": str, "score": float, "word": str, "start": int, "end": int}],
+    ),
+    "words": (
+        *("/models/tags", {"inputs": TEXT, "parameters": {"aggregation_strategy": "none"}}),
+        *(
+            [
+                {
+                    **{"entity": str, "score": float, "index": int},
+                    "word": str,
+                    "start": int,
+                    "end": int,
+                }
+            ],
+        ),
+    ),
+    "answer": (
+        *("/models/answers", {"inputs": {"question": TEXT, "context": OTHER}}),
+        {"answer": str, "score": float, "start": int, "end": int},
+    ),
+    "fillings": (
+        *("/models/pretrained", {"inputs": MASKED, "parameters": {"top_k": 2}}),
+        [{"score": float, "token": int, "token_str": str, "sequence": str}] * 2,
+    ),
+    "fillings of two": (
+        *("/models/pretrained", {"inputs": "[MASK] [MASK]", "parameters": {"top_k": 1}}),
+        [[{"score": float, "token": int, "token_str": str, "sequence": str}]] * 2,
+    ),
+    "similarities": (
+        *("/models/vectors", {"inputs": {"source_sentence": TEXT, "sentences": [OTHER] * 2}}),
+        [float] * 2,
+    ),
+    "vectors": (
+        "/models/vectors",
+        {"inputs": [TEXT, OTHER], "normalize": True},
+        [[float] * 16] * 2,
+    ),
+    "TEI vectors": ("/models/vectors/embed", {"inputs": TEXT, "truncate": True}, [[float] * 16]),
+    "TEI token vectors": ("/models/vectors/embed_all", {"inputs": "w1 w2"}, [[[float] * 16] * 2]),
+    "TEI labels": (
+        *("/models/classes/predict", {"inputs": TEXT, "raw_scores": True}),
+        [{"label": str, "score": float}] * 3,
+    ),
+    "TEI labels of several": (
+        *("/models/classes/predict", {"inputs": [[TEXT], [OTHER]]}),
+        [[{"label": str, "score": float}] * 3] * 2,
+    ),
+    "TEI ranks": (
+        *("/models/reranker/rerank", {"query": TEXT, "texts": [OTHER, TEXT]}),
+        [{"index": int, "score": float}] * 2,
+    ),
+    "TEI ranks with texts": (
+        *("/models/reranker/rerank", {"query": TEXT, "texts": [OTHER], "return_text": True}),
+        [{"index": int, "score": float, "text": str}],
+    ),
+    "OpenAI": (
+        *("/v1/embeddings", {"model": "vectors", "input": TEXT}),
+        {
+            "object": str,
+            "data": [{"object": str, "index": int, "embedding": [float] * 16}],
+            "model": str,
+            "usage": {"prompt_tokens": int, "total_tokens": int},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_exact_shapes(server: Running, name: str) -> None:
+    path, body, shape = SHAPES[name]
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
+    check_shape(answer.json(), shape)
+
+
+def check_shape(found: Any, shape: Any) -> None:
+    """Names, types and lengths; of a list with one example, one or more like that."""
+    if isinstance(shape, type):
+        assert type(found) is shape
+    elif isinstance(shape, dict):
+        assert found.keys() == shape.keys()
+        for name in shape:
+            check_shape(found[name], shape[name])
+    else:
+        assert isinstance(found, list)
+        assert len(found) == len(shape) or len(shape) == 1 <= len(found)
+        for n, one in enumerate(found):
+            check_shape(one, shape[min(n, len(shape) - 1)])
 
 
 # ----------------------------------------------------------------------- text-embeddings-inference

@@ -1,10 +1,11 @@
-"""Exported folders, served: the same answers as without a server, in fp32 and in 8 bits."""
+"""Folders that `bothways export` made, served: the same answers as without a server, in fp32 and in
+8 bits; and graphs that are damaged, or not of their folder."""
 
 from __future__ import annotations
 
-import json
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,99 +15,140 @@ from bothways.cli import main
 from bothways.serving.options import ServeConfig
 from bothways.serving.server import choose_engines
 from bothways.training.options import PredictPrecision
-from serving_examples import make_folders, offline, running
+from serving_examples import Running, make_folders, offline, running
 
-TEXTS = [" ".join(f"w{(7 * n + i) % 80 + 1}" for i in range(1 + n % 30)) for n in range(60)]
+TEXTS = [f"w{n} " * (1 + n % 30) for n in range(1, 30)]
+MASKED = "w1 [MASK] w3"
+DEV = {
+    "classes": "sentence\tlabel\n" + "".join(f"{t}\t{'abc'[n % 3]}\n" for n, t in enumerate(TEXTS)),
+    "vectors": "".join(f"{text}\n" for text in TEXTS),
+}
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A classifier and a model of vectors: graphs in fp32 and in 8 bits, and no other weights."""
-    folder = tmp_path_factory.mktemp("exported")
-    found = {}
-    for name, path in make_folders(folder / "models", "classes", "vectors").items():
-        gate, header = folder / f"{name}.txt", []
-        if name == "classes":
-            gate, header = gate.with_suffix(".tsv"), ["sentence\tlabel"]
-            about = Path(path, "bothways.json")
-            content = json.loads(about.read_text())
-            labels = offline(path).predict(TEXTS).labels
-            rows = [f"{a}\t{b}" for a, b in zip(TEXTS, labels, strict=True)]
-            content["tasks"]["classifier"]["options"] = {
-                **{"kind": "classification", "labels": ["a", "b", "c"], "metrics": ["accuracy"]}
-            }
-            about.write_text(json.dumps(content))
-        else:
-            rows = TEXTS
-        gate.write_text("\n".join([*header, *rows]) + "\n")
-        limits = {"speedup": 0, "agreement": 0.3, "lowest": 0.0, "metric_loss": 100.0}
-        report = export(path, folder / name, int8=True, gate=gate, **limits)
-        assert report.int8 is not None
-        assert report.int8.holds
-        (folder / name / "model.safetensors").unlink(missing_ok=True)
-        found[name] = str(folder / name)
-    return found
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Exported, with and without 8 bits."""
+    root = tmp_path_factory.mktemp("exported")
+    own = make_folders(root / "own", "classes", "vectors", "tags", "answers", "pretrained")
+    for name, folder in own.items():
+        how: dict[str, Any] = {}
+        if name in DEV:
+            dev = root / (f"{name}.tsv" if name == "classes" else f"{name}.txt")
+            dev.write_text(DEV[name], encoding="utf-8")
+            limits = {"agreement": 0.5, "lowest": 0.5, "metric_loss": 100.0, "speedup": 0}
+            how = {"int8": True, "gate": dev, **limits}
+        report = export(folder, root / "out" / name, **how)
+        assert name not in DEV or report.int8 is not None
+    return {name: str(root / "out" / name) for name in own}
 
 
-@pytest.fixture(params=["fp32", "int8"])
-def precision(request: pytest.FixtureRequest) -> PredictPrecision:
-    chosen: PredictPrecision = request.param
-    return chosen
+@pytest.fixture(scope="module")
+def server(folders: dict[str, str]) -> Iterator[Running]:
+    with running(folders) as found:
+        yield found
 
 
-def test_answers(exported: dict[str, str], precision: PredictPrecision) -> None:
-    with running(exported, precision=precision) as server:
-        info = server.get("/models/classes/info").json()
-        assert (info["model_dtype"], info["max_batch_tokens"]) == (precision, 512)
-        found = server.post("/models/classes", {"inputs": TEXTS}).json()
-        expected = offline(exported["classes"], precision).predict(TEXTS)
-        for row, values in zip(found, expected.values.tolist(), strict=True):
-            assert {one["label"]: one["score"] for one in row} == dict(
-                zip(expected.names, values, strict=True)
-            )
-        body = {"inputs": TEXTS, "normalize": False}
-        vectors = np.array(server.post("/models/vectors/embed", body).json(), "f4")
-        np.testing.assert_array_equal(vectors, offline(exported["vectors"], precision).embed(TEXTS))
+@pytest.fixture(scope="module")
+def of_8_bits(folders: dict[str, str]) -> Iterator[Running]:
+    with running({name: folders[name] for name in DEV}, precision="int8") as found:
+        yield found
 
 
-def test_8_bits_are_not_those_of_32(exported: dict[str, str]) -> None:
-    one, two = (offline(exported["vectors"], p).embed(TEXTS) for p in ("fp32", "int8"))
-    assert 0 < np.abs(one - two).max() < 0.2
+def asked(server: Running, path: str, body: Any) -> Any:
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
 
-@pytest.mark.parametrize(
-    ("file", "precision"),
-    [("onnx/model.onnx", "fp32"), ("onnx/model_quantized.onnx", "int8")],
-)
-@pytest.mark.parametrize("damage", ["truncated", "of another model"])
-def test_a_graph_that_is_not_the_folders_is_named(
-    exported: dict[str, str],
-    file: str,
-    precision: str,
-    damage: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_graphs_answer_as_without_a_server(
+    precision: PredictPrecision, request: pytest.FixtureRequest
 ) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(exported["classes"], folder)
-    if damage == "truncated":
-        content = (folder / file).read_bytes()
-        (folder / file).write_bytes(content[: len(content) // 2])
-    else:
-        shutil.copy(Path(exported["vectors"], file), folder / file)
-    for engine in ("onnxruntime", "auto"):
-        words = ["serve", str(folder), "--port", "0", "--precision", precision]
-        assert main([*words, "--engine", engine]) == 1
-        told = capsys.readouterr().err
-        assert str(folder / file) in told
-        assert "Traceback" not in told
+    server = request.getfixturevalue("server" if precision == "fp32" else "of_8_bits")
+    models = {name: offline(path, precision) for name, path in server.folders.items()}
+    for name in server.folders:
+        info = server.get(f"/models/{name}/info").json()
+        assert (info["model_dtype"], info["max_batch_tokens"]) == (precision, 512)
+    expected = models["classes"].predict(TEXTS)
+    assert {*expected.names} == {"a", "b", "c"}
+    found = asked(server, "/models/classes", {"inputs": TEXTS})
+    rows = [{one["label"]: one["score"] for one in row} for row in found]
+    assert [[row[name] for name in expected.names] for row in rows] == expected.values.tolist()
+    vectors = asked(server, "/models/vectors/embed", {"inputs": TEXTS, "normalize": False})
+    np.testing.assert_array_equal(np.array(vectors, "f4"), models["vectors"].embed(TEXTS))
+    alone = asked(server, "/models/vectors/embed", {"inputs": TEXTS[7], "normalize": False})
+    assert alone == vectors[7:8]
+
+
+def test_8_bits_are_not_fp32(server: Running, of_8_bits: Running) -> None:
+    one, two = (asked(s, "/models/vectors/embed", {"inputs": "w1"}) for s in (server, of_8_bits))
+    assert 0 < np.abs(np.subtract(one, two)).max() < 0.3
+
+
+def test_other_heads(server: Running) -> None:
+    models = {name: offline(path) for name, path in server.folders.items()}
+    found = asked(server, "/models/tags", {"inputs": TEXTS[5]})
+    assert [one["score"] for one in found] == [
+        one.probability for one in models["tags"].tag(TEXTS[5]).entities
+    ]
+    (best,) = models["answers"].answer(TEXTS[3], TEXTS[4], top=1)
+    inputs = {"question": TEXTS[3], "context": TEXTS[4]}
+    assert asked(server, "/models/answers", {"inputs": inputs})["score"] == best.probability
+    (expected,) = models["pretrained"].fill_mask(MASKED, top=5)
+    found = asked(server, "/models/pretrained", {"inputs": MASKED})
+    assert [one["score"] for one in found] == [one.probability for one in expected]
+
+
+def test_a_graph_of_heads_gives_no_vectors(server: Running, of_8_bits: Running) -> None:
+    for one in (server, of_8_bits):
+        tasks = one.get("/models/classes/info").json()["tasks"]
+        assert tasks == ["text-classification", "attribution"]
+        refused = one.post("/models/classes/embed", {"inputs": "w1"})
+        assert refused.status_code == 422
+        assert refused.json()["error"] == (
+            "the model classes does not do feature-extraction; it does text-classification, "
+            "attribution."
+        )
+    assert server.get("/models/vectors/info").json()["tasks"][0] == "feature-extraction"
+
+
+@pytest.mark.parametrize("engine", ["auto", "onnxruntime"])
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("damage", ["half", "empty", "another"])
+def test_a_damaged_graph_is_named(
+    engine: str, own: bool, damage: str, folders: dict[str, str], tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "out").mkdir()
+    for path in Path(folders["vectors"]).rglob("*"):
+        if path.is_file() and "quantized" not in path.name:
+            copy = tmp_path / "out" / path.relative_to(folders["vectors"])
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    graph = tmp_path / "out/onnx/model.onnx"
+    whole = graph.read_bytes()
+    other = (Path(folders["classes"]) / "onnx/model.onnx").read_bytes()
+    graph.write_bytes({"half": whole[: len(whole) // 2], "empty": b"", "another": other}[damage])
+    if not own:  # as another program would have exported it
+        for name in ("bothways.json", "checksums.json"):
+            (tmp_path / "out" / name).unlink()
+    assert main(["serve", str(tmp_path / "out"), "--port", "0", "--engine", engine]) == 1
+    told = capsys.readouterr()
+    assert "onnx/model.onnx" in told.err
+    assert "Traceback" not in told.err
+    assert "serving" not in told.out
+
+
+def test_8_bits_that_were_not_exported(tmp_path: Path, capsys: Any) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    assert main(["serve", folder, "--port", "0", "--precision", "int8"]) == 1
+    assert "in int8 a folder that was exported and measured so" in capsys.readouterr().err
 
 
 def test_what_auto_chooses_is_settled_before_the_workers_start(
-    exported: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    config = ServeConfig(models=tuple(exported.values()), precision="auto")
+    config = ServeConfig(models=tuple(folders.values()), precision="auto")
     for how in choose_engines(config).values():
         assert how.precision in ("fp32", "bf16")
         assert how.name in ("onnxruntime", "openvino")  # torch does not compute graphs

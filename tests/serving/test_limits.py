@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -31,8 +32,14 @@ DEEP = b"[" * 40 + b"]" * 40
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    names = ("classes", "vectors", "pretrained", "choice", "reranker")
+    names = ("classes", "vectors", "pretrained", "choice", "reranker", "answers")
     folders = make_folders(tmp_path_factory.mktemp("models"), *names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bothways.serving.answers._LONGEST", 1_000_000)
+        yield from serve_limited(folders)
+
+
+def serve_limited(folders: dict[str, str]) -> Iterator[Running]:
     with running(folders, body=20_000, inputs=8, receipt=0.6, deadline=5.0) as found:
         yield found
 
@@ -133,6 +140,50 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
         *("/models/vectors", {"inputs": {"source_sentence": "a", "sentences": [SECRET] * 9}}),
         *(413, "9 inputs in one request", 8),
     ),
+    "ids beyond 64 bits": (
+        "/models/vectors/decode",
+        {"ids": [2**70]},
+        422,
+        "ids are 0 to 96",
+        None,
+    ),
+    "nul in a context": (
+        *("/models/answers", {"inputs": {"question": SECRET, "context": "w77\0"}}),
+        *(422, "NUL character", None),
+    ),
+    "nul in the model": ("/v1/embeddings", {"model": "w77\0", "input": "a"}, 404, "no such", None),
+    "half a pair": (ROUTE, b'{"inputs":["w77","\\udc00\\ud83d"]}', 400, "a surrogate", None),
+    "surrogate in bytes": (ROUTE, b'{"inputs":"w77\xed\xa0\x80"}', 400, "not UTF-8", None),
+    "surrogate in a name": (ROUTE, b'{"inputs":"w77","\\ud800":1}', 400, "a surrogate", None),
+    "UTF-16": (ROUTE, '{"inputs":"w77"}'.encode("utf-16"), 400, "not JSON that can be", None),
+    "NaN": (ROUTE, b'{"inputs":"w77","parameters":{"top_k":NaN}}', 400, "not JSON", None),
+    "infinite": (ROUTE, b'{"inputs":"","parameters":{"top_k":1e400}}', 422, "out of range", None),
+    "null": (ROUTE, b"null", 422, "got `null`", None),
+    "nothing in it": (ROUTE, {"inputs": {}}, 422, "must have text", None),
+    "choices": ("/models/choice/choose", {"context": "", "choices": ["a"] * 9}, 413, "9 ch", 8),
+    "ids in a query": ("/rerank", {"query": [1], "texts": ["a"]}, 422, "got `array`", None),
+    "ids to rank": ("/rerank", {"query": SECRET, "texts": [[1]]}, 422, "token ids", None),
+    "ids for TEI": ("/models/vectors/embed", {"inputs": [[1, 2]]}, 422, "token ids", None),
+    "masks": (*("/models/pretrained", {"inputs": "[MASK] " * 9}), *(413, "9 times [MASK]", 8)),
+    "a far mask": (
+        *("/models/pretrained", {"inputs": "w77 " * 60 + "[MASK]"}),
+        *(422, "text 1: [MASK] number 1 of 1 is beyond", None),
+    ),
+    "all fillings": (
+        *(
+            "/models/pretrained",
+            {"inputs": "[MASK]" + " " * 19_000, "parameters": {"top_k": 2**62}},
+        ),
+        *(413, "the answer would have", 1_000_000),
+    ),
+    "vectors of all tokens": (
+        *("/models/vectors/embed_all", {"inputs": "w77 " * 4_500}),
+        *(413, "the answer would have", 1_000_000),
+    ),
+    "a question that is too long": (
+        *("/models/answers", {"inputs": {"question": "w77 " * 90, "context": "w1"}}),
+        *(422, "leave no room", None),
+    ),
 }
 
 
@@ -190,6 +241,62 @@ def test_depth(text: bytes, depth: int) -> None:
     assert not is_deeper(text, depth)
 
 
+# ---------------------------------------------------------------------- HTTP that few clients send
+
+
+HEADERS = b"POST /models/classes HTTP/1.1\r\nHost: x\r\n"
+CLOSE = b"Connection: close\r\n"
+BODY = b'{"inputs":"w1 w2 w3"}'
+SIZE = b"Content-Length: 21\r\n\r\n"
+FLOOD = b"".join(b"X-%d: w77\r\n" % n for n in range(30_000))
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+GOOD_STATUS = b"HTTP/1.1 200 "
+HTTP: dict[str, tuple[bytes, bytes, bytes]] = {
+    "expects too much": (
+        HEADERS + b"Expect: 100-continue\r\nContent-Length: 20001\r\n\r\n",
+        *(b"HTTP/1.1 413 ", b'"limit":20000'),
+    ),
+    "far too much": (
+        HEADERS + b"Content-Length: 999999999999\r\n\r\n",
+        *(b"HTTP/1.1 413 ", b'"limit":20000'),
+    ),
+    "0.9": (b"GET /health\r\n\r\n", b"HTTP/1.1 400 ", b"malformed"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + bytes(60), b"HTTP/1.1 400 ", b"malformed"),
+    "a header": (
+        HEADERS + b"X: " + b"w77" * 120_000 + b"\r\n" + SIZE,
+        b"HTTP/1.1 400 ",
+        b"too long",
+    ),
+    "long length": (
+        HEADERS + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n",
+        b"HTTP/1.1 400 ",
+        b"malf",
+    ),
+    "a great chunk": (HEADERS + CHUNKED + b"ffffffffff\r\nw77", b"HTTP/1.1 408 ", b'"limit":0.6'),
+    "after chunks": (
+        HEADERS + CHUNKED + b"15\r\n" + BODY + b"\r\n0\r\n" + FLOOD + b"\r\n",
+        *(b"HTTP/1.1 400 ", b"malformed"),
+    ),
+    "short body": (HEADERS + SIZE + BODY[:-1], b"HTTP/1.1 408 ", b"receipt_timeout"),
+    "slow headers": (HEADERS + b"X: w77\r\n", b"HTTP/1.1 408 ", b"receipt_timeout"),
+    "method": (HEADERS.replace(b"POST", b"DELETE") + CLOSE + b"\r\n", b"HTTP/1.1 405 ", b"method"),
+}
+
+
+@pytest.mark.parametrize("name", HTTP)
+def test_http_that_few_clients_send(server: Running, name: str, caplog: Any) -> None:
+    sent, status, part = HTTP[name]
+    with connect(server) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(sent)
+        answer = all_of(connection)
+    assert answer.startswith(status)
+    assert part in answer[len(status) :]
+    assert SECRET.encode() not in answer
+    assert SECRET not in caplog.text
+    check_good(server)
+
+
 # -------------------------------------------------------------------------------- slow connections
 
 
@@ -199,12 +306,10 @@ def connect(server: Running) -> socket.socket:
 
 def all_of(connection: socket.socket) -> bytes:
     parts = []
-    while part := connection.recv(65536):
-        parts.append(part)
+    with contextlib.suppress(ConnectionResetError):  # the rest of a request was not read
+        while part := connection.recv(65536):
+            parts.append(part)
     return b"".join(parts)
-
-
-HEADERS = b"POST /models/classes HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.mark.parametrize("begins", [b"", b"POST /mod", HEADERS + b"Content-Length: 50\r\n\r\n{"])
@@ -276,7 +381,7 @@ RAW: dict[str, tuple[bytes, list[int]]] = {
         WHOLE.replace(b"Host: x", b"Host: x\r\nConnection: upgrade\r\nUpgrade: h2c") + CLOSING,
         [200, 200],
     ),
-    "gzip": (WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: gzip") + CLOSING, [415, 200]),
+    "gzip": (WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: gzip"), [415]),
     "not compressed": (
         WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: identity") + CLOSING,
         [200, 200],
@@ -332,10 +437,9 @@ def test_of_two_fields_of_one_name_the_last_counts(server: Running) -> None:
 
 
 def test_depth_of_a_body_with_an_open_string_takes_no_time() -> None:
-    started = time.monotonic()
+    # Where it took quadratic time these took minutes.
     assert is_deeper(b"[" * 20 + b'\\"' * 500_000, 16)
     assert is_deeper(b"[" * 20 + b'"\\' * 500_000, 16)
-    assert time.monotonic() - started < 2
 
 
 def test_what_is_no_http(server: Running) -> None:
@@ -420,17 +524,19 @@ def test_past_its_deadline_nothing_is_computed(tmp_path: Path) -> None:
 
         engine.compute = slow  # type: ignore[method-assign]
         with ThreadPoolExecutor(3) as pool:
-            asked = [pool.submit(server.post, ROUTE, GOOD) for _ in range(3)]
+            asked = [pool.submit(server.post, ROUTE, GOOD)]
             until = time.monotonic() + 20
+            while not computed and time.monotonic() < until:
+                time.sleep(0.01)
+            asked += [pool.submit(server.post, ROUTE, GOOD) for _ in range(2)]
             while server.server._answering < 3 and time.monotonic() < until:
                 time.sleep(0.01)
             time.sleep(0.5)
             hold.set()
             found = [one.result() for one in asked]
-        late = [answer for answer in found if answer.status_code == 504]
-        assert late  # two may have met in the first batch
-        assert late[0].json()["error_type"] == "deadline"
-        assert sum(computed) < 3
+        for answer in found[1:]:
+            assert (answer.status_code, answer.json()["error_type"]) == (504, "deadline")
+        assert sum(computed) == 1
 
 
 def test_a_request_that_is_too_much_alone_is_not_told_to_come_back(tmp_path: Path) -> None:

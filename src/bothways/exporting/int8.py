@@ -197,8 +197,8 @@ def _attempt(
 
 def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
     """The medians' ratio of times that are taken by turns, rounded to hundredths."""
-    limit = batch_limit(fp32, PREDICT_TOKENS)
-    batches = _batches(gate.examples, _TIMED, limit, gate.positions)
+    limit = min(batch_limit(one, PREDICT_TOKENS) for one in (fp32, engine))
+    batches = _batches(gate.examples, _TIMED, gate.positions, limit)
     times: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(_ROUNDS + 1):
         for number, one in enumerate((fp32, engine)):
@@ -277,7 +277,7 @@ def _some(examples: Examples, count: int, positions: int) -> list[Batch]:
     return [own.inputs(np.array([n]), max_positions=positions) for n in _spread(count, own)]
 
 
-def _batches(examples: Examples, count: int, limit: int, positions: int) -> list[Batch]:
+def _batches(examples: Examples, count: int, positions: int, limit: int) -> list[Batch]:
     """Sequences from all over a file, in batches of so many tokens."""
     own = _sequences_alone(examples)
     chosen = _spread(count, own)

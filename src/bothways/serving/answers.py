@@ -29,6 +29,8 @@ from bothways.tasks.schemes import OUTSIDE
 
 _SEVERAL = 5
 """Pieces for a mask, if the request does not say how many."""
+_LONGEST = 100_000_000
+"""Characters of an answer."""
 _PARAMETERS = {
     CLASSES: ("top_k", "function_to_apply"),
     TAGS: ("aggregation_strategy",),
@@ -42,6 +44,17 @@ _PARAMETERS = {
 def invalid(message: str) -> RefusedError:
     """The answer to a request that asks for what is not done."""
     return RefusedError("invalid", message)
+
+
+def _check_size(characters: int, what: str) -> None:
+    """Refuse an answer that would take the server's memory."""
+    if characters > _LONGEST:
+        raise RefusedError(
+            "too_large",
+            f"the answer would have about {characters} characters; ask for less ({what}).",
+            limit=_LONGEST,
+            given=characters,
+        )
 
 
 # ------------------------------------------------------------------------------------ Hugging Face
@@ -87,6 +100,9 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
         found = [_tagged(one, words=words) for one in tag_texts(model.loaded, texts)]
         return found[0] if single else found
     if task == FILL:
+        mask, rows = model.tokenizer.roles.mask or "", asked.top_k or _SEVERAL
+        rows = min(rows, model.tokenizer.vocab_size)  # each has the text in it
+        _check_size(sum(t.count(mask) * rows * (len(t) + 80) for t in texts), "parameters.top_k")
         filled = [_filled(model, text, asked.top_k or _SEVERAL, asked.targets) for text in texts]
         return filled[0] if single else filled
     if task != VECTORS:
@@ -236,6 +252,8 @@ def embed_all(model: Model, form: wire.Embed) -> list[list[list[float]]]:
     """A vector per token of each text, without special tokens."""
     _refuse_extras(form)
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
+    if ticket := TICKET.get():
+        _check_size(ticket.reserved * model.loaded.config.hidden * 20, "inputs")
     long = "cut" if form.truncate else "windows"
     found = model.embed_tokens(texts, normalize=form.normalize, long=long)  # type: ignore[arg-type]
     return [one.vectors.tolist() for one in found]

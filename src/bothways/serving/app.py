@@ -54,6 +54,7 @@ ANY = ""
 _OPENAI = "/v1/"
 _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
+_CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
 _OPEN = ("/", "/health", "/ready")
 """Paths that need no key."""
@@ -274,7 +275,10 @@ def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = No
 
 
 def _check_key(server: Server, request: Request) -> None:
-    if not server.key or (request.method == "GET" and request.url.path in _OPEN):
+    path, model = request.url.path, request.path_params.get("model")
+    if model in server.models:  # of others, nothing is said without the key
+        path = path.removeprefix(f"/models/{model}")
+    if not server.key or (request.method == "GET" and path in _OPEN):
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     same = hmac.compare_digest(given.strip().encode(), server.key.encode())
@@ -290,26 +294,37 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: it is longer than the limit. The rest is read, within bounds: a client that
-            is still sending would not see the answer.
+        RefusedError: it is compressed, or longer than the limit. The rest is read, within bounds: a
+            client that is still sending would not see the answer.
     """
-    parts, size, headers = bytearray(), 0, {}
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise RefusedError(
+            "unsupported", "the body is compressed; send plain JSON.", headers=_CLOSE
+        )
+    declared, waits = int(request.headers.get("content-length", 0)), "expect" in request.headers
+    if declared > (limit if waits else _READ_ON * limit):  # not worth reading
+        raise _too_long(limit, declared, _CLOSE)
+    parts, size, headers = bytearray(), 0, dict[str, str]()
     async for part in request.stream():
         size += len(part)
         if size <= limit:
             parts += part
         elif size > _READ_ON * limit:  # the client may never end, so the rest stays unread
-            headers = {"Connection": "close"}
+            headers = _CLOSE
             break
     if size > limit:
-        raise RefusedError(
-            "too_large",
-            f"the body has more than {limit} bytes; send less at a time.",
-            limit=limit,
-            given=size,
-            headers=headers,
-        )
+        raise _too_long(limit, size, headers)
     return bytes(parts)
+
+
+def _too_long(limit: int, size: int, headers: Mapping[str, str]) -> RefusedError:
+    return RefusedError(
+        "too_large",
+        f"the body has more than {limit} bytes; send less at a time.",
+        limit=limit,
+        given=size,
+        headers=headers,
+    )
 
 
 def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]]:
@@ -317,8 +332,6 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 
     async def endpoint(request: Request) -> Response:
         limits = server.limits
-        if request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise RefusedError("encoded", "the body is compressed; send it as it is.")
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
         form = decode(ask.decoder, body, limits.depth)

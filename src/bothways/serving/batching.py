@@ -159,7 +159,7 @@ class Batcher:
         engine: that computes.
         gate: held by threads that work for a request, and given back while they wait here.
         observe: called after each batch with its sequences, its tokens and its seconds.
-        budget: tokens of a batch; not given, what suits the engine.
+        budget: tokens of a batch; for an engine that is slower with as many, fewer.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class Batcher:
         *,
         gate: threading.Semaphore,
         observe: Callable[[int, int, float], object],
-        budget: int | None = None,
+        budget: int = PREDICT_TOKENS,
     ):
         self._engine, self._gate, self._observe = engine, gate, observe
-        self.budget = batch_limit(engine, PREDICT_TOKENS) if budget is None else budget
-        """Tokens of a batch."""
+        self.budget = batch_limit(engine, budget)
+        """Tokens of a batch, counted as if all its sequences were as long as the longest."""
         self._waiting: list[Entry] = []
         self._changed = threading.Condition()
         self._stopped = False

@@ -21,7 +21,7 @@ STATUS = {
     "method": 405,
     "receipt_timeout": 408,
     "too_large": 413,
-    "encoded": 415,
+    "unsupported": 415,
     "invalid": 422,
     "overloaded": 429,
     "internal": 500,
@@ -161,6 +161,8 @@ def of_error(error: BothwaysError, texts: Sequence[str]) -> RefusedError:
             "internal", "the model's output is not finite; its weights are damaged."
         )
     message = str(error)
+    for number, text in enumerate(texts, start=1):  # as messages for who has the texts show them
+        message = message.replace(repr(text[:60]), f"text {number}")
     shown = [text[:12] if len(text) > 3 else repr(text) for text in texts if text]
     if any(part in message for part in (*shown, *(repr(text)[:12] for text in texts))):
         return RefusedError("invalid", f"the model refuses an input ({type(error).__name__}).")

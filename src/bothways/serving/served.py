@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from bothways.api.model import Model, load
-from bothways.batch import collate
+from bothways.batch import Batch, collate
 from bothways.errors import BothwaysError, ModelError
 from bothways.families.heads import (
     CHOICE,
@@ -50,6 +50,8 @@ _OF_HEADS = {
 }
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
+_MEASURED = 1024
+"""Tokens by which a model's rate is measured at the start."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
@@ -126,6 +128,8 @@ class ServedModel:
                 request alone is more than the queue takes.
         """
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
+        if task == FILL:
+            self._check_masks(items)
         sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
         if self._is_cut(task):
             sizes = [min(size, positions) for size in sizes]
@@ -152,6 +156,17 @@ class ServedModel:
             )
         self._reserve(size)
         return Ticket(time.monotonic() + self.limits.deadline, size)
+
+    def _check_masks(self, items: Sequence[Sequence[str]]) -> None:
+        """Refuse more masks than inputs: each has the scores of the whole vocabulary."""
+        mask, most = self.model.tokenizer.roles.mask or "", self.limits.inputs
+        if (count := sum(text.count(mask) for item in items for text in item)) > most:
+            raise RefusedError(
+                "too_large",
+                f"{count} times {mask} in one request; send at most {most} at a time.",
+                limit=most,
+                given=count,
+            )
 
     def _reserve(self, tokens: int) -> None:
         # Of the event loop's thread alone, so no lock.
@@ -195,9 +210,34 @@ class ServedModel:
             seen = ticket.tokens / characters
             self._per_character += 0.05 * (min(seen, 4.0) - self._per_character)
 
+    def measure(self) -> None:
+        """Compute a batch large enough to tell how fast a queue is worked off: before the first,
+        more would be accepted than can be answered in time.
+
+        Raises:
+            BothwaysError: it cannot be computed.
+        """
+        tokens = min(self.batcher.budget, _MEASURED)
+        length = max(1, min(tokens, self.model.loaded.config.positions // 2, 32))
+        rows = [[0] * length] * (tokens // length)
+        self._compute(collate(rows, rows, max_positions=length))
+
+    def _compute(self, batch: Batch) -> dict[str, np.ndarray]:
+        """What the model does first, of sequences."""
+        loaded = self.model.loaded
+        vectors = self.task in (VECTORS, SIMILARITY)
+        head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
+        if head:
+            return self.batcher.compute(batch, {head: batch.bounds[:-1]})
+        return self.batcher.compute(batch, layers=(loaded.config.layers,))
+
     def probe(self) -> None:
         """Compute a known answer, unless the model has just computed something: whether
-        :attr:`ready`."""
+        :attr:`ready`.
+
+        Raises:
+            BothwaysError: the first one cannot be computed.
+        """
         batcher = self.batcher
         if self._known is not None and time.monotonic() - batcher.last < _PROBE_EVERY:
             return
@@ -205,14 +245,11 @@ class ServedModel:
         encoding = self.model.tokenizer.encode("")
         ids = encoding.ids or [0]
         batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        vectors = self.task in (VECTORS, SIMILARITY)
-        head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
         try:
-            if head:
-                found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
-            else:
-                found = batcher.compute(batch, layers=(loaded.config.layers,))
+            found = self._compute(batch)
         except BothwaysError as error:
+            if self._known is None:
+                raise
             self._known_good = False
             log.error("model %s: the known answer failed (%s)", self.name, type(error).__name__)
             return
@@ -252,6 +289,7 @@ def open_models(
             )
         found[name] = served = ServedModel(name, model, config.limits, threads, metrics)
         served.probe()
+        served.measure()
         if not served.ready:
             raise ModelError(f"{folder}: the model computes no answer; see the message above.")
     return found
@@ -269,19 +307,18 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
             found.append(RANK)
     if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
         found.append(FILL)
-    if "pooling" in loaded.about:  # a folder of sentence-transformers is for vectors first
-        found.insert(0, VECTORS)
-    else:
-        found.append(VECTORS)
-    found.append(SIMILARITY)
+    # A graph in a file gives its outputs alone.
+    alone = loaded.folder is not None and not has_weights(loaded.folder)
+    of_file = alone or loaded.engine.precision == "int8"
+    if not (of_file and loaded.heads):
+        # A folder of sentence-transformers is for vectors first.
+        found.insert(0 if "pooling" in loaded.about else len(found), VECTORS)
+        found.append(SIMILARITY)
     if NEXT_SENTENCE in loaded.heads:
         found.append(NEXT)
     if explained:
         found.append(ATTRIBUTION)
-    # A graph in a file gives its outputs alone.
-    engine, folder = loaded.engine, loaded.folder
-    of_weights = folder is None or (has_weights(folder) and engine.precision != "int8")
-    if of_weights and hasattr(engine, "inspect"):
+    if not of_file and hasattr(loaded.engine, "inspect"):
         found.append(ATTENTION)
     return found[0], tuple(found)
 

@@ -70,7 +70,7 @@ def serve(config: ServeConfig) -> int:
     if config.workers == 1:
         _set_process_up()
         with _listening(config.host, config.port) as listener:
-            server = make_server(config, engines)
+            server = _loaded(config, engines)
             _say(listener, list(server.models))
             return _answer(server, listener)
     return _Parent(config, engines).run()
@@ -191,6 +191,7 @@ def make_listener(server: Server) -> uvicorn.Server:
             ws="none",
             lifespan="on",
             log_config=None,
+            log_level=logging.ERROR,  # what is no HTTP is counted, and would fill the log
             access_log=False,  # paths are clients' own words
             server_header=False,
             proxy_headers=False,
@@ -199,6 +200,16 @@ def make_listener(server: Server) -> uvicorn.Server:
             timeout_graceful_shutdown=math.ceil(server.limits.deadline),
         )
     )
+
+
+def _loaded(config: ServeConfig, engines: Engines, worker: _Slot | None = None) -> Server:
+    """The models, with what is to be said of them."""
+    server = make_server(config, engines, in_hand=None if worker is None else worker.in_hand)
+    if worker is None or worker.number == 0:  # the others would say the same
+        for served in server.models.values():
+            for note in served.model.loaded.notes:
+                print_note(f"{served.name}: {note}")
+    return server
 
 
 def _answer(server: Server, listener: socket.socket) -> int:
@@ -225,7 +236,7 @@ class _Slot:
         self._in_hand[self.number] = count
 
     def is_ready(self) -> None:
-        """Note that the models are loaded."""
+        """Note that the models are loaded, and connections come."""
         self._ready[self.number] = 1
 
 
@@ -237,7 +248,7 @@ def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
     try:
-        server = make_server(config, engines, in_hand=slot.in_hand)
+        server = _loaded(config, engines, slot)
         # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
             slot.is_ready()
