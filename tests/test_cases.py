@@ -1,7 +1,7 @@
 """Inputs of the kinds that public bug reports tell of, each with what is right.
 
-``CASES`` lists the kinds and the tests that hold them. Most stand beside the reader that they are of;
-those that belong to no reader, or need several parts at once, are here.
+``CASES`` lists the kinds and the tests that hold them. Most stand beside their reader; here are
+those that belong to none, or need several parts at once.
 """
 
 from __future__ import annotations
