@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,6 +87,21 @@ def test_a_gain_that_is_not_clear_is_named_on_its_line(
     assert ("too few" in text) == (not clear)
 
 
+def test_the_page_of_a_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_run, "_fillings", lambda *_: ["the <b> [MASK]"])
+    record = {"verb": "pretrain", "recipe": {}, "resolved": {}, "versions": {"torch": "9.9"}}
+    (tmp_path / "run.json").write_text(json.dumps({**record, "started": "2020-02-02"}))
+    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path, steps=10, plot=lambda: b"png")
+    gain = Gain("follows", (0.5, 0.6), (0.5, 0.6), (0.8, 0.9), 0.5, 800)
+    page = demo_run._page(DemoConfig(out="a <folder>", minutes=2), run, [gain])
+    assert "no clear gain: 2 minutes were too few" in page
+    assert f'href="{tmp_path.name}-follows-shipped/report.html"' in page
+    assert "bothways demo --out &#x27;a &lt;folder&gt;&#x27; --minutes 2" in page
+    assert "begun 2020-02-02; torch 9.9" in page
+    assert "the &lt;b&gt; [MASK]" in page
+    assert "data:image/png;base64," in page
+
+
 @pytest.mark.parametrize(
     ("minutes", "epochs"), [(60.0, 6), (7.0, 6), (3.5, 3), (3.0, 3), (2.0, 2), (0.1, 2)]
 )
@@ -120,10 +136,20 @@ def test_the_demonstration_runs_reports_and_continues(
     assert load(folder).fill_mask("the value of [MASK] option")
     assert (folder.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
 
+    page = (tmp_path / "out/report.html").read_text()
+    links = re.findall(r'href="([^"]+)"', page)
+    assert len(links) == 6
+    assert all((tmp_path / "out" / link).is_file() for link in links)
+    for gain in gains:
+        assert f"{gain['gain']:+.3f}" in page
+    assert "data:image/png;base64," in page
+    assert json.loads((folder.parent / "run.json").read_text())["started"] in page
+
     with pytest.raises(RunError, match=r"made with --minutes 0\.01 --seed 0"):
         demo_run.demo(replace(config, seed=1))
     capsys.readouterr()
     again = demo_run.demo(config)
+    assert (tmp_path / "out/report.html").read_text() == page
     assert "kept" in capsys.readouterr().out
     without_time = [line for line in again.splitlines() if "minutes in total" not in line]
     assert without_time == [line for line in report.splitlines() if "minutes in total" not in line]

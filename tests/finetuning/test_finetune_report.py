@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -27,11 +28,13 @@ from bothways.tasks.report_panels import (
     calibration_panel,
     confusion_panel,
     length_panel,
+    marked_text,
     panel_from_record,
     panel_record,
     scatter_panel,
     worst,
 )
+from bothways.training.monitor import smoothed
 from finetuning_examples import pair_scores, start_model, word_config, word_files
 
 EMPTY = {"meta", "img", "br"}
@@ -73,6 +76,10 @@ class Reader(HTMLParser):
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
 def test_texts_are_escaped(text: str) -> None:
     pieces = [
+        html.note(text),
+        html.folded(
+            text, html.marked([(text, "right", text), (text, "wrong", ""), (text, "", "")])
+        ),
         html.heading(text),
         html.paragraph(text),
         html.listing([text]),
@@ -82,7 +89,7 @@ def test_texts_are_escaped(text: str) -> None:
     ]
     found = Reader(html.page(text, pieces))
     shown, plain = (re.sub(r"\s", "", t) for t in ("".join(found.texts), text))
-    assert not plain or shown.count(plain) >= 9
+    assert not plain or shown.count(plain) >= 15
 
 
 def test_long_texts_keep_both_ends() -> None:
@@ -147,6 +154,40 @@ def test_the_worst_come_first() -> None:
     assert len(found[0]["texts"][0][1]) < 700
 
 
+def test_gold_and_predicted_places_are_marked() -> None:
+    text = "Ann Lee met Bo in Rome"
+    gold = [(0, 7, "PER"), (12, 14, "PER"), (18, 22, "LOC")]
+    found = marked_text(text, gold, [(0, 3, "PER"), (12, 14, "PER"), (18, 22, "<b>")])
+    assert "".join(piece for piece, _, _ in found) == text
+    assert [piece for piece in found if piece[1]] == [
+        ("Ann", "wrong", "predicted PER"),
+        (" Lee", "missed", "gold PER"),
+        ("Bo", "right", "PER"),
+        ("Rome", "wrong", "predicted <b>, gold LOC"),
+    ]
+    shown = html.marked(found)
+    assert '<mark class="right">Bo<small> ✓ PER</small></mark>' in shown
+    assert "<b>" not in shown
+    assert marked_text("", [], []) == ()
+    assert marked_text("ab", [(1, 1, "x")], []) == (("ab", "", ""),)  # nothing in it
+
+
+def test_a_column_of_numbers_is_aligned_with_its_header() -> None:
+    found = html.table(["", "f1", "note"], [["mean", "0.5", "1"], ["deviation", "-", "many"]])
+    assert '<th scope="col" class="n">f1</th>' in found
+    assert found.count('class="n"') == 3
+
+
+def test_losses_are_smoothed() -> None:
+    assert smoothed([1.0, 5.0, 2.0]) == [1.0, 5.0, 2.0]
+    waves = [float(n % 2) for n in range(100)]
+    found = smoothed(waves)
+    assert found[0] == waves[0]
+    assert all(abs(value - 0.5) < 0.06 for value in found[5:95])
+    straight = [float(n) for n in range(40)]
+    assert smoothed(straight) == pytest.approx(straight)
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     folder = tmp_path_factory.mktemp("page")
@@ -161,13 +202,17 @@ def words_of(path: Path) -> str:
     return " ".join(Reader(path.read_text()).texts)
 
 
+def page_of(run: Path) -> str:
+    return (run / "report.html").read_text()
+
+
 def test_page_of_a_classification(config: FinetuneConfig) -> None:
     result = finetune(dataclasses.replace(config, seeds=(0, 1), epochs=2))
     run = Path(config.run)
     found = Reader((run / "report.html").read_text())
     shown = " ".join(found.texts)
-    assert len(found.pictures) == 1
-    assert found.pictures[0].startswith(b"\x89PNG")
+    assert len(found.pictures) == 3  # loss, accuracy and F1
+    assert all(picture.startswith(b"\x89PNG") for picture in found.pictures)
     for words in ("seed 0", "seed 1", "Confusion matrix", "Calibration", "Accuracy by length"):
         assert words in shown
     assert f"{result.mean():.4f}" in shown
@@ -205,6 +250,19 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     assert [step for step, _ in curves["dev_accuracy"]] == [4, 8]
     assert curves["dev_accuracy"][1][1] == result.seeds[1].measurement.scores["accuracy"]
     assert len(curves["loss"]) == 8
+
+    # How it was made, from the record.
+    record = json.loads((run / "run.json").read_text())
+    assert f"begun {record['started']}" in shown
+    command = next(text for text in found.texts if text.startswith("bothways finetune "))
+    parts = shlex.split(command)
+    assert parts[parts.index("--seeds") + 1 :][:2] == ["0", "1"]
+    assert parts[parts.index("--train") + 1] == config.task.train
+    for path, count in [(config.task.train, "192"), (config.task.dev, "64")]:
+        assert re.search(rf">{re.escape(path)}</td><td[^>]*>{count}<", page_of(run))
+    (whose,) = [text for text in found.texts if "f1 is that of the class" in text]
+    assert repr(best["panels"][0]["rows"][1][0]) in whose
+    assert f"bothways {record['versions']['bothways']}" in shown
 
     # Written again from what the folder holds, also where a run lacks its own report.
     before = (run / "report.html").read_bytes()
@@ -262,6 +320,6 @@ def test_a_kind_without_panels_has_a_page(
     result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
     found = Reader((result.run / "report.html").read_text())
     assert len(found.pictures) == 1
-    assert "Settings" in found.texts
+    assert "How this was made" in found.texts
     best = json.loads((result.run / "report.json").read_text())["best_run"]
     assert (best["panels"], best["errors"]) == ([], [])

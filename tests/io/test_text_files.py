@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.config.recipes import compose
+from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line
 from bothways.io.text import list_files, read_lines
 
@@ -236,3 +237,25 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
     assert [line for _, line in read_lines(pipe, on_read=seen.append)] == ["one", "two"]
     writer.join()
     assert set(seen) == {0}
+
+
+def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bothways.io.text._PIPE_SECONDS", 0.1)
+    folder = tmp_path / "t"
+    folder.mkdir()
+    os.mkfifo(folder / "a.txt")
+    (folder / "b.txt").symlink_to("/dev/zero")
+    (folder / "c.txt").write_text("a line\n")
+    stray: list[Path] = []
+    assert list_files([str(folder)], stray=stray) == [folder / "c.txt"]
+    assert sorted(path.name for path in stray) == ["a.txt", "b.txt"]
+    with pytest.raises(InputError, match=r"a\.txt: is a named pipe, and nobody writes to it"):
+        list(read_lines(folder / "a.txt"))
+    with pytest.raises(InputError, match=r"b\.txt:1: the line is longer than"):
+        list(read_lines(folder / "b.txt"))
+    with pytest.raises(ConfigError, match=r"a\.txt: is a named pipe"):
+        compose(folder / "a.txt")
+    with pytest.raises(ConfigError, match=r"b\.txt: this is no recipe"):
+        compose(folder / "b.txt")

@@ -809,6 +809,38 @@ def test_damaged_checksums(text: str, ours: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"format"', '"fnrmat"'),
+        ('"format": 1', '"format": 3'),
+        ('"vocabulary": "', '"vocabulary": "", "x": "'),
+        ('"vocabulary"', '"vocabulasy"'),
+        ('"files"', '"filer"'),
+        ('"config.json"', '"config.jsoo"'),
+        ('"config.json"', '"../config.json"'),
+        ('"config.json"', '"/config.json"'),
+        ('"sha256": "', '"sha256": "0'),
+        ('"sha256"', '"sha257"'),
+        ('"bytes": ', '"bytes": -'),
+        ('"bytes": ', '"bytes": 1'),
+    ],
+)
+def test_checksums_that_are_none(old: str, new: str, ours: Path) -> None:
+    path = ours / "checksums.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert diagnose(ours)
+    assert load_model(ours).notes, "and it is used all the same"
+
+
+def test_checksums_that_say_the_same_in_other_bytes(ours: Path) -> None:
+    with (ours / "checksums.json").open("ab") as file:
+        file.write(b"\x1a")
+    assert load_model(ours).notes == []
+    (problem,) = diagnose(ours)
+    assert "checksums.json is not as bothways writes it" in problem
+
+
+@pytest.mark.parametrize(
     "header",
     [
         b'{"a":' * 5000,

@@ -128,7 +128,7 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("other held-out text", 2, other_heldout)
     yield Job("other recipe", 2, pretrain("ddp", "--optimizer.lr", "1"))
     yield Job("too many", 3, pretrain("too-many"))
-    yield Job("misspelt", 2, pretrain("misspelt", "--steps", "3"))
+    yield Job("misspelt", 2, pretrain("misspelt", "--clock.stesp", "3"))
     yield Job("another verb", 2, lambda _: ["finetune", "--model", "m", "--run", "r"])
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from bothways.errors import ConfigError, nearest
+from bothways.errors import ConfigError, InputError, nearest
+from bothways.io.text import open_file
 
 _SHIPPED = Path(__file__).parents[1] / "recipes"
+_MOST_BYTES = 2**20
 SUFFIXES = (".yaml", ".yml")
 """How the name of a recipe's file ends."""
 
@@ -89,7 +91,13 @@ def compose(path: Path) -> yaml.Node:
         ConfigError: the file cannot be read, is empty, or is not YAML.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with open_file(path) as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ConfigError(f"{path}: this is no recipe: it has more than 1 MiB.")
+        text = data.decode("utf-8-sig")
+    except InputError as error:
+        raise ConfigError(str(error)) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: not UTF-8; save the recipe as UTF-8.") from None

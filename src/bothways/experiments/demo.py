@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import statistics
 import sys
 import time
@@ -35,7 +36,9 @@ from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning.report import PAGE
 from bothways.finetuning.results import FinetuneResult
+from bothways.io import html
 from bothways.io.files import write_json, write_text
 from bothways.model.device import borrowed_process, choose_device
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
@@ -44,6 +47,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
+from bothways.training.runfolder import read_run
 
 VOCABULARY = 8192
 FILL_MASK = (
@@ -110,7 +114,8 @@ def demo(config: DemoConfig) -> str:
         config: folder, total minutes, seeds.
 
     Returns:
-        The report, also written to ``report.txt`` and ``report.json`` in the folder.
+        The report, also written to ``report.txt``, ``report.json`` and, as a page with curves,
+        ``report.html`` in the folder.
     """
     start = time.monotonic()
     out = Path(config.out)
@@ -129,6 +134,7 @@ def demo(config: DemoConfig) -> str:
     gains = [_compare(config, run, task) for task in _TITLES]
     text = _report(config, run, gains)
     write_text(out / "report.txt", text + "\n")
+    write_text(out / PAGE, _page(config, run, gains))
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
     return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in total"
 
@@ -280,6 +286,7 @@ def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> s
             f"curves:   {run.run / 'curves.png'}",
             f"model:    {run.model}  (loads in transformers, too)",
             f"folder:   {Path(config.out)}",
+            f"page:     {Path(config.out) / PAGE}",
             "",
             "What to run next:",
             f"  {program} fill-mask 'He went to the {DEFAULT_MASK} and sat down.'",
@@ -289,6 +296,62 @@ def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> s
             f"  {program} pretrain --corpus {Path(config.out) / 'corpus'} --minutes 10",
             f"  {program} info {Path(config.out)}",
         ]
+    )
+
+
+def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str:
+    """The report as a page: the same bytes for the same runs."""
+    header = ["accuracy on held-out functions", "pre-trained here", "random start", "gain"]
+    header += [DEFAULT, "majority class", ""]
+    rows = [
+        [
+            _TITLES[gain.task],
+            *(_spread(gain.pretrained), _spread(gain.random), f"{gain.gain:+.3f}"),
+            *(_spread(gain.shipped), f"{gain.baseline:.3f}"),
+            "" if gain.clear else f"no clear gain: {config.minutes:g} minutes were too few",
+        ]
+        for gain in gains
+    ]
+    reports = [
+        (f"{_TITLES[gain.task]} {start}", f"{run.run.name}-{gain.task}-{start}/{PAGE}")
+        for gain in gains
+        for start in ("pretrained", "random", "shipped")
+    ]
+    record = read_run(run.run)
+    versions = ", ".join(
+        f"{name} {record['versions'][name]}"
+        for name in ("bothways", "python", "torch", "numpy")
+        if name in record["versions"]
+    )
+    begun = f"begun {record['started']}; " if "started" in record else ""
+    options = {"out": config.out, "minutes": f"{config.minutes:g}", "seeds": config.seeds}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    curves = run.plot()
+    title = "From raw text to a fine-tuned BERT"
+    return html.page(
+        title,
+        [
+            html.heading(title, 1),
+            html.paragraph(
+                f"A tiny BERT was pre-trained here, {run.steps:,} steps on the documentation of "
+                "the installed Python packages, and fine-tuned on labelled examples of the same; "
+                f"so were one with random weights and {DEFAULT}, the larger model that comes "
+                "with bothways."
+            ),
+            html.table(header, rows),
+            html.note(f"Mean ± standard deviation over {len(gains[0].pretrained)} seeds."),
+            html.heading("Words put in for a hidden one"),
+            html.heading("The model pre-trained here", 3),
+            html.preformatted("\n".join(_fillings(run.model, FILL_MASK))),
+            html.heading(f"{DEFAULT}, the model that comes with bothways", 3),
+            html.preformatted("\n".join(_fillings(DEFAULT, FILL_MASK_SHIPPED))),
+            *([html.heading("Pre-training"), html.picture(curves, "curves")] if curves else []),
+            html.heading("Reports of fine-tuning"),
+            html.table(["report"], [[name] for name, _ in reports], links=[p for _, p in reports]),
+            html.heading("How this was made"),
+            html.paragraph(f"{begun}{versions}"),
+            html.preformatted(shlex.join(["bothways", "demo", *words])),
+        ],
     )
 
 

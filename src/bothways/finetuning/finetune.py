@@ -468,7 +468,7 @@ class PreparedSetting:
             folds=self.config.folds,
         )
         result = dataclasses.replace(result, advice=_remedies(self.config, self.data, result))
-        write_reports(result)
+        write_reports(result, self.data)
         return result
 
 

@@ -2,21 +2,27 @@
 
 The page is a single file without scripts or external resources. It shows scores and curves of every
 seed, and for the seed that is best on dev the panels and errors of its kind of task, which are kept
-in the seed's folder as ``dev_report.json``.
+in the seed's folder as ``dev_report.json``; then how it was made: command, data, settings, versions
+and date, as the run's record has them, so that the same run has the same page.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bothways.config.fields import options_of
+from bothways.finetuning.options import LENGTH, LENGTHS, FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SearchResult
+from bothways.finetuning.setup import FinetuningData
 from bothways.io import html
 from bothways.io.files import write_json, write_text
 from bothways.runtime.model_card import write_scores
+from bothways.tasks.options import share
 from bothways.tasks.report_panels import (
     Cell,
     Panel,
@@ -26,10 +32,19 @@ from bothways.tasks.report_panels import (
     worst,
 )
 from bothways.tasks.task import EncodedFile, Task
-from bothways.training.monitor import METRICS, Curves, draw_panels, draw_scatter, read_metrics
+from bothways.training.monitor import (
+    METRICS,
+    SMOOTHED_FROM,
+    Curves,
+    draw_panels,
+    draw_scatter,
+    read_metrics,
+)
 from bothways.training.runfolder import read_run
 
 DEV_REPORT, REPORT, PAGE = "dev_report.json", "report.json", "report.html"
+
+_OF_CLASSES = ("f1", "precision", "recall", "average_precision")
 
 Points = list[tuple[float, float]]
 
@@ -53,8 +68,12 @@ def describe(task: Task[Any, Any], file: EncodedFile[Any], predictions: Any) -> 
     }
 
 
-def write_reports(result: FinetuneResult) -> None:
+def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
     """Write report.json and report.html of a setting.
+
+    Args:
+        result: of the setting.
+        data: the files that it was trained and measured on.
 
     Raises:
         DiskError: they could not be written.
@@ -78,10 +97,11 @@ def write_reports(result: FinetuneResult) -> None:
             f"{'; the scores on other files are not.' if result.further else '.'}"
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
+        *map(html.note, _whose_scores(result)),
         html.listing(result.lines()),
         *_curve_section(result, curves),
         *_example_sections(result.best.name, best),
-        *_settings_section(result.run),
+        *_origin_section(result.run, data),
     ]
     write_text(result.run / PAGE, html.page(f"{result.task}: fine-tuning", sections))
     # Seconds, the last column, are of the machine and not of the model.
@@ -106,7 +126,7 @@ def write_search_reports(result: SearchResult) -> None:
         html.listing(result.lines()),
         html.heading("Settings, by mean"),
         html.table(["setting", *header], named_rows, links=links),
-        *_settings_section(result.run),
+        *_origin_section(result.run),
     ]
     title = f"{result.chosen.task}: search over settings"
     write_text(result.run / PAGE, html.page(title, sections))
@@ -152,7 +172,27 @@ def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]])
             plots[f"{title} on dev"] = {**plot, "constant prediction": baseline}
     if not plots:
         return []
-    return [html.heading("Curves"), html.picture(draw_panels(plots), "loss and scores by step")]
+    longest = max((len(x) for x, _ in plots.get("training loss", {}).values()), default=0)
+    smooth = "The thick line is the loss smoothed, the thin one as it was recorded."
+    return [
+        html.heading("Curves"),
+        html.pictures([(draw_panels({t: plot}), f"{t} by step") for t, plot in plots.items()]),
+        *([html.note(smooth)] if longest >= SMOOTHED_FROM else []),
+    ]
+
+
+def _whose_scores(result: FinetuneResult) -> list[str]:
+    """Which class F1 and its like are of, if examples have one class each."""
+    classes = result.best.measurement.parts
+    shown = [name for name in result.metrics if name in _OF_CLASSES]
+    if not shown or not classes or not all("predicted" in part for part in classes.values()):
+        return []
+    names, several = " and ".join(shown), len(shown) > 1
+    if len(classes) == 2:
+        whose = f"{'those' if several else 'that'} of the class {list(classes)[1]!r}"
+    else:
+        whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
+    return [f"{names} {'are' if several else 'is'} {whose}; the table of classes has each."]
 
 
 def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
@@ -166,17 +206,27 @@ def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
     if errors:
         title = f"Errors: the worst {len(errors)} of {report['errors_total']:,}"
         note = "Examples are numbered from 0, as in the run's dev_predictions."
-        sections += [html.heading(title), html.paragraph(note)]
+        sections += [html.heading(title), html.note(note)]
+        if any(error.get("marked") for error in errors):
+            legend = [("right", "right", "as predicted"), (" · ", "", "")]
+            legend += [("wrong", "wrong", "predicted, not gold"), (" · ", "", "")]
+            legend += [("missed", "missed", "gold, not predicted")]
+            sections.append(f"<p>{html.marked(legend)}</p>")
     for error in errors:
-        texts = "<br>".join(
+        texts = [
             html.long_text(f"{column}: {text}" if len(error["texts"]) > 1 else text)
             for column, text in error["texts"]
-        )
+        ]
+        if marked := error.get("marked"):
+            named = [(f"{error['texts'][-1][0]}: ", "", "")] if len(texts) > 1 else []
+            texts[-1] = html.marked([*named, *marked])
         verdict = (
             f"{error['example']}: predicted {error['predicted']}, gold {error['gold']} "
             f"({error['shown']})"
         )
-        sections.append(f"{html.heading(verdict, 4)}<p>{texts}</p>")
+        if error.get("marked") and len(texts) == 1:  # the marks say what the heading would
+            verdict = f"{error['example']} ({error['shown']})"
+        sections.append(f"{html.heading(verdict, 4)}<p>{'<br>'.join(texts)}</p>")
     return sections
 
 
@@ -196,18 +246,98 @@ def _panel_section(panel: Panel) -> list[str]:
             ]
         rows = [[_figure(cell) for cell in row] for row in panel.rows]
         sections.append(html.table(panel.header, rows, shades=shades))
-    return [*sections, html.paragraph(panel.note)] if panel.note else sections
+    return [*sections, html.note(panel.note)] if panel.note else sections
 
 
-def _settings_section(run: Path) -> list[str]:
-    """Options and versions, from run.json."""
+def _origin_section(run: Path, data: FinetuningData | None = None) -> list[str]:
+    """Command, data, options and versions, from run.json."""
     record = read_run(run)
-    rows = [
-        [name, str(value)]
+    given = [[name, _value(value)] for name, value in changed_settings(record).items()]
+    every = [
+        [name, _value(value)]
         for part in ("recipe", "resolved", "versions")
         for name, value in record[part].items()
     ]
-    return [html.heading("Settings"), html.table(("option", "value"), rows)]
+    versions = record["versions"]
+    made = [f"bothways {versions.get('bothways', '')}", f"Python {versions.get('python', '')}"]
+    made += [f"{name} {versions[name]}" for name in ("torch", "numpy") if name in versions]
+    begun = [f"begun {record['started']}"] if "started" in record else []
+    return [
+        html.heading("How this was made"),
+        html.paragraph("; ".join([*begun, ", ".join(made)])),
+        html.preformatted(command_of(record)),
+        *_data_section(record, data),
+        html.heading("Settings that differ from the defaults", 3),
+        html.table(("option", "value"), given),
+        html.folded("All settings and versions", html.table(("option", "value"), every)),
+    ]
+
+
+def _data_section(record: Mapping[str, Any], data: FinetuningData | None) -> list[str]:
+    if data is None:
+        return []
+    task = record.get("config", {}).get("task", {})
+    train, rows = str(task.get("train", "")), []
+    for name, file in {"train": data.train, "dev": data.dev, **data.extra.files}.items():
+        path = task[name] if task.get(name) else getattr(file.rows, "path", "")
+        if name == "dev" and record["config"].get("folds"):
+            path = f"{train}, each part in turn"
+        elif share(str(path)):
+            path = f"{train}, {path} held out"
+        rows.append([name, str(path), f"{len(file.rows):,}"])
+    table = html.table(("part", "file", "examples"), rows)
+    return [html.heading("Data", 3), table, *([html.note(data.split)] if data.split else [])]
+
+
+def changed_settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a run's record that differ from their defaults, by their short names; among
+    them the learning rate that was chosen for the encoder's width.
+
+    Args:
+        record: the content of run.json.
+    """
+    values = _flat(record.get("config", {}))
+    short = {option: name for name, option in FinetuneConfig.short_names.items()}
+    usual = {"length": LENGTHS.get(values.get("task.kind", ""), LENGTH)}
+    changed = {}
+    for option in options_of(FinetuneConfig):
+        value, default = values.get(option.name), option.default
+        default = list(default) if isinstance(default, tuple) else default
+        if option.name in values and value not in (default, usual.get(option.name, default)):
+            changed[short.get(option.name, option.name)] = value
+    return changed
+
+
+def command_of(record: Mapping[str, Any]) -> str:
+    """The command that makes the run of a record, also if it was made from Python.
+
+    Args:
+        record: the content of run.json.
+    """
+    words = ["bothways", "finetune"]
+    for name, value in changed_settings(record).items():
+        shown = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *map(_value, shown)]
+    return shlex.join(words)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        found = (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        )
+        flat.update(found)
+    return flat
+
+
+def _value(value: Any) -> str:
+    """As on the command line."""
+    if isinstance(value, list):
+        return " ".join(map(_value, value)) or "none"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _figure(cell: Cell) -> str:

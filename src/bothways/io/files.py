@@ -82,12 +82,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_bytes` for indented JSON with a final newline; paths are written as text.
+    """:func:`write_bytes` for indented JSON with a final newline; paths are written as text."""
+    write_bytes(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """The bytes that :func:`write_json` writes.
 
     File names that are not UTF-8, which Python represents with surrogates, are escaped.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath) + "\n"
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+    return text.encode("utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager

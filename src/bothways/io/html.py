@@ -9,14 +9,32 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
+# Readable on a wide and a narrow screen, in light and in dark.
 _STYLE = (
-    "body{font:15px/1.4 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{padding:1px 6px;vertical-align:top}"
-    "th{text-align:left}.n{text-align:right;font-variant-numeric:tabular-nums}"
+    ":root{color-scheme:light dark;--back:#fff;--text:#1c1e21;--soft:#5b6067;--line:#d5d9de;"
+    "--bar:#4a7ebb;--right:#12653a;--wrong:#a3221f;--missed:#7a4b00}"
+    "@media(prefers-color-scheme:dark){:root{--back:#15181c;--text:#e4e6e9;--soft:#a3a9b1;"
+    "--line:#3a4048;--right:#7fd6a2;--wrong:#ff9d97;--missed:#f0bd6a}a{color:#8ab8ff}}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:62em;margin:1.5em auto;padding:0 1em;"
+    "background:var(--back);color:var(--text);overflow-wrap:break-word}"
+    "h1{font-size:1.6em;line-height:1.25}h2{font-size:1.25em;margin-top:1.8em}"
+    "h4{margin:1.2em 0 .2em}h4+p{margin-top:.2em}"
+    ".wide{overflow-x:auto;margin:.6em 0}table{border-collapse:collapse}"
+    "td,th{padding:2px 9px;vertical-align:top;border-bottom:1px solid var(--line)}"
+    "th{text-align:left}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
     ".bars{width:100%}.bars td:nth-child(1){width:40%}"
     ".bars td:nth-child(2){text-align:right;width:8em}"
-    ".bar{background:#4a7ebb;height:.8em}img{max-width:100%}"
-    ".text{white-space:pre-wrap;overflow-wrap:anywhere}"
+    ".bar{background:var(--bar);height:.8em}img{max-width:100%;height:auto;border-radius:4px}"
+    ".side{display:flex;flex-wrap:wrap;gap:.5em}.side p{flex:1 1 18em;max-width:32em;margin:.3em 0}"
+    "pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--line);"
+    "border-radius:4px;padding:.5em .7em}summary{cursor:pointer;font-weight:600;margin:.8em 0}"
+    ".text{white-space:pre-wrap;overflow-wrap:anywhere}.note{color:var(--soft)}"
+    "mark{background:none;color:inherit;padding:0 2px;border-radius:2px;"
+    "-webkit-box-decoration-break:clone;box-decoration-break:clone}"
+    "mark small{font-weight:600;white-space:nowrap}"
+    ".right{border-bottom:2px solid var(--right)}.right small{color:var(--right)}"
+    ".wrong{border-bottom:3px double var(--wrong)}.wrong small{color:var(--wrong)}"
+    ".missed{border-bottom:2px dashed var(--missed)}.missed small{color:var(--missed)}"
 )
 _FRAGMENT_STYLE = (
     ".bothways table{border-collapse:collapse;margin:.2em 0}"
@@ -29,9 +47,12 @@ _WORD_COLOURS = (
     *("rgba(74,126,187,.30)", "rgba(230,159,0,.30)", "rgba(0,158,115,.30)"),
     *("rgba(204,121,167,.30)", "rgba(128,128,128,.30)"),
 )
+_NUMBER = ' class="n"'
+_SIGNS = {"right": "✓", "wrong": "✗", "missed": "○"}
 _PAGE = (
-    '<!doctype html>\n<html><head><meta charset="utf-8"><title>{title}</title>'
-    "<style>{style}</style></head>\n<body>\n{body}\n</body></html>\n"
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    "<style>{style}</style></head>\n<body>\n<main>\n{body}\n</main>\n</body></html>\n"
 )
 
 
@@ -105,22 +126,26 @@ def table(
 
     Args:
         header: names of the columns.
-        rows: texts of the cells; numbers are right-aligned.
+        rows: texts of the cells; a column of numbers is right-aligned, with its header.
         links: the link target of each row's first cell, relative to the page.
         shades: for each row, the shade of all cells but the first, in [0, 1]; 1 is darkest.
     """
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    numbers = [
+        any(_is_number(row[i]) for row in rows)
+        and all(_is_number(row[i]) or row[i] in ("", "-") for row in rows)
+        for i in range(len(header))
+    ]
+    head = "".join(map(_head, header, numbers))
     lines = []
     for number, row in enumerate(rows):
-        cells = [_cell(text) for text in row]
+        shade = [0.0, *shades[number]] if shades else [0.0] * len(row)
+        cells = list(map(_cell, row, numbers, shade))
         if links:
             target = escape(links[number], quote=True)
             cells[0] = f'<td><a href="{target}">{escape(row[0])}</a></td>'
-        if shades:
-            shaded = zip(row[1:], shades[number], strict=True)
-            cells[1:] = [_cell(text, shade) for text, shade in shaded]
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+    rows_shown = "".join(lines)
+    return f'<div class="wide" tabindex="0"><table><tr>{head}</tr>{rows_shown}</table></div>'
 
 
 def picture(png: bytes, text: str) -> str:
@@ -129,9 +154,42 @@ def picture(png: bytes, text: str) -> str:
     return f'<p><img alt="{escape(text, quote=True)}" src="data:image/png;base64,{data}"></p>'
 
 
+def pictures(pngs: Sequence[tuple[bytes, str]]) -> str:
+    """PNGs side by side where there is room, each with its alternative text."""
+    return f'<div class="side">{"".join(picture(png, text) for png, text in pngs)}</div>'
+
+
 def long_text(text: str) -> str:
     """A text whose line breaks are preserved."""
     return f'<span class="text">{escape(text)}</span>'
+
+
+def marked(pieces: Iterable[Sequence[str]]) -> str:
+    """A text in which places are marked, by a line below and a sign with a note behind, so that
+    they are told apart without colours, too.
+
+    Args:
+        pieces: text, mark and note of each piece; the mark is ``right``, ``wrong``, ``missed`` or
+            empty. A piece whose note is empty is underlined only.
+    """
+    shown = []
+    for text, mark, note in pieces:
+        if mark not in _SIGNS:
+            shown.append(escape(text))
+            continue
+        sign = f"<small> {_SIGNS[mark]} {escape(note)}</small>" if note else ""
+        shown.append(f'<mark class="{mark}">{escape(text)}{sign}</mark>')
+    return f'<span class="text">{"".join(shown)}</span>'
+
+
+def folded(title: str, *elements: str) -> str:
+    """Elements that are shown when their title is clicked on."""
+    return f"<details><summary>{escape(title)}</summary>{''.join(elements)}</details>"
+
+
+def note(text: str) -> str:
+    """A paragraph in softer colour, below what it is about."""
+    return f'<p class="note">{escape(text)}</p>'
 
 
 def styled(text: str, style: str) -> str:
@@ -153,8 +211,14 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[: limit * 2 // 3]} […{left}…] {text[-(limit - limit * 2 // 3) :]}"
 
 
-def _cell(text: str, shade: float = 0.0) -> str:
-    number = text.replace(",", "").replace(".", "").lstrip("-+").rstrip("%").isdigit()
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").lstrip("-+").rstrip("%").isdigit()
+
+
+def _head(text: str, number: bool) -> str:
+    return f'<th scope="col"{_NUMBER * number}>{escape(text)}</th>'
+
+
+def _cell(text: str, number: bool, shade: float = 0.0) -> str:
     style = f' style="background:rgba(74,126,187,{shade:.2f})"' if shade else ""
-    kind = ' class="n"' if number else ""
-    return f"<td{kind}{style}>{escape(text)}</td>"
+    return f"<td{_NUMBER * number}{style}>{escape(text)}</td>"

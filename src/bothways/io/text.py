@@ -17,6 +17,8 @@ import gzip
 import lzma
 import os
 import re
+import select
+import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -59,6 +61,7 @@ _NO_TEXT_BEFORE = "\ufeff\x1a"
 _NO_TEXT_AFTER = "\r\x1a"
 _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
+_PIPE_SECONDS = 5
 _LINES_PER_REPORT = 1000
 
 
@@ -149,10 +152,37 @@ def open_text(
     """
     with (
         explain_read_errors(path, lines_read),
-        path.open("rb") as disk,
+        open_file(path) as disk,
         decompressed(path, disk) as file,
     ):
         yield disk, text_stream(file, path)
+
+
+def open_file(path: Path) -> BufferedReader:
+    """A file, or a named pipe that someone writes to: one that nobody does would be waited for
+    without end.
+
+    Raises:
+        InputError: nobody has written to it after some seconds.
+        OSError: it cannot be opened.
+    """
+    if not path.is_fifo():
+        return path.open("rb")
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if not select.select([pipe], [], [], _PIPE_SECONDS)[0] and not os.read(pipe, 1):
+            raise InputError(
+                "is a named pipe, and nobody writes to it; give a file, or start the program that "
+                "writes first.",
+                path=path,
+            )
+    except BlockingIOError:
+        pass  # there is someone, who has nothing to say yet
+    except BaseException:
+        os.close(pipe)
+        raise
+    os.set_blocking(pipe, True)
+    return os.fdopen(pipe, "rb")
 
 
 def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> BufferedIOBase:
@@ -342,9 +372,18 @@ def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> 
         found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
         inside = Path(parent).relative_to(folder).parts
         for path in found:
-            left_out = any(_is_stray(name) for name in (*inside, path.name))
+            left_out = any(_is_stray(name) for name in (*inside, path.name)) or _is_device(path)
             (stray if left_out else files).append(path)
     return files
+
+
+def _is_device(path: Path) -> bool:
+    """A pipe, socket or device, which would be read without end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False  # what it is will be said when it is opened
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _is_stray(name: str) -> bool:

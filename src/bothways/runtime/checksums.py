@@ -6,17 +6,19 @@ changed since can be told; a flipped bit of a weight, too, which no format notic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.files import PARTIAL, sha256, write_json
+from bothways.io.files import PARTIAL, as_json, sha256, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
 from bothways.tokenization.tokenizer import Tokenizer
 
 CHECKSUMS = "checksums.json"
+_DIGEST = re.compile("[0-9a-f]{64}")
 _FOR_PEOPLE = "README.md"
 """What people may change: it has no checksum."""
 READ_ON_LOAD = 64
@@ -61,17 +63,19 @@ def changed_files(
     if not is_there(path):
         return {}
     try:
-        files = read_json_file(checked(path))["files"]
-        recorded = {name: (int(of["bytes"]), str(of["sha256"])) for name, of in files.items()}
+        values = read_json_file(checked(path))
+        recorded = _recorded(values)
     except InputError as error:
         return {CHECKSUMS: f"cannot be read ({error.problem.rstrip('.')})"}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return {CHECKSUMS: "does not hold checksums of files"}
+    except ValueError as error:
+        return {CHECKSUMS: f"does not hold checksums of files ({error})"}
     changed = {}
+    if whole and path.read_bytes() != as_json(values):
+        changed[CHECKSUMS] = "is not as bothways writes it, though it says the same"
     for name, (size, checksum) in recorded.items():
         if not name.startswith(of):
             continue
-        file = folder.joinpath(*(Path(part).name for part in name.split("/") if part != ".."))
+        file = folder.joinpath(*name.split("/"))
         try:
             found = file.stat().st_size if file.is_file() else -1
             if found < 0:
@@ -84,6 +88,34 @@ def changed_files(
         except OSError as error:
             changed[name] = f"cannot be read ({error.strerror})"
     return changed
+
+
+def _recorded(values: Any) -> dict[str, tuple[int, str]]:
+    """Names -> (bytes, SHA-256) of what the file holds.
+
+    Raises:
+        ValueError: it holds something that bothways does not write, for instance after a flipped
+            bit; says where.
+    """
+    match values:
+        case {"format": 1, "vocabulary": str(whose), "files": dict(files), **rest} if (
+            whose and not rest
+        ):
+            pass
+        case _:
+            raise ValueError("a format 1 with a vocabulary and files is needed")
+    recorded = {}
+    for name, entry in files.items():
+        if any(part in ("", ".", "..") or Path(part).name != part for part in name.split("/")):
+            raise ValueError(f"{name!r} names no file in it")
+        match entry:
+            case {"bytes": int(size), "sha256": str(digest), **rest} if not rest:
+                if size < 0 or isinstance(size, bool) or not _DIGEST.fullmatch(digest):
+                    raise ValueError(f"those of {name!r} are none")
+                recorded[name] = (size, digest)
+            case _:
+                raise ValueError(f"those of {name!r} are none")
+    return recorded
 
 
 def recorded_vocabulary(folder: Path) -> str:

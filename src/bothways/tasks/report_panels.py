@@ -9,8 +9,9 @@ N examples, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -19,10 +20,13 @@ from numpy.typing import NDArray
 from bothways.io.html import shorten
 
 Cell = str | int | float
+Place = tuple[int, int, str]
+"""Start, end and name of an entity or answer in a text."""
 
 SHOWN_ERRORS = 50
 """How many errors are kept for a report."""
 _SHOWN_TEXT = 600
+_SHOWN_PIECE = 300
 _SHOWN_LABELS = 20
 _SHOWN_POINTS = 2000
 
@@ -58,6 +62,8 @@ class Mistake:
         predicted: the predicted one.
         weight: how bad the error is; the worst are shown first.
         shown: the weight in words, such as ``probability 0.98``.
+        marked: the last text with the gold and predicted places in it, as of :func:`marked_text`;
+            empty if the texts have no places.
     """
 
     example: int
@@ -66,6 +72,7 @@ class Mistake:
     predicted: str
     weight: float
     shown: str
+    marked: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,47 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
     for record in shown:
         record["texts"] = [[name, shorten(text, _SHOWN_TEXT)] for name, text in record["texts"]]
         record["weight"] = float(record["weight"])
+        record["marked"] = [
+            [shorten(piece, _SHOWN_PIECE), mark, note] for piece, mark, note in record["marked"]
+        ]
     return shown
+
+
+def marked_text(
+    text: str, gold: Collection[Place], predicted: Collection[Place]
+) -> tuple[tuple[str, str, str], ...]:
+    """A text in pieces, each with its mark and a note.
+
+    Args:
+        text: the text.
+        gold: start, end and name of each gold entity or answer.
+        predicted: the same, predicted.
+
+    Returns:
+        For each piece its text; ``right`` in a predicted place that is a gold one of the same name,
+        ``wrong`` in another predicted one, ``missed`` in a gold one that was not predicted, or an
+        empty mark; and at the end of a place what it is.
+    """
+    right, wrong, missed = (
+        {(start, end, name) for start, end, name in places if start < end}
+        for places in (
+            set(gold) & set(predicted),
+            set(predicted) - set(gold),
+            set(gold) - set(predicted),
+        )
+    )
+    marks = [("wrong", "predicted", wrong), ("missed", "gold", missed), ("right", "", right)]
+    cuts = {place for _, _, places in marks for start, end, _ in places for place in (start, end)}
+    ends = sorted({0, len(text), *cuts})
+    pieces = []
+    for start, end in pairwise(ends):
+        mark, notes = "", []
+        for kind, word, places in marks:
+            inside = sorted(p for p in places if p[0] <= start and end <= p[1])
+            mark = mark or (kind if inside else "")
+            notes += [f"{word} {name}".strip() for _, last, name in inside if last == end]
+        pieces.append((text[start:end], mark, ", ".join(notes)))
+    return tuple(pieces)
 
 
 def classes_panel(parts: Mapping[str, Mapping[str, float]]) -> Panel:

@@ -36,7 +36,13 @@ from bothways.tasks.answers import (
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
-from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
+from bothways.tasks.report_panels import (
+    ExampleScores,
+    Mistake,
+    Panel,
+    confusion_panel,
+    marked_text,
+)
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -348,12 +354,27 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             passage = rows.passages[rows.passage_of[q]]
             assert rows.answers is not None, "the file was read without answers"
             spans = [(g.start, g.start + len(g.text)) for g in rows.answers[q][:1]]
-            spans += [(answer.start, answer.end)] if answer and answer.text else []
-            context = (("question", rows.texts[q]), ("passage", _excerpt(passage, spans)))
+            given = [(answer.start, answer.end)] if answer and answer.text else []
+            first, last = _excerpt(passage, [*spans, *given])
+            before, after = "... " * (first > 0), " ..." * (last < len(passage))
+            context = (
+                ("question", rows.texts[q]),
+                ("passage", f"{before}{passage[first:last]}{after}"),
+            )
+            gold_places, given_places = (
+                [
+                    (start - first + len(before), end - first + len(before), "answer")
+                    for start, end in places
+                    if first <= start and end <= last
+                ]
+                for places in (spans, given)
+            )
+            marked = marked_text(context[1][1], gold_places, given_places)
             gold = " | ".join(dict.fromkeys(rows.gold[q])) or "no answer"
             note = f"probability {probability:.3f}, F1 {f1:.2f}"
             weight = probability * (1 - f1)
-            mistakes.append(Mistake(q, context, gold, texts[q] or "no answer", weight, note))
+            predicted = texts[q] or "no answer"
+            mistakes.append(Mistake(q, context, gold, predicted, weight, note, marked))
         return mistakes
 
     def example_scores(
@@ -426,15 +447,15 @@ def _by_group(
     return Panel(f"Scores by {title}", header, rows)
 
 
-def _excerpt(passage: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The part of a passage that holds all spans, or only the last if they are far apart."""
+def _excerpt(passage: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Start and end of the part of a passage that holds all spans, or only the last if they are far
+    apart; of all of it without any."""
     if not spans:
-        return passage
+        return 0, len(passage)
     first, end = min(start for start, _ in spans), max(end for _, end in spans)
     if end - first > _SHOWN_PASSAGE:
         first, end = spans[-1]
-    first, last = max(0, first - _SHOWN_AROUND), end + _SHOWN_AROUND
-    return f"{'... ' * (first > 0)}{passage[first:last]}{' ...' * (last < len(passage))}"
+    return max(0, first - _SHOWN_AROUND), min(len(passage), end + _SHOWN_AROUND)
 
 
 def span_scores(

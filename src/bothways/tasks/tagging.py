@@ -33,7 +33,14 @@ from bothways.io.written import write_rows
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
-from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
+from bothways.tasks.report_panels import (
+    ExampleScores,
+    Mistake,
+    Panel,
+    Place,
+    confusion_panel,
+    marked_text,
+)
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,
@@ -556,8 +563,22 @@ class TaggingTask(Task[Sentences, Tags]):
                 missed = "; ".join(e for e in expected if e not in predicted) or "nothing"
                 spurious = "; ".join(e for e in predicted if e not in expected) or "nothing"
                 note = f"{differing} differ"
-                mistakes.append(Mistake(s, texts, missed, spurious, differing, note))
+                marked = marked_text(
+                    texts[0][1],
+                    self._places(words, gold_tags, len(space)),
+                    self._places(words, predicted_tags, len(space)),
+                )
+                mistakes.append(Mistake(s, texts, missed, spurious, differing, note, marked))
         return mistakes
+
+    def _places(self, words: list[str], tags: list[str], space: int) -> list[Place]:
+        """Where the entities are in the sentence; where tags mark none, the words with a tag."""
+        starts = list(accumulate((len(word) + space for word in words), initial=0))
+        if self.learned_scheme == "none":
+            spans = [(tag, i, i + 1) for i, tag in enumerate(tags) if tag != OUTSIDE]
+        else:
+            spans = [(name, first, end) for name, first, end in entity_spans(tags)]
+        return [(starts[first], starts[end] - space, name) for name, first, end in spans]
 
     def _describe_tags(self, words: list[str], tags: list[str], space: str) -> list[str]:
         """A line per entity, or per word if tags mark no entities."""

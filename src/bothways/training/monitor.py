@@ -72,6 +72,8 @@ class EventFile:
 # --------------------------------------------------------------------------------
 # Curves as PNG files.
 
+SMOOTHED_FROM = 20
+"""A curve of as many values is smoothed."""
 # The curves of one panel: name -> (x values, y values).
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
@@ -87,8 +89,20 @@ def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "ste
     write_bytes(path, draw_panels(panels, x_label=x_label))
 
 
+def smoothed(values: Sequence[float]) -> list[float]:
+    """The mean of each value and its neighbours, a tenth of all values, as many before it as after
+    it; the values themselves if they are few."""
+    reach, means = len(values) // SMOOTHED_FROM, []
+    for place in range(len(values)):
+        near = min(reach, place, len(values) - 1 - place)
+        inside = values[place - near : place + near + 1]
+        means.append(sum(inside) / len(inside))
+    return means
+
+
 def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes:
-    """Draw panels side by side, each with its own y axis; returns the bytes of a PNG.
+    """Draw panels side by side, each with its own y axis; returns the bytes of a PNG. A curve of
+    many points is drawn smoothed (:func:`smoothed`), with the values themselves thin beside it.
 
     Args:
         panels: title -> curves; a curve with a single point is drawn as a dashed horizontal line.
@@ -104,8 +118,10 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
         for name, (x, y) in curves.items():
             if len(x) == 1:
                 axes.axhline(y[0], linestyle="--", linewidth=1, color="0.5", label=name)
-            else:
-                axes.plot(x, y, linewidth=1.2, label=name)
+                continue
+            (drawn,) = axes.plot(x, smoothed(y), linewidth=1.4, label=name)
+            if len(y) >= SMOOTHED_FROM:
+                axes.plot(x, y, linewidth=0.6, alpha=0.35, color=drawn.get_color(), zorder=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel(x_label)
         axes.grid(alpha=0.3)

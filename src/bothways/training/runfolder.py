@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -219,6 +220,7 @@ def open_run(
         "recipe": recipe,
         "resolved": resolve(),
         "versions": versions(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     run = _locked(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
     # Another process may have begun, and even ended, a run here while this one made its choices.
