@@ -196,6 +196,7 @@ _NO_CODE = {
 
 # What bothways itself wrote or ships, and what the system and other packages have.
 OWN_FILES = {
+    "runtime.checksums": "its own checksums, byte by byte",
     "config.fields": "an options object as plain data",
     "config.recipes": "shipped and given recipes",
     "corpus.assemble": "temporary files of a build",

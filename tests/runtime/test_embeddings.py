@@ -214,7 +214,7 @@ def test_what_is_not_computed_after_the_encoder_is_said(
         {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
     ]
     (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling").mkdir(exist_ok=True)
     (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
     with pytest.raises(ConfigError, match=r"has layers after pooling \(Dense\), which bothways"):
         load(path).embed(["w1"])
@@ -233,7 +233,7 @@ def test_what_sentence_transformers_does_to_texts_is_said(
     listed = [{"type": f"sentence_transformers.models.{kind}", "path": p} for kind, p in modules]
     (path / "modules.json").write_text(json.dumps(listed))
     for _, name in modules:
-        (path / name).mkdir()
+        (path / name).mkdir(exist_ok=True)
     (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
     config = '{"max_seq_length": 20, "do_lower_case": true}'
     (path / "0_Transformer/sentence_bert_config.json").write_text(config)
@@ -280,7 +280,8 @@ def test_pooling_that_is_not_known_is_not_replaced_by_the_mean(
     (path / "bothways.json").unlink()
     modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
     (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    (path / "1_Pooling/config.json").unlink()
     if settings is not None:
         (path / "1_Pooling/config.json").write_text(settings)
     with pytest.raises(ConfigError, match=message):

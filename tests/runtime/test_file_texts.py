@@ -152,8 +152,8 @@ def test_lines_stay_texts(text: str, name: str, embed: Embed, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("a.tsv.gz", "examples are read from .tsv"),
-        ("a.csv.zst", "examples are read from .tsv"),
+        ("a.tsv.gz", "not read compressed; decompress it"),
+        ("a.csv.zst", "not read compressed; decompress it"),
         ("a.parquet", "cannot be read as Parquet"),
         ("a.JSONL", "is not JSON"),
     ],

@@ -99,5 +99,5 @@ def test_clocks_that_give_no_step() -> None:
         clock(tokens=1000)
     with pytest.raises(ConfigError, match="less than one step"):
         clock(minutes=0.01)
-    with pytest.raises(ConfigError, match=r"--clock\.steps"):
+    with pytest.raises(ConfigError, match=r"give --minutes, --steps or --tokens"):
         clock()

@@ -566,7 +566,8 @@ def account_for(
             _check_parts(ours, own, config, where)
             parts[ours] = tuple(own.values())
     unused = sorted([*remaining, *left_out])
-    _refuse_other_layers(unused, config, where)
+    known = {name for names in names_of.values() for name in names}  # without others, missing ones
+    _refuse_other_layers([name for name in unused if name not in known], config, where)
     shapes = _shapes(parts, config, config.vocab_size)
     _refuse_odd_heads(shapes, where)
     heads, units = parts_in(shapes)
