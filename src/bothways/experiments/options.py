@@ -48,7 +48,7 @@ class PlanConfig(PretrainConfig):
 
     first: ClassVar[tuple[str, ...]] = (
         *("corpus", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
-        *("vocab_size", "threads", "device", "ranks", "json"),
+        *("vocab_size", "device", "ranks", "json"),
     )
     needed: ClassVar[tuple[str, ...]] = ()
 
