@@ -159,7 +159,8 @@ class Killer:
 
     def _environment(self, place: Path | None) -> dict[str, str]:
         # Waiting threads sleep, so that runs do not need cores of their own.
-        environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+        # Runs that are compared say when they started.
+        environment = {**os.environ, "OMP_WAIT_POLICY": "passive", "SOURCE_DATE_EPOCH": "0"}
         if place:
             cache = place / "numba"
             cache.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import platform
 import threading
 import weakref
@@ -220,7 +221,7 @@ def open_run(
         "recipe": recipe,
         "resolved": resolve(),
         "versions": versions(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started": _now(),
     }
     run = _locked(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
     # Another process may have begun, and even ended, a run here while this one made its choices.
@@ -325,6 +326,14 @@ def versions() -> dict[str, str]:
             numbers[package] = "unknown"
     numbers["compiled loops"] = sha256(Path(kernels.__file__).with_name("loops.py"))[:16]
     return numbers
+
+
+def _now() -> str:
+    """The time in UTC; where builds are to repeat to the byte, the one that SOURCE_DATE_EPOCH sets
+    (https://reproducible-builds.org/specs/source-date-epoch)."""
+    set_by = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(set_by), UTC) if set_by.isdigit() else datetime.now(UTC)
+    return now.isoformat(timespec="seconds")
 
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
