@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import onnx
 import pytest
 
 import bothways
+from bothways import cli
+from bothways.api.calls import export
 from serving_examples import make_folders, offline
 
 GOOD = {"inputs": "w1 w2 w3"}
@@ -83,6 +86,26 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "config.json does not exist" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [("cut off", "is damaged or truncated"), ("other weights", "does not match its checksum")],
+)
+def test_a_graph_that_is_not_its_folders_is_named(
+    damage: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    export(folder, tmp_path / "out")
+    graph = tmp_path / "out/onnx/model.onnx"
+    if damage == "cut off":
+        graph.write_bytes(graph.read_bytes()[:-1000])
+    else:
+        model = onnx.load(graph)
+        model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+        onnx.save(model, graph)
+    assert cli.main(["serve", str(tmp_path / "out"), "--port", "0", "--precision", "fp32"]) == 1
+    assert f"onnx/model.onnx {said}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -288,8 +288,6 @@ def _work(
             told.send(None)
             slot.number = told.recv()
             cores.take(slot.number)
-            for served in server.models.values():
-                served.probe()  # or it would not be ready for a second
         # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
             slot.is_ready()
