@@ -43,7 +43,7 @@ _KEEP_ALIVE = 30
 _ARENA_MAX, _ARENAS = -8, 2
 """A parameter of glibc's mallopt, and its value: with an arena for every thread, memory that is
 free in one is not used by others, and grows for thousands of requests."""
-_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "64"
+_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "32"
 """Of products in bf16, torch and oneDNN each keep what they compiled for the last 1,024 shapes, a
 quarter of a MiB for each: in a process that computes batches of all sizes, hundreds of MiB. To
 compile one takes a third of a millisecond. Both must be bounded, or the other keeps them."""
