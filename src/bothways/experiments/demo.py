@@ -24,6 +24,7 @@ from bothways.api.model import load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import RunError
+from bothways.experiments.chance import is_clear
 from bothways.experiments.documentation import (
     follows_task,
     harvest,
@@ -98,12 +99,7 @@ class Gain:
     @property
     def clear(self) -> bool:
         """Whether the gain is above two standard errors, of seeds and of examples together."""
-        error = 0.0
-        for scores in (self.pretrained, self.random):
-            mean = statistics.fmean(scores)
-            error += mean * (1 - mean) / self.examples
-            error += statistics.variance(scores) / len(scores) if len(scores) > 1 else 0.0
-        return self.gain > 2 * math.sqrt(error)
+        return self.gain > 0 and is_clear(self.pretrained, self.random, self.examples)
 
 
 @borrowed_process()
