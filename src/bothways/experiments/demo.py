@@ -37,7 +37,6 @@ from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.report import PAGE
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import write_json, write_text
@@ -48,6 +47,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
+from bothways.training.origin import PAGE
 from bothways.training.runfolder import read_run
 
 VOCABULARY = 8192

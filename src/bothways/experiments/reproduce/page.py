@@ -50,11 +50,21 @@ def page(grid: Grid, cells: Cells, ledger: Ledger, config: ReproduceConfig, plot
             html.heading("Settings"),
             html.table(("", ""), settings(grid)),
             html.heading("How this was made"),
-            html.preformatted(shlex.join(["bothways", "reproduce", *arguments(config)])),
+            html.command(_command(config)),
             html.paragraph(_made(grid, ledger, config)),
             html.folded("What each step took", html.table(steps[0], steps[1:])),
         ],
     )
+
+
+def _command(config: ReproduceConfig) -> list[str]:
+    """The words, each option with its values."""
+    parts: list[list[str]] = [["bothways", "reproduce"]]
+    for word in arguments(config):
+        if word.startswith("--"):
+            parts.append([])
+        parts[-1].append(word)
+    return [shlex.join(part) for part in parts]
 
 
 def _made(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:

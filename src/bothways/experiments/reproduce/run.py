@@ -35,7 +35,6 @@ from bothways.experiments.reproduce.steps import HeldOutOptions, Step
 from bothways.experiments.reproduce.tables import SCALES, table_of
 from bothways.families.config import ModelConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
-from bothways.finetuning.report import PAGE
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.device import (
@@ -48,6 +47,7 @@ from bothways.model.device import (
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import PretrainConfig
 from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.training.origin import PAGE
 
 
 @borrowed_process()
