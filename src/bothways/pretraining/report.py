@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.corpus.store import TokenStore
+from bothways.corpus.store import Split, TokenStore
 from bothways.errors import BothwaysError
 from bothways.io import html
 from bothways.io.files import write_text
@@ -39,7 +39,9 @@ def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
     """
     title = f"Pre-training: {run.name}"
     records = read_metrics(run / METRICS)
-    measured = next((r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {})
+    measured: dict[str, Any] = next(
+        (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
+    )
     curves = run / CURVES
     elements = [
         html.heading(title, 1),
@@ -103,7 +105,8 @@ def _samples(model: Path, config: PretrainConfig) -> list[str]:
 
 def _data(config: PretrainConfig) -> list[str]:
     rows = []
-    for split, title in (("train", "trained on"), ("heldout", "held out")):
+    titles: dict[Split, str] = {"train": "trained on", "heldout": "held out"}
+    for split, title in titles.items():
         store = TokenStore.open(config.corpus, split)
         counts = (store.documents, store.sentences, int(store.sentence_bounds[-1]))
         rows.append([title, str(config.corpus), *(f"{count:,}" for count in counts)])
