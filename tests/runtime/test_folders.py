@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bothways.errors import BothwaysError, ConfigError, ModelError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 W5"]
@@ -348,6 +350,38 @@ def test_a_vocabulary_far_larger_than_the_model(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"2,000,097 lines, but the model has 97 pieces"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("read", [load_model, Tokenizer.from_folder, lambda f: diagnose(f)[0]])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("vocab.txt", "10,000,000 lines"),
+        ("vocab.json", "153 MiB"),
+        ("tokenizer.json", "153 MiB"),
+    ],
+)
+def test_a_vocabulary_is_counted_before_it_is_read(
+    name: str, found: str, read: Callable[[Path], object], folder: Path
+) -> None:
+    """10^7 pieces beside a model of 97: both numbers, at once, and no memory for them."""
+    (folder / "tokenizer.json").unlink()
+    if name == "vocab.json":
+        (folder / "vocab.txt").unlink()
+        (folder / "merges.txt").write_text("#version: 0.2\n")
+    with (folder / name).open("w") as file:
+        for _ in range(1000):
+            file.write("0123456789abcde\n" * 10_000)
+    tracemalloc.start()
+    try:
+        message = str(read(folder))
+    except ModelError as error:
+        message = str(error)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert f"{name}: {found}, but the model has 97 pieces; they do not belong together" in message
+    assert "Put the files that the model was trained with into its folder" in message
+    assert most < 2**23
 
 
 # ---------------------------------------------------------------------------------- labels, heads
