@@ -1,6 +1,7 @@
 """Put hostile values under every key of the settings that bothways reads, and see what is said.
 
-    python scripts/fuzz_values.py --seed 0
+    python scripts/fuzz_values.py --seed 0 --count 60      (60 tries of each file, drawn by the seed)
+    python scripts/fuzz_values.py --seed 0                 (all of them: hours)
 
 Makes the folders of `fuzz_files.py` and one model of each family, and sets every key of config.json,
 bothways.json, tokenizer_config.json, tokenizer.json, modules.json, checksums.json, corpus.json and
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import json
 import os
 import pickle
@@ -45,7 +47,7 @@ import torch
 import yaml
 
 from bothways.api.doctor import diagnose
-from bothways.config.fields import flat_fields
+from bothways.config.fields import option_types
 from bothways.errors import BothwaysError, is_out_of_memory
 from bothways.families import FAMILIES, new_shape
 from bothways.finetuning.options import FinetuneConfig
@@ -172,7 +174,7 @@ def make_kinds(root: Path) -> list[Kind]:
         ("pretrain", use_pretrain, PretrainConfig),
         ("finetune", use_finetune, FinetuneConfig),
     ):
-        further = tuple(item for item in flat_fields(config))
+        further = tuple(item for item in option_types(config))
         kinds.append(
             Kind(f"recipe: {name}", root / "recipes", f"{name}.yaml", use, further, training=True)
         )
@@ -260,45 +262,48 @@ def outcome(kind: Kind, folder: Path, key: str) -> tuple[str, Any]:
     return "used", (result, notes)
 
 
-def fuzz(kind: Kind, seed: int, root: Path, shown: bool) -> bool:
+def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
     draw = random.Random(f"{seed} {kind.name}")
     source = kind.folder / kind.file
     is_yaml = source.suffix == ".yaml"
     content = yaml.safe_load(source.read_text()) if is_yaml else json.loads(source.read_text())
     own = dict.fromkeys(places(content, draw))
     own |= dict.fromkeys(tuple(k.split(".")) if is_yaml else (k,) for k in kind.further)
+    tries = list(itertools.product(own, VALUES.items()))
+    if count:
+        draw.shuffle(tries)
+        tries = tries[:count]
     sound = True
     fresh = copied(kind, root)
     _, expected = in_child(lambda: outcome(kind, fresh, "-"), SECONDS)
-    for place in own:
-        for name, value in VALUES.items():
-            folder = copied(kind, root)
-            try:
-                new = changed(content, place, value)
-            except TypeError:  # a key of what is no object
-                continue
-            text = yaml.safe_dump(new) if is_yaml else json.dumps(new)
-            (folder / kind.file).write_text(text, encoding="utf-8")
-            key = str(place[-1])
-            limit = TRAINING_SECONDS if kind.training else SECONDS
-            what, told = in_child(lambda: outcome(kind, folder, key), limit)  # noqa: B023
-            if what == "used":
-                result, notes = told
-                same = result == expected[0]
-                what = "same" if same else "note" if notes else "other"
-                if same and notes != expected[1]:
-                    what = "note"
-            if what == "hang" and kind.training and trains(folder):
-                what = "runs"
-            if not kind.training and what in ("named", "same", "note", "other"):
-                seen, why = in_child(lambda: ("", diagnose(folder) and None), SECONDS)  # noqa: B023
-                if seen:
-                    what, told = seen, f"doctor: {why}"
-            kind.counts[what] += 1
-            sound &= what not in FAULTS
-            if what in FAULTS or (shown and what in ("other", "unnamed")):
-                where = ".".join(map(str, place))
-                print(f"{kind.name} {where} = {name}: {what} {told}"[:2500], file=sys.stderr)
+    for place, (name, value) in tries:
+        folder = copied(kind, root)
+        try:
+            new = changed(content, place, value)
+        except TypeError:  # a key of what is no object
+            continue
+        text = yaml.safe_dump(new) if is_yaml else json.dumps(new)
+        (folder / kind.file).write_text(text, encoding="utf-8")
+        key = str(place[-1])
+        limit = TRAINING_SECONDS if kind.training else SECONDS
+        what, told = in_child(lambda: outcome(kind, folder, key), limit)  # noqa: B023
+        if what == "used":
+            result, notes = told
+            same = result == expected[0]
+            what = "same" if same else "note" if notes else "other"
+            if same and notes != expected[1]:
+                what = "note"
+        if what == "hang" and kind.training and trains(folder):
+            what = "runs"
+        if not kind.training and what in ("named", "same", "note", "other"):
+            seen, why = in_child(lambda: ("", diagnose(folder) and None), SECONDS)  # noqa: B023
+            if seen:
+                what, told = seen, f"doctor: {why}"
+        kind.counts[what] += 1
+        sound &= what not in FAULTS
+        if what in FAULTS or (shown and what in ("other", "unnamed")):
+            where = ".".join(map(str, place))
+            print(f"{kind.name} {where} = {name}: {what} {told}"[:2500], file=sys.stderr)
     return sound
 
 
@@ -326,6 +331,7 @@ def table(kinds: list[Kind]) -> str:
 def main() -> int:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--count", type=int, default=0, help="tries of each file; 0 is all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds whose names hold this")
     parser.add_argument("--show", action="store_true", help="say what was used otherwise")
@@ -337,7 +343,7 @@ def main() -> int:
         (root / "world").mkdir()
         os.chdir(root / "world")
         kinds = [k for k in make_kinds(root / "world") if options.only in k.name]
-        sound = [fuzz(kind, options.seed, root, options.show) for kind in kinds]
+        sound = [fuzz(kind, options.count, options.seed, root, options.show) for kind in kinds]
         os.chdir("/")
     print(table(kinds))
     print(f"\nseed {options.seed}, {time.monotonic() - started:,.0f} s")
