@@ -148,12 +148,9 @@ def changed(content: Any, place: Path_, value: Any) -> Any:
 # ------------------------------------------------------------------------------------------- world
 
 
-def make_kinds(root: Path) -> list[Kind]:
+def make_files(root: Path) -> None:
+    """All folders; in a process of its own, as one that has trained cannot be forked."""
     fuzz_files.make_world(root)
-    use, model = fuzz_files.use_model, "config.json"
-    kinds = [Kind("ours: config.json", root / "ours", model, use, OF_OTHERS)]
-    for name in ("bothways.json", "tokenizer_config.json", "tokenizer.json", CHECKSUMS):
-        kinds.append(Kind(f"ours: {name}", root / "ours", name, use))
     tokenizer = Tokenizer.from_folder(root / "tokenizer")
     for name in FAMILIES:
         folder = root / f"family-{name}"
@@ -162,25 +159,56 @@ def make_kinds(root: Path) -> list[Kind]:
         save_model(folder, EncoderModel(shape, masked_lm=True), tokenizer)
         for file in ("bothways.json", CHECKSUMS):
             (folder / file).unlink()
-        kinds.append(Kind(f"{name}: config.json", folder, model, use))
-    theirs = root / "family-bert"
-    for name in ("tokenizer_config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json"):
-        kinds.append(Kind(f"theirs: {name}", theirs, name, use))
-    kinds.append(Kind("corpus.json", root / "corpus", "corpus.json", fuzz_files.use_corpus))
+    modules = root / "modules"
+    shutil.copytree(root / "family-bert", modules)
+    (modules / "modules.json").write_text(json.dumps(MODULES))
+    (modules / "1_Pooling").mkdir()
+    (modules / "1_Pooling/config.json").write_text(json.dumps(POOLING))
     (root / "recipes").mkdir()
     (root / "recipes/pretrain.yaml").write_text(fuzz_files.RECIPE)
     (root / "recipes/finetune.yaml").write_text(FINETUNE)
-    for name, use, config in (
+
+
+def kinds_of(root: Path) -> list[Kind]:
+    """The files of :func:`make_files` whose values are changed."""
+    use, model = fuzz_files.use_model, "config.json"
+    kinds = [Kind("ours: config.json", root / "ours", model, use, OF_OTHERS)]
+    for name in ("bothways.json", "tokenizer_config.json", "tokenizer.json", CHECKSUMS):
+        kinds.append(Kind(f"ours: {name}", root / "ours", name, use))
+    for name in FAMILIES:
+        kinds.append(Kind(f"{name}: config.json", root / f"family-{name}", model, use))
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        kinds.append(Kind(f"theirs: {name}", root / "family-bert", name, use))
+    for name in ("modules.json", "1_Pooling/config.json"):
+        kinds.append(Kind(f"theirs: {name}", root / "modules", name, use))
+    kinds.append(Kind("corpus.json", root / "corpus", "corpus.json", fuzz_files.use_corpus))
+    for name, run, config in (
         ("pretrain", use_pretrain, PretrainConfig),
         ("finetune", use_finetune, FinetuneConfig),
     ):
-        further = tuple(item for item in option_types(config))
-        kinds.append(
-            Kind(f"recipe: {name}", root / "recipes", f"{name}.yaml", use, further, training=True)
-        )
+        file, further = f"{name}.yaml", tuple(option_types(config))
+        kinds.append(Kind(f"recipe: {name}", root / "recipes", file, run, further, training=True))
     return kinds
 
 
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {
+        "idx": 2,
+        "name": "2",
+        "path": "2_Normalize",
+        "type": "sentence_transformers.models.Normalize",
+    },
+]
+POOLING = {
+    "word_embedding_dimension": 16,
+    "pooling_mode_cls_token": False,
+    "pooling_mode_mean_tokens": True,
+    "pooling_mode_max_tokens": False,
+    "pooling_mode_mean_sqrt_len_tokens": False,
+    "include_prompt": True,
+}
 FINETUNE = """\
 task: {kind: classification, train: ../data/rows.tsv, dev: ../data/rows.tsv}
 epochs: 1
@@ -342,7 +370,10 @@ def main() -> int:
         root = Path(scratch).resolve()
         (root / "world").mkdir()
         os.chdir(root / "world")
-        kinds = [k for k in make_kinds(root / "world") if options.only in k.name]
+        made, why = in_child(lambda: ("", make_files(root / "world")), 600)
+        if made:
+            raise SystemExit(f"the files could not be made: {made} {why}")
+        kinds = [k for k in kinds_of(root / "world") if options.only in k.name]
         sound = [fuzz(kind, options.count, options.seed, root, options.show) for kind in kinds]
         os.chdir("/")
     print(table(kinds))
