@@ -1,9 +1,9 @@
 """Put hostile values under every key of the settings that bothways reads, and see what is said.
 
-    python scripts/fuzz_values.py --seed 0 --count 60      (60 tries of each file, drawn by the seed)
+    python scripts/fuzz_values.py --seed 0 --count 60      (of each file, drawn by the seed)
     python scripts/fuzz_values.py --seed 0                 (all of them: hours)
 
-Makes the folders of `fuzz_files.py` and one model of each family, and sets every key of config.json,
+Makes the folders of `fuzz_files.py` and one model of each family, and sets keys of config.json,
 bothways.json, tokenizer_config.json, tokenizer.json, modules.json, checksums.json, corpus.json and
 of recipes, at any depth, and keys that other programs write, to each of VALUES: numbers beyond all
 sense, NaN, nothing, text, lists, deep objects. (Of long lists and vocabularies three entries, drawn
@@ -12,8 +12,8 @@ by the seed.) Each is used as its verb uses it, in a process forked for it that 
 * **named**: refused by one message that names the file, its folder or the key.
 * **unnamed**: refused, but the message names none of these.
 * **same**: used, with the result of the sound file. **note**: used, and a note says of what.
-* **other**: used with another result and nothing said; `--show` lists them: each must be the value's
-  plain meaning, such as another threshold.
+* **other**: used with another result and nothing said; `--show` lists them: each must be the
+  value's plain meaning, such as another threshold.
 * **runs**: a training that goes on as long as it was told to.
 * **traceback**, **hang** (60 s), **memory** (4 GiB), **killed** (by a signal): faults.
 
@@ -23,6 +23,7 @@ Exits with 1 on any fault.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import itertools
 import json
@@ -42,10 +43,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fuzz_files
 import torch
 import yaml
 
+import fuzz_files
 from bothways.api.doctor import diagnose
 from bothways.config.fields import option_types
 from bothways.errors import BothwaysError, is_out_of_memory
@@ -162,7 +163,7 @@ def make_files(root: Path) -> None:
     modules = root / "modules"
     shutil.copytree(root / "family-bert", modules)
     (modules / "modules.json").write_text(json.dumps(MODULES))
-    (modules / "1_Pooling").mkdir()
+    (modules / "1_Pooling").mkdir(exist_ok=True)
     (modules / "1_Pooling/config.json").write_text(json.dumps(POOLING))
     (root / "recipes").mkdir()
     (root / "recipes/pretrain.yaml").write_text(fuzz_files.RECIPE)
@@ -173,14 +174,17 @@ def kinds_of(root: Path) -> list[Kind]:
     """The files of :func:`make_files` whose values are changed."""
     use, model = fuzz_files.use_model, "config.json"
     kinds = [Kind("ours: config.json", root / "ours", model, use, OF_OTHERS)]
-    for name in ("bothways.json", "tokenizer_config.json", "tokenizer.json", CHECKSUMS):
-        kinds.append(Kind(f"ours: {name}", root / "ours", name, use))
-    for name in FAMILIES:
-        kinds.append(Kind(f"{name}: config.json", root / f"family-{name}", model, use))
-    for name in ("tokenizer_config.json", "tokenizer.json"):
-        kinds.append(Kind(f"theirs: {name}", root / "family-bert", name, use))
-    for name in ("modules.json", "1_Pooling/config.json"):
-        kinds.append(Kind(f"theirs: {name}", root / "modules", name, use))
+    of_tokenizer = ("tokenizer_config.json", "tokenizer.json")
+    kinds += [
+        Kind(f"ours: {name}", root / "ours", name, use)
+        for name in ("bothways.json", *of_tokenizer, CHECKSUMS)
+    ]
+    kinds += [Kind(f"{n}: config.json", root / f"family-{n}", model, use) for n in FAMILIES]
+    kinds += [Kind(f"theirs: {n}", root / "family-bert", n, use) for n in of_tokenizer]
+    kinds += [
+        Kind(f"theirs: {name}", root / "modules", name, use)
+        for name in ("modules.json", "1_Pooling/config.json")
+    ]
     kinds.append(Kind("corpus.json", root / "corpus", "corpus.json", fuzz_files.use_corpus))
     for name, run, config in (
         ("pretrain", use_pretrain, PretrainConfig),
@@ -192,14 +196,10 @@ def kinds_of(root: Path) -> list[Kind]:
 
 
 MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    {
-        "idx": 2,
-        "name": "2",
-        "path": "2_Normalize",
-        "type": "sentence_transformers.models.Normalize",
-    },
+    {"idx": n, "name": f"{n}", "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for n, (path, kind) in enumerate(
+        [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    )
 ]
 POOLING = {
     "word_embedding_dimension": 16,
@@ -245,7 +245,7 @@ def in_child(work: Callable[[], tuple[str, Any]], seconds: float) -> tuple[str, 
         os.setsid()
         limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (limit + GIB * 2**30,) * 2)
-        with open(writing, "wb") as out:
+        with os.fdopen(writing, "wb") as out:
             try:
                 pickle.dump(work(), out)
             except BaseException as error:
@@ -254,7 +254,7 @@ def in_child(work: Callable[[], tuple[str, Any]], seconds: float) -> tuple[str, 
         os._exit(0)
     os.close(writing)
     end, data = time.monotonic() + seconds, b""
-    with open(reading, "rb", buffering=0) as file:
+    with os.fdopen(reading, "rb", buffering=0) as file:
         os.set_blocking(file.fileno(), False)
         while True:
             data += file.read() or b""
@@ -267,10 +267,8 @@ def in_child(work: Callable[[], tuple[str, Any]], seconds: float) -> tuple[str, 
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
         return "hang", ""
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it left running
     return pickle.loads(data) if data else ("killed", "")
 
 

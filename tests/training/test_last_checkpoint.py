@@ -1,4 +1,4 @@
-"""The checkpoints of a training as its loop sees them, and the trial of a save before the first step."""
+"""The checkpoints of a training as its loop sees them, and the trial before the first step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def last(folder: Path, key: dict[str, Any] | None = None, *, run: str = "mine") 
     return LastCheckpoint(folder, {**KEY, **(key or {})}, run=run)
 
 
-# ------------------------------------------------------------------------------ before the first step
+# ---------------------------------------------------------------------------- before the first step
 
 
 def test_a_trial_finds_what_safetensors_would_refuse(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_why_a_trial_failed(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-# ------------------------------------------------------------------------------------- of a long run
+# ------------------------------------------------------------------------------------ of a long run
 
 
 def test_model_folders_of_a_run(tmp_path: Path) -> None:

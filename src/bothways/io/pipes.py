@@ -1,4 +1,4 @@
-"""Opening files that users name, which may be pipes: ``<(gzip -dc texts.gz)``, ``/dev/stdin``, FIFOs.
+"""Opening files that may be pipes: ``<(gzip -dc texts.gz)``, ``/dev/stdin``, FIFOs.
 
 A pipe gives its bytes once, and readers look at the beginning of a file before they read it. What
 was read of a pipe is therefore kept in a temporary file without a name, and every opening begins at
