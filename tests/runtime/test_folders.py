@@ -913,3 +913,54 @@ def test_a_template_that_names_no_token(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("ids", [[], [1, 2]])
+def test_a_template_with_other_ids_than_pieces(ids: list[int], folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["post_processor"]["special_tokens"]["[SEP]"]["ids"] = ids
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=rf"tokenizer\.json.*1 pieces and {len(ids)} ids"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("number", [-1, 128, 10**9])
+def test_a_template_with_segments_beyond_all_sense(number: int, folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = number
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("length", "x" * 10**6, "a whole number from 1"),
+        ("length", -1, "a whole number from 1"),
+        ("length", True, "a whole number from 1"),
+        ("labels", {"a": {}}, "a list of names"),
+        ("labels", [["a"], "b"], "a list of names"),
+        ("pair", "no", "true or false"),
+        ("pooling", ["mean"], "text"),
+        ("normalize", float("nan"), "true or false"),
+        ("prompts", {"query": 3}, "an object of texts"),
+        ("options", [], "an object"),
+        ("dev", {"accuracy": "good"}, "an object of numbers"),
+    ],
+)
+def test_values_of_bothways_json_of_another_type(
+    name: str, value: Any, wanted: str, ours: Path
+) -> None:
+    path = ours / "bothways.json"
+    values = json.loads(path.read_text())
+    for place in (values, *values.get("tasks", {}).values()):
+        sound = path.read_text()
+        place[name] = value
+        path.write_text(json.dumps(values))
+        with pytest.raises(ModelError, match=rf"bothways\.json: {name} is .*it must be {wanted}\."):
+            load_model(ours)
+        path.write_text(sound)
+        place[name] = None
+    path.write_text(json.dumps({**values, name: None}))
+    load_model(ours)

@@ -33,6 +33,7 @@ from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.about import check_about
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
@@ -392,7 +393,7 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     """The content of bothways.json, with what it says of a task head beside the rest.
 
     Raises:
-        ModelError: it is missing or damaged, or of a later version.
+        ModelError: it is missing or damaged, has values of another type, or is of a later version.
     """
     about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     version, tasks = about.get("format", 1), about.pop("tasks", {})
@@ -404,7 +405,9 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
     # Of another head if the model was trained again elsewhere, which is refused later.
-    return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+    merged = {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+    check_about(merged, folder / ABOUT)
+    return merged
 
 
 def _heads_of_graph(

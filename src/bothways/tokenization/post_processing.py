@@ -80,6 +80,12 @@ def _layout(step: Mapping[str, Any], name: str, texts: str, source: str | Path) 
                 f"{source}: the post-processor's form {name!r} names {value['id']!r}, which is not "
                 "among its special tokens; the file is damaged. Complete the download."
             )
+        if len(token["tokens"]) != len(token["ids"]):
+            raise ModelError(
+                f"{source}: the post-processor's special token {value['id']!r} has "
+                f"{len(token['tokens'])} pieces and {len(token['ids'])} ids; the file is damaged. "
+                "Complete the download."
+            )
         gaps[-1] += tuple(
             Special(piece, id, _segment(value["type_id"], source))
             for piece, id in zip(token["tokens"], token["ids"], strict=True)
