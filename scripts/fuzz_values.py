@@ -23,22 +23,17 @@ Exits with 1 on any fault.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import itertools
 import json
 import os
-import pickle
 import random
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +44,7 @@ import yaml
 import fuzz_files
 from bothways.api.doctor import diagnose
 from bothways.config.fields import option_types
-from bothways.errors import BothwaysError, is_out_of_memory
+from bothways.errors import BothwaysError
 from bothways.families import FAMILIES, new_shape
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model.folder import save_model
@@ -58,8 +53,8 @@ from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.checksums import CHECKSUMS
 from bothways.tokenization.tokenizer import Tokenizer
 
-SECONDS, GIB = 60, 4
-TRAINING_SECONDS = 15
+SECONDS = 60
+TRAINING_SECONDS = 40
 ENTRIES = 3
 """Of a list, or of an object with more than MANY keys."""
 MANY = 40
@@ -236,42 +231,6 @@ def use_finetune(folder: Path) -> tuple[Any, list[str]]:
 # ----------------------------------------------------------------------------------------- children
 
 
-def in_child(work: Callable[[], tuple[str, Any]], seconds: float) -> tuple[str, Any]:
-    """What work gives in a forked process, or how that ended."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        os.setsid()
-        limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (limit + GIB * 2**30,) * 2)
-        with os.fdopen(writing, "wb") as out:
-            try:
-                pickle.dump(work(), out)
-            except BaseException as error:
-                kind = "memory" if is_out_of_memory(error) else "traceback"
-                pickle.dump((kind, traceback.format_exc(limit=-4)[:3000]), out)
-        os._exit(0)
-    os.close(writing)
-    end, data = time.monotonic() + seconds, b""
-    with os.fdopen(reading, "rb", buffering=0) as file:
-        os.set_blocking(file.fileno(), False)
-        while True:
-            data += file.read() or b""
-            done, _ = os.waitpid(child, os.WNOHANG)
-            if done or time.monotonic() > end:
-                break
-            time.sleep(0.005)
-        data += file.read() or b""
-    if not done:
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return "hang", ""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what it left running
-    return pickle.loads(data) if data else ("killed", "")
-
-
 def outcome(kind: Kind, folder: Path, key: str) -> tuple[str, Any]:
     """In the child: how the use ends."""
     text = ""
@@ -281,7 +240,7 @@ def outcome(kind: Kind, folder: Path, key: str) -> tuple[str, Any]:
         text = str(error)
         if "out of memory" in text:
             return "memory", text
-        named = [kind.file, str(folder), key]
+        named = [kind.file, str(folder), *key.split(".")]
         return ("named" if any(name in text for name in named) else "unnamed"), text
     if kind.training:
         return "same", ""
@@ -301,7 +260,7 @@ def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
         tries = tries[:count]
     sound = True
     fresh = copied(kind, root)
-    _, expected = in_child(lambda: outcome(kind, fresh, "-"), SECONDS)
+    _, expected = fuzz_files.in_child(lambda: outcome(kind, fresh, "-"), SECONDS)
     for place, (name, value) in tries:
         folder = copied(kind, root)
         try:
@@ -310,9 +269,9 @@ def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
             continue
         text = yaml.safe_dump(new) if is_yaml else json.dumps(new)
         (folder / kind.file).write_text(text, encoding="utf-8")
-        key = str(place[-1])
+        key = ".".join(map(str, place))
         limit = TRAINING_SECONDS if kind.training else SECONDS
-        what, told = in_child(lambda: outcome(kind, folder, key), limit)  # noqa: B023
+        what, told = fuzz_files.in_child(lambda: outcome(kind, folder, key), limit)  # noqa: B023
         if what == "used":
             result, notes = told
             same = result == expected[0]
@@ -322,7 +281,7 @@ def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
         if what == "hang" and kind.training and trains(folder):
             what = "runs"
         if not kind.training and what in ("named", "same", "note", "other"):
-            seen, why = in_child(lambda: ("", diagnose(folder) and None), SECONDS)  # noqa: B023
+            seen, why = fuzz_files.in_child(lambda: ("", diagnose(folder) and None), SECONDS)  # noqa: B023
             if seen:
                 what, told = seen, f"doctor: {why}"
         kind.counts[what] += 1
@@ -368,7 +327,7 @@ def main() -> int:
         root = Path(scratch).resolve()
         (root / "world").mkdir()
         os.chdir(root / "world")
-        made, why = in_child(lambda: ("", make_files(root / "world")), 600)
+        made, why = fuzz_files.in_child(lambda: ("", make_files(root / "world")), 600)
         if made:
             raise SystemExit(f"the files could not be made: {made} {why}")
         kinds = [k for k in kinds_of(root / "world") if options.only in k.name]

@@ -165,8 +165,8 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
         source: named in messages.
 
     Raises:
-        InputError: it is UTF-16, UTF-32, UTF-7 or ISO-2022, or no plain text at all, such as a PDF or a
-            page of HTML.
+        InputError: it is UTF-16, UTF-32, UTF-7 or ISO-2022, or no plain text at all, such as a
+            PDF or a page of HTML.
     """
     if not hasattr(file, "peek"):
         file = BufferedReader(cast(RawIOBase, file), _SAMPLE)

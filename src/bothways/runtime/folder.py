@@ -18,7 +18,7 @@ from typing import Any
 
 from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
-from bothways.families.config import ModelConfig
+from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
     CLASSIFIER,
@@ -433,10 +433,15 @@ def _heads_of_graph(
         one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
     }
     family = family_of(config)
-    about = read_json_file(folder / ABOUT) if (folder / ABOUT).exists() else {}
-    heads = about.get("export", {}).get("heads") or [
+    about = _read_about(folder, "") if is_there(folder / ABOUT) else {}
+    heads = list((about.get("export") or {}).get("heads") or ()) or [
         head for name in classes for head in family.classes.get(name, ())
     ]
+    if others := [head for head in heads if not isinstance(head, str) or head not in HEADS]:
+        raise ModelError(
+            f"{folder / ABOUT}: export.heads names {shortened(others[0])}, which is no head; the "
+            "file is damaged. Export the model again."
+        )
     wanted = output_names(heads)
     names = [name for own in wanted.values() for name in own]
     sizes = {head: (found.get(own[0]) or [0])[-1] for head, own in wanted.items()}
