@@ -117,7 +117,7 @@ def test_the_plan_says_what_is_done_and_what_is_left(
     assert f"{steps} steps, 0 done" in before
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
-    assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
+    assert f"{steps} steps, {steps} done; about 0.0 minutes left" in after
 
 
 def test_the_plan_counts_what_a_row_and_a_split_change(world: dict[str, Any]) -> None:
