@@ -50,7 +50,7 @@ def serving(folder: str, *options: str) -> Iterator[tuple[str, subprocess.Popen[
 
 
 def wait_for(url: str, status: int = 200) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120  # on a busy machine, loading takes long
     while time.monotonic() < until:
         try:
             if httpx.get(url, verify=False).status_code == status:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,9 +76,9 @@ def _held_out(measured: Mapping[str, Any]) -> list[str]:
         if not name.startswith(_HELD_OUT) or not isinstance(value, int | float):
             continue
         term, _, kind = name.removeprefix(_HELD_OUT).partition("_")
-        rows.append([f"{_TITLES.get(term, term)}: {_KINDS.get(kind, kind)}", f"{value:.4f}"])
-        if (term, kind) == ("mlm", "loss") and math.isfinite(value):
-            rows.append([f"{_TITLES[term]}: perplexity", f"{math.exp(value):.1f}"])
+        title = _TITLES.get(term, term.replace("_", " "))
+        shown = f"{value:.1f}" if term == "perplexity" else f"{value:.4f}"
+        rows.append([f"{title}: {_KINDS.get(kind, kind)}" if kind else title, shown])
     if not rows:
         return []
     title = f"On held-out text, at step {measured['step']:,}"
