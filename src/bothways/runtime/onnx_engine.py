@@ -290,6 +290,7 @@ class GraphEngine(ABC):
             ModelError: naming the output.
         """
         reads = "tokens" if head == HIDDEN else HEADS[head].reads
+        last: tuple[int, ...]
         if head == HIDDEN:
             last = (self._config.hidden,)
         elif head == SPAN:
