@@ -179,6 +179,8 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
     """The encoding that bytes which are not UTF-8 most likely have; None if none is likely."""
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
     sample = b"\n".join(lines)
+    if _has_typographic_signs_alone(sample):
+        return _LATIN[0]
     scores = []
     for rank, encoding in enumerate(_candidates(sample)):
         try:
@@ -192,6 +194,20 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
         return None
     score, _, encoding = max(scores, key=lambda found: found[:2])
     return encoding if score >= _LEAST else None
+
+
+# In places where a text has them: opening marks before words, closing marks and dots behind, the
+# apostrophe of English, dashes between spaces. The same bytes are letters of MacRoman inside words.
+_TYPOGRAPHIC = re.compile(
+    rb"(?<![A-Za-z])[\x91\x93](?=[A-Za-z0-9])|(?<=[A-Za-z0-9.,!?\x85])[\x92\x94\x85](?![A-Za-z])"
+    rb"|(?<=[A-Za-z])\x92(?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\s)[\x96\x97](?=\s)|(?<=\d)\x96(?=\d)"
+)
+
+
+def _has_typographic_signs_alone(sample: bytes) -> bool:
+    """Whether all that is not ASCII are the quotation marks, dashes and dots of Windows-1252."""
+    high = sum(byte >= 0x80 for byte in sample)
+    return high > 0 and len(_TYPOGRAPHIC.findall(sample)) > 0.9 * high
 
 
 def _candidates(sample: bytes) -> tuple[Encoding, ...]:
