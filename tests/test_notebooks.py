@@ -1,7 +1,7 @@
 """The notebooks run from the first cell to the last, and what they show is what is committed.
 
-A notebook is executed in a temporary folder, where names of the Hub are not looked up. Numbers differ
-between machines, so a cell's output is compared by its kinds: text, a table, a picture.
+A notebook is executed in a temporary folder, where names of the Hub are not looked up. Numbers
+differ between machines, so a cell's output is compared by its kinds: text, a table, a picture.
 """
 
 from __future__ import annotations

@@ -88,6 +88,8 @@ LISTED = {"benchmarks/README": "2*", "results/README": "**/[st]*"}
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
     """Give the first page the navigation, and pages of a folder the list of the others."""
     blocks = [source[0]]
+    if docname.startswith("results/") and not source[0].startswith("#"):
+        blocks.insert(0, f"# {docname.split('/')[-2]}: {docname.split('/')[-1]}")  # a bare table
     if docname == root_doc:
         for caption, pages in NAVIGATION.items():
             blocks.append(toctree([f":caption: {caption}"], [f"/{page}" for page in pages]))
@@ -100,6 +102,31 @@ def toctree(options: list[str], pages: list[str]) -> str:
     """The directive for pages that the navigation has."""
     lines = ["```{toctree}", ":hidden:", *options, "", *pages, "```", ""]
     return "\n".join(lines)
+
+
+# What the theme and docutils leave out for those who use a keyboard or a screen reader.
+ACCESSIBLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<th class="head"><p></p></th>': "<td></td>",
+    '<th class="head"></th>': "<td></td>",
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
+    '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="This page">',
+    '<aside class="toc-drawer no-toc">': '<aside class="toc-drawer no-toc" aria-label="This page">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper docutils container">': (
+        '<div class="table-wrapper docutils container" tabindex="0">'
+    ),
+}
+
+
+def make_accessible(app: Sphinx, exception: Exception | None) -> None:
+    """Mend the pages that were written."""
+    if exception is None:
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text(encoding="utf-8")
+            for given, wanted in ACCESSIBLE.items():
+                text = text.replace(given, wanted)
+            page.write_text(text, encoding="utf-8")
 
 
 def add_start(app: Sphinx, exception: Exception | None) -> None:
@@ -132,7 +159,9 @@ napoleon_google_docstring, napoleon_numpy_docstring = True, False
 suppress_warnings = ["ref.python"]
 
 
-def skip_foreign(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
+def skip_foreign(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
     """Leave out what classes inherit from other packages, which document it."""
     module = getattr(getattr(thing, "fget", thing), "__module__", None) or ""
     return True if module.startswith(("sklearn.", "builtins")) else None
@@ -151,4 +180,5 @@ html_theme_options = {"navigation_with_keys": False}
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("build-finished", make_accessible)
     app.connect("build-finished", add_start)
