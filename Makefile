@@ -2,7 +2,7 @@
 # make reproduce   a table of the paper in small, in minutes     make reproduce ARGS="table8"
 # make test        the tests, in two processes                   make test ARGS="tests/cli/test_cli.py -x"
 #                                                                make test TESTERS=0 (in one)
-# make test-all    the slow ones too (many minutes)
+# make test-all    the long and the slow ones too (many minutes)
 # make check       lint, format, types
 # make test-wheel  the tests against an installed wheel           make test-wheel ARGS="tests/test_shipped.py"
 # make container-steps  the container's steps in a fresh environment
@@ -51,7 +51,7 @@ test: .venv/.dev
 	.venv/bin/pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: .venv/.dev
-	.venv/bin/pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(ARGS)
+	.venv/bin/pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder -m "" $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

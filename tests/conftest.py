@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -57,30 +54,6 @@ _LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long first."""
     items.sort(key=lambda item: item.path.name not in _LONG)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _signals_that_are_heeded() -> Iterator[None]:
-    """A test that sends its own process a signal which nothing heeds fails, instead of ending the
-    process and the tests of other files with it."""
-    send = os.kill
-
-    def checked(process: int, number: int) -> None:
-        if process == os.getpid() and number in (signal.SIGTERM, signal.SIGHUP):
-            status = Path("/proc/self/status")
-            if status.is_file():
-                masks = dict(
-                    re.findall(r"^(Sig\w+|Tgid|Threads):\s+(\S+)$", status.read_text(), re.M)
-                )
-                bit = 1 << (number - 1)
-                if not int(masks["SigCgt"], 16) & bit and not int(masks["SigIgn"], 16) & bit:
-                    handler, thread = signal.getsignal(number), threading.current_thread()
-                    raise AssertionError(f"{number} is not heeded: {handler}, {thread}, {masks}")
-        send(process, number)
-
-    os.kill = checked
-    yield
-    os.kill = send
 
 
 @pytest.fixture(scope="session", autouse=True)

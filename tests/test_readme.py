@@ -331,6 +331,7 @@ def _cheap(block: str) -> str:
     return block.replace(minutes, steps).replace("epochs=3, seeds=3", "epochs=1, seeds=2")
 
 
+@pytest.mark.long
 def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, installed: Path) -> None:
     steps: list[tuple[str, Any]] = []
     for language, block in (block for page in FIRST_PAGES for block in blocks(page)):
@@ -347,6 +348,7 @@ def test_readme_runs_as_written_where_a_wheel_is_installed(sandbox: Path, instal
     assert not [name for name in README_OUTPUTS if not (sandbox / name).exists()]
 
 
+@pytest.mark.long
 def test_the_python_page_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_documents(["docs/python.md"], capfd)
     assert (sandbox / "classifier/model.safetensors").exists()
@@ -379,6 +381,7 @@ def test_the_picture_shows_the_figures_of_its_benchmark(
     assert {"260", "88.8"} <= set(numbers[0])
 
 
+@pytest.mark.long
 def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = run_documents(GUIDE, capfd)
     assert len({tuple(words) for words in done}) < len(done), "no resumed run is shown"

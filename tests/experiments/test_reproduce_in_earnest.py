@@ -17,7 +17,7 @@ from bothways.config.fields import changed
 from bothways.experiments import documentation
 from bothways.experiments.documentation import TextOptions
 from bothways.experiments.options import ReproduceConfig
-from bothways.experiments.reproduce import grid, run
+from bothways.experiments.reproduce import run
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.tables import SCALES, TABLES
 from bothways.runtime.folder import load_model
@@ -43,10 +43,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             heldout=16,
             seeds=1,
             vocabulary=dataclasses.replace(smoke.vocabulary, size=600),
+            text=TextOptions(packages=("rich", "joblib", "pyarrow"), examples=30),
         ),
     )
-    few = TextOptions(packages=("rich", "joblib", "pyarrow"), examples=30)
-    monkeypatch.setattr(grid, "TextOptions", lambda: few)
     monkeypatch.setattr(run, "_rate", lambda _: 1e11)
 
 

@@ -11,15 +11,18 @@ from typing import Any
 
 import pytest
 
+from bothways.experiments.chance import is_clear
 from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce import grid as notes
 from bothways.experiments.reproduce.execute import Ledger
 from bothways.experiments.reproduce.grid import make_grid
+from bothways.experiments.reproduce.page import page
 from bothways.experiments.reproduce.report import (
     Cell,
     Score,
     as_published,
     cells,
+    chance_notes,
     markdown,
     record,
     shown,
@@ -117,7 +120,7 @@ def test_the_plan_says_what_is_done_and_what_is_left(
     assert f"{steps} steps, 0 done" in before
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
-    assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
+    assert f"{steps} steps, {steps} done; about 0.0 minutes left" in after
 
 
 def test_the_plan_counts_what_a_row_and_a_split_change(world: dict[str, Any]) -> None:
@@ -191,3 +194,42 @@ def test_static_masks_that_never_repeat_are_named(
     assert ("both rows are the same" in reproduce(config)) == same
     rate = dataclasses.replace(config, name="masking-rate", plan=True)
     assert "both rows are the same" not in reproduce(rate), "whose masks are drawn again"
+
+
+# ------------------------------------------------------------------------------ more than chance
+
+
+def test_what_is_more_than_chance() -> None:
+    assert is_clear([0.60, 0.61, 0.60], [0.69, 0.70, 0.69], examples=600)
+    assert not is_clear([0.60, 0.61, 0.60], [0.69, 0.70, 0.69], examples=60)
+    assert not is_clear([0.50, 0.70, 0.60], [0.60, 0.80, 0.69], examples=600), "seeds differ more"
+    assert not is_clear([0.6], [0.6], examples=10_000)
+
+
+def test_a_table_for_a_class_says_what_is_more_than_chance(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted difference is named with its size, one that is not there is not."""
+    found = grid_of("table5", "class", out=world["out"])
+    ledger = Ledger(Path(world["out"]))
+
+    def result(_: Ledger, step: Step) -> dict[str, Any] | None:
+        planted = 0.2 if "package" in step.name and "left_to_right" in step.name else 0.0
+        runs = {
+            part: {"scores": {"accuracy": 0.6 + planted + 0.01 * number}, "collapsed": False}
+            for number, part in enumerate(step.wanted)
+        }
+        return {"runs": runs, "baseline": {"accuracy": 0.5}, "dev_examples": 600}
+
+    monkeypatch.setattr(Ledger, "result", result)
+    constant, told = chance_notes(found, ledger)
+    assert constant.count("50.0 in") == 2
+    assert told.startswith("Above chance, compared with BERT: LTR & no NSP +20.0 in SST-2")
+    assert told.count("+20.0") == 2
+    assert "600 dev examples" in told
+    assert "follows" not in told
+    config = ReproduceConfig("table5", scale="class", out=world["out"])
+    shown = page(found, cells(found, ledger), ledger, config, b"")
+    assert "bothways reproduce table5" in shown
+    assert "--scale class" in shown
+    assert constant in shown

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 
 import bothways
 from bothways import cli
@@ -25,7 +26,7 @@ from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families import FAMILIES, config_of
 from bothways.families.heads import HEADS
-from bothways.model.engine import TorchEngine
+from bothways.model.engine import TorchEngine, load_network
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.adapters import Adapted
@@ -372,6 +373,59 @@ def test_the_worst_layers_go_back(tmp_path: Path) -> None:
     assert report.int8 is not None
     assert report.int8.holds
     assert report.int8.best.exact
+
+
+def with_outliers(network: EncoderModel, size: float, unit: int = 7) -> EncoderModel:
+    """The same function in fp32, computed with one unit of each layer's states and of its values
+    that is larger than all others by ``size``: a bias adds that, and the maps that read it, and the
+    sums that pass it on, take it away again. Outliers like these are what 8 bits lose most by."""
+    hidden = network.config.hidden
+    norm = network.encoder.embeddings.norm
+    with torch.no_grad():
+        for layer in network.encoder.layers:
+            attention = layer.attention
+            norm.bias[unit] += size
+            attention.qkv.bias -= size * attention.qkv.weight[:, unit]
+            attention.output.bias[unit] -= size
+            attention.qkv.bias[2 * hidden + unit] += size
+            attention.output.bias -= size * attention.output.weight[:, unit]
+            layer.attention_norm.bias[unit] += size
+            layer.expand.bias -= size * layer.expand.weight[:, unit]
+            layer.contract.bias[unit] -= size
+            norm = layer.norm
+    return network
+
+
+def test_a_model_with_outliers_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trained one, with and without them."""
+    ours, theirs = (load_network("mini-en") for _ in range(2))
+    tokenizer = load_model("mini-en").tokenizer
+    for name, network in (("plain", ours), ("outliers", with_outliers(theirs, 500.0))):
+        save_model(tmp_path / name, network, tokenizer, {})
+    texts = [
+        f"The {who} {did} the {what} {when}."
+        for who in ("captain", "old doctor", "children")
+        for did in ("found", "had forgotten")
+        for what in ("letter", "house by the river")
+        for when in ("before dinner", "at last, and laughed", "in the winter of 1871")
+    ]
+    vectors = [load(tmp_path / name).embed(texts) for name in ("plain", "outliers")]
+    np.testing.assert_allclose(*vectors, atol=2e-3)
+    gate = tmp_path / "texts.txt"
+    gate.write_text("\n".join(texts) + "\n")
+    words = ["--int8", "--gate", str(gate), "--speedup", "0"]
+    assert cli.main(["export", str(tmp_path / "plain"), str(tmp_path / "a"), *words]) == 0
+    capsys.readouterr()
+    assert cli.main(["export", str(tmp_path / "outliers"), str(tmp_path / "b"), *words]) == 1
+    printed = capsys.readouterr().out
+    assert "model_quantized.onnx was not written: share equal to fp32 is 0." in printed
+    assert "the best of 6 attempts on 36 texts: " in printed
+    assert "encoder.layers.0.attention.qkv" in printed, "what was computed in fp32"
+    assert [p.name for p in (tmp_path / "b/onnx").iterdir()] == ["model.onnx"]
+    about = json.loads((tmp_path / "b/bothways.json").read_text())["export"]
+    assert not about["int8"]["holds"]
 
 
 @pytest.mark.parametrize("head", ["tagger", "span", "choice", "masked_lm"])

@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -254,8 +255,9 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     # How it was made, from the record.
     record = json.loads((run / "run.json").read_text())
     assert f"begun {record['started']}" in shown
-    command = next(text for text in found.texts if text.startswith("bothways finetune "))
-    parts = shlex.split(command)
+    (command,) = re.findall(r'<pre class="command">(.*?)</pre>', page_of(run))
+    parts = shlex.split(unescape(re.sub("<[^>]+>", "", command)))
+    assert parts[:2] == ["bothways", "finetune"]
     assert parts[parts.index("--seeds") + 1 :][:2] == ["0", "1"]
     assert parts[parts.index("--train") + 1] == config.task.train
     for path, count in [(config.task.train, "192"), (config.task.dev, "64")]:

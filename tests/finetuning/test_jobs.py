@@ -53,6 +53,7 @@ def weights(run: Path) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.long
 def test_processes_compute_what_one_computes(config: FinetuneConfig, tmp_path: Path) -> None:
     alone = finetune(at(config, tmp_path / "alone"))
     before = {process.pid for process in multiprocessing.active_children()}  # of other tests

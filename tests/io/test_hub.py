@@ -247,7 +247,7 @@ def test_a_model_is_downloaded_once_and_pinned(
 ) -> None:
     pytest.importorskip("huggingface_hub")
     endpoint, asked = stub
-    argv = ["embed", "some/one", "w1 w2", "--out", "v.npz"]
+    argv = ["embed", "some/one", "w1 w2", "--out", "v.npz", "--precision", "fp32"]
     done = run(argv, home, endpoint, tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"downloading some/one@{COMMITS['main']}" in done.stderr
@@ -259,7 +259,8 @@ def test_a_model_is_downloaded_once_and_pinned(
     before = len(asked)
     assert run(argv, home, endpoint, tmp_path).returncode == 0
     assert len(asked) == before, "what is in the cache asks nobody"
-    pinned = run(["embed", "some/one@v2", "w1", "--out", "w.npz"], home, endpoint, tmp_path)
+    argv = ["embed", "some/one@v2", "w1", "--out", "w.npz", "--precision", "fp32"]
+    pinned = run(argv, home, endpoint, tmp_path)
     assert f"some/one@{COMMITS['v2']}" in pinned.stderr
     np.testing.assert_array_equal(
         np.load(tmp_path / "w.npz")["embeddings"], load(models["v2"]).embed(["w1"])

@@ -8,7 +8,7 @@ import logging
 import os
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,16 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"classes": 2},
         {"kind": "classification", "labels": ["좋음", "나쁨"], "task": "reviews", "length": 32},
         "AutoModelForSequenceClassification",
+    ),
+    "tags": (
+        {"tags": 3},
+        {"kind": "tagging", "labels": ["O", "B-장소", "I-장소"], "task": "places", "length": 32},
+        "AutoModelForTokenClassification",
+    ),
+    "answers": (
+        {"spans": True},
+        {"kind": "spans", "task": "questions", "length": 32},
+        "AutoModelForQuestionAnswering",
     ),
 }
 
@@ -164,7 +174,9 @@ def test_pipelines_give_our_labels_and_fillings(
     with silent():
         classify = transformers.pipeline("text-classification", model=str(folder))
         found = classify(texts)
-    assert [one["label"] for one in found] == bw.load(folder).predict(texts).labels
+    ours = bw.load(folder).predict(texts)
+    assert [one["label"] for one in found] == ours.labels
+    np.testing.assert_allclose([one["score"] for one in found], ours.values.max(1), atol=2e-6)
 
     out = tmp_path / "fills"
     bw.convert(folders / vocabulary / "pretrained", out, heads=("masked_lm",))
@@ -172,8 +184,52 @@ def test_pipelines_give_our_labels_and_fillings(
     with silent():
         fill = transformers.pipeline("fill-mask", model=str(out))
         theirs = [one["token_str"] for one in fill(masked)]
-    (ours,) = bw.load(out).fill_mask(masked)
-    assert [one.piece.removeprefix("##") for one in ours] == [t.removeprefix("##") for t in theirs]
+    (fillings,) = bw.load(out).fill_mask(masked)
+    assert [one.piece.removeprefix("##") for one in fillings] == [
+        t.removeprefix("##") for t in theirs
+    ]
+
+
+@pytest.mark.parametrize("vocabulary", ["composed", "bert"])
+def test_tags_and_answers_are_ours(vocabulary: str, folders: Path) -> None:
+    """The tag of a word is that of its first piece; an answer's ends are two outputs."""
+    text = KOREAN[1] if vocabulary == "composed" else ENGLISH[0]
+    folder = folders / vocabulary / "tags"
+    ours = bw.load(folder).tag(text)
+    with silent():
+        tag = transformers.pipeline("token-classification", model=str(folder), ignore_labels=[])
+        theirs = {one["start"]: one for one in tag(text)}
+    for (start, _), label, probability in zip(
+        ours.spans, ours.tags, ours.probabilities, strict=True
+    ):
+        if theirs[start]["entity"] == label:  # ours repairs I- without a B- before it
+            assert theirs[start]["score"] == pytest.approx(probability, abs=2e-6)
+        else:
+            assert (theirs[start]["entity"][0], label[0]) == ("I", "B")
+
+    question, context = text[:7], text
+    folder = folders / vocabulary / "answers"
+    model = bw.load(folder)
+    batch = transformers.AutoTokenizer.from_pretrained(folder)(
+        question, context, return_tensors="pt"
+    )
+    with silent():
+        network = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    with torch.no_grad():
+        found = network(**batch)
+    encoding = model.tokenizer.encode(question, context)
+    assert encoding.ids == batch["input_ids"][0].tolist()
+    (best, *_) = model.answer(question, context)
+    starts = {o[0]: i for i, o in enumerate(encoding.offsets) if encoding.segments[i] == 1}
+    ends = {o[1]: i for i, o in enumerate(encoding.offsets) if encoding.segments[i] == 1}
+    score = found.start_logits[0, starts[best.start]] + found.end_logits[0, ends[best.end]]
+    highest = max(
+        float(found.start_logits[0, i] + found.end_logits[0, j])
+        for i in starts.values()
+        for j in ends.values()
+        if i <= j
+    )
+    assert float(score) == pytest.approx(highest, abs=1e-5)
 
 
 @pytest.mark.parametrize("vocabulary", ["composed", "bert"])
@@ -207,6 +263,47 @@ def test_vectors_are_ours(vocabulary: str, folders: Path, tmp_path: Path) -> Non
         assert diagnose(folder) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["ko", "en"])
+def test_thousands_of_real_texts(
+    language: str, shared_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Ids of every class, and vectors, of texts as people write them."""
+    st = pytest.importorskip("sentence_transformers")
+    name, column = {"ko": ("ko/nsmc/ratings_test.txt", 1), "en": ("glue/SST-2/train.tsv", 0)}[
+        language
+    ]
+    rows = shared_data(name).read_text(encoding="utf-8").splitlines()[1:5001]
+    texts = [text for row in rows if (text := row.split("\t")[column])]
+    folder = tmp_path / "encoder"
+    if language == "ko":
+        tokenizer = learn_vocabulary(texts, size=4000)
+        assert tokenizer.normalization == "composed"
+        shape = ModelConfig(
+            vocab_size=tokenizer.vocab_size, layers=2, hidden=64, heads=2, intermediate=256
+        )
+        save_model(folder, EncoderModel(shape, seed=1), tokenizer)
+    else:
+        bw.convert("mini-en", folder, heads=("none",))
+    model = bw.load(folder)
+    ours = [e.ids for e in model.tokenizer.encode_batch(texts)]
+    for kind in ("AutoTokenizer", "BertTokenizer", "BertTokenizerFast"):
+        with silent():
+            theirs = getattr(transformers, kind).from_pretrained(folder)(texts)["input_ids"]
+        different = [t for t, mine, other in zip(texts, ours, theirs, strict=True) if mine != other]
+        if kind == "AutoTokenizer" or language == "en":
+            assert not different, different[:3]
+        else:  # accents of Latin letters, and what is not composed, as the card says
+            assert len(different) <= 5
+            assert all(t != unicodedata.normalize("NFD", t) for t in different)
+    some = texts[:128]
+    vectors = model.embed(some)
+    with silent():
+        encoder = st.SentenceTransformer(str(folder), device="cpu")
+        np.testing.assert_allclose(vectors, encoder.encode(some), atol=5e-6)
+        transformers.AutoModel.from_pretrained(folder)
+
+
 def test_heads_that_a_model_has_not_are_refused(folders: Path, tmp_path: Path) -> None:
     source = folders / "bert" / "pretrained"
     with pytest.raises(ModelError, match="no tagger; it has masked_lm, next_sentence"):
@@ -236,7 +333,7 @@ def test_the_card_says_what_the_model_is_and_its_code_runs(
         for part in ("## Data", "## Scores", "## Limits", "## Use", "## Licence"):
             assert part in card
         blocks = card.split("```python\n")[1:]
-        assert len(blocks) == (2 if kind == "classes" else 3)
+        assert len(blocks) == (3 if kind in ("encoder", "pretrained") else 2)
         for block in blocks:
             code = block.partition("```")[0].replace("FOLDER", str(folder))
             assert len(code.strip().splitlines()) <= 5

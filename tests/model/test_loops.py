@@ -221,6 +221,7 @@ def test_every_loop_is_called() -> None:
         assert sorted(_calls(dtype)) == LOOPS
 
 
+@pytest.mark.long
 def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
     cold = in_a_process(tmp_path, "fp32", "bf16")
     assert in_a_process(tmp_path, "fp32", "bf16") == cold

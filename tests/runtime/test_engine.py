@@ -236,3 +236,26 @@ def test_the_torch_engine_computes_what_its_network_does() -> None:
 @torch.no_grad()
 def _outputs(network: EncoderModel, batch: Any) -> dict[str, Any]:
     return {name: value.numpy() for name, value in network.eval()(Inputs.of(batch)).items()}
+
+
+SIGNALLED = """
+import gc, signal, sys
+from bothways.api.model import load
+models = [load(sys.argv[1], engine="openvino") for _ in range(2)]
+for model in models:
+    model.embed(["w1"])
+model = None
+while models:
+    del models[0]
+    gc.collect()
+signal.signal(signal.SIGTERM, lambda *_: print("heeded"))
+signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_signals_are_heeded_after_models_of_openvino_have_gone(folders: dict[str, str]) -> None:
+    pytest.importorskip("openvino")
+    # As the tests and many servers have it: handlers run on a stack of their own.
+    words = [sys.executable, "-X", "faulthandler", "-c", SIGNALLED, folders["pretrained"]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "heeded\n"), done.stderr

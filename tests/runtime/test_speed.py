@@ -136,6 +136,8 @@ def test_verbs_say_what_auto_chose(
     out = str(tmp_path / "o.npz")
     assert cli.main(["embed", folder, "w1 w2", "--out", out]) == 0
     assert "note: bf16 with torch, which is fastest here" in capsys.readouterr().err
+    assert cli.main(["embed", folder, "w1 w2", "--out", out]) == 0
+    assert "fastest" not in capsys.readouterr().err, "it is known"
     assert cli.main(["embed", folder, "w1 w2", "--out", out, "--precision", "fp32"]) == 0
     assert cli.main(["predict", folder, "w1 w2"]) == 0
     assert "fastest" not in capsys.readouterr().err

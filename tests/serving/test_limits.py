@@ -386,6 +386,13 @@ RAW: dict[str, tuple[bytes, list[int]]] = {
         WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Encoding: identity") + CLOSING,
         [200, 200],
     ),
+    "in absolute form": (
+        WHOLE.replace(b"POST /", b"POST http://w77:80/")
+        + CLOSING.replace(b"GET /", b"GET HTTPS://w77/").replace(b"Connection: close\r\n", b"")
+        + CLOSING.replace(b"GET /health", b"GET http://w77/v1/models/%63lasses?w77"),
+        [200, 200, 200],
+    ),
+    "another scheme": (CLOSING.replace(b"GET /", b"GET ftp://w77/"), [404]),
     "another type": (
         WHOLE.replace(b"Host: x", b"Host: x\r\nContent-Type: text/plain") + CLOSING,
         [200, 200],

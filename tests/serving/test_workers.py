@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import onnx
 import pytest
 
 import bothways
+from bothways import cli
+from bothways.api.calls import export
 from serving_examples import make_folders, offline
 
 GOOD = {"inputs": "w1 w2 w3"}
@@ -85,6 +88,26 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [("cut off", "is damaged or truncated"), ("other weights", "does not match its checksum")],
+)
+def test_a_graph_that_is_not_its_folders_is_named(
+    damage: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    export(folder, tmp_path / "out")
+    graph = tmp_path / "out/onnx/model.onnx"
+    if damage == "cut off":
+        graph.write_bytes(graph.read_bytes()[:-1000])
+    else:
+        model = onnx.load(graph)
+        model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+        onnx.save(model, graph)
+    assert cli.main(["serve", str(tmp_path / "out"), "--port", "0", "--precision", "fp32"]) == 1
+    assert f"onnx/model.onnx {said}" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
 def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path) -> None:
@@ -103,7 +126,7 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
             return found
 
         until = time.monotonic() + 20
-        while len(workers()) < 2 and time.monotonic() < until:
+        while len(workers()) < 3 and time.monotonic() < until:  # with the spare one
             time.sleep(0.05)
         time.sleep(3)
         failures = 0
@@ -130,7 +153,7 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
             until = time.monotonic() + 10
             while (victim in workers() or len(workers()) < 2) and time.monotonic() < until:
                 time.sleep(0.02)
-            assert len(workers()) == 2
+            assert len(workers()) >= 2
             time.sleep(3)
             ending = True
             found = [one.result() for one in asking]
@@ -139,8 +162,68 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
         assert failures <= 8
         metrics = httpx.get(f"{url}/metrics").text
         assert "bothways_replaced_workers_total 1.0" in metrics
+        until = time.monotonic() + 20
+        while len(workers()) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(workers()) == 3, "a spare one again"
         lost = re.search(r"(?m)^bothways_lost_requests_total (\S+)", metrics)
         assert lost
         assert float(lost.group(1)) <= failures
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+@pytest.mark.parametrize("spare", ["true", "false"])
+def test_workers_that_end_one_after_another_are_replaced(spare: str, tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder, "--workers", "2", "--spare", spare) as (url, process):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for _ in range(3):
+            wait_for(f"{url}/ready")
+            first = next(
+                pid
+                for pid in children.read_text().split()
+                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            )
+            os.kill(int(first), signal.SIGKILL)
+            time.sleep(0.5)
+        wait_for(f"{url}/ready")
+        assert httpx.post(url, json=GOOD, timeout=20, verify=False).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_products_of_many_shapes_do_not_stay_in_memory() -> None:
+    """In bf16, in a process that is set up to serve."""
+    script = """
+import ctypes, torch
+from bothways.model.inference import Product
+from bothways.serving.server import _set_process_up
+
+class Info(ctypes.Structure):
+    _fields_ = [(f"field{n}", ctypes.c_size_t) for n in range(10)]
+
+info = ctypes.CDLL(None).mallinfo2
+info.restype = Info
+_set_process_up()
+product = Product(torch.ones(64, 64), torch.bfloat16)
+with torch.inference_mode():
+    for rows in range(1, 301):
+        product(torch.ones(rows, 64, dtype=torch.bfloat16))
+        if rows == 100:
+            before = info().field7
+print(info().field7 - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+    )
+    if "mallinfo2" in done.stderr:
+        pytest.skip("an older glibc")
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 2**22

@@ -32,6 +32,7 @@ def run(cache: Path, *options: str) -> list[str]:
     return lines[lines.index(next(line for line in lines if line.startswith("|---"))) + 1 :]
 
 
+@pytest.mark.long
 def test_two_kills_of_each_training(tmp_path: Path) -> None:
     """The first run, of `pretrain`, compiles; those that are killed find its loops."""
     options = ("--steps", "60", "--threads", "1", "--precision", "fp32")

@@ -417,8 +417,14 @@ def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
         )
     weights = options.get("class_weights")
     if isinstance(weights, Mapping):
-        named = tuple(f"{label}={weight:g}" for label, weight in weights.items())
-        return {**options, "class_weights": named}
+        options = {
+            **options,
+            "class_weights": tuple(f"{label}={weight:g}" for label, weight in weights.items()),
+        }
+    names = options.get("names")
+    if isinstance(names, Mapping):
+        pairs = tuple(f"{label}={name}" for label, name in names.items())
+        options = {**options, "names": pairs}
     return dict(options)
 
 

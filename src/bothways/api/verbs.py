@@ -558,8 +558,8 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
         print_note(note)
     with loaded.engine.working():
         yield Model(loaded)
-    if reason := loaded.options.reason:  # an error stands alone
-        print_note(reason)
+    if loaded.options.timed:  # once on a machine; after an error, which stands alone, not at all
+        print_note(loaded.options.reason)
 
 
 def _note_precision(loaded: LoadedModel) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from bothways.pretraining.pretrain import PretrainResult
     from bothways.tasks.options import SplitConfig
     from bothways.tokenization.options import VocabularyConfig
-    from bothways.tokenization.tokenizer import Tokenizer
 
-_SAMPLES, _TRIED, _SHORTEST, _LONGEST, _WIDTH = 3, 50, 6, 24, 70
+_SAMPLES, _WIDTH = 3, 70
 # What a command may lack: a file of the reader's own.
 _LABELLED = ("--train", "train.csv", "--text", "text", "--label", "label", "--dev", "0.1")
 
@@ -84,65 +83,19 @@ def after_pretraining(config: PretrainConfig, result: PretrainResult) -> None:
     """Fillings of hidden words, and fine-tuning; of several processes, the first says it."""
     if not is_first_process():
         return
+    from bothways.pretraining.samples import fillings_of  # slow import
+
     commands: list[list[str | Path]] = []
     if not (config.masking.left_to_right or config.objectives.replaced):
         try:
-            texts = list(_hidden_words(config.corpus))
-            _print_fillings(result.model, texts)
-            commands += [["fill-mask", result.model, text] for text, _ in texts[:1]]
+            samples = fillings_of(result.model, config.corpus)
+            print("\nwords that the model puts in for hidden ones:" * bool(samples))
+            for sample in samples:
+                print(visible(f"  {sample.text}\n      {sample.shown} (it was: {sample.word})"))
+            commands += [["fill-mask", result.model, sample.text] for sample in samples[:1]]
         except BothwaysError as error:
             print(f"\nno sample of fillings: {visible(str(error))}")
     say_next(*commands, ["finetune", *_LABELLED, "--model", result.model])
-
-
-def _hidden_words(corpus: str) -> Iterator[tuple[str, str]]:
-    """Some sentences of a corpus, held-out ones if there are any, each with a word hidden that is
-    one piece: the text and the word."""
-    from bothways.corpus.store import TokenStore
-
-    for split in ("heldout", "train"):
-        store = TokenStore.open(corpus, split)
-        bounds = store.sentence_bounds
-        lengths = bounds[1:] - bounds[:-1]
-        fitting = ((lengths >= _SHORTEST) & (lengths <= _LONGEST)).nonzero()[0]
-        found: dict[str, str] = {}
-        for part in range(_SAMPLES):  # of the beginning, the middle and the end
-            for place in fitting[part * len(fitting) // _SAMPLES :][:_TRIED].tolist():
-                ids = store.tokens_between(int(bounds[place]), int(bounds[place + 1])).tolist()
-                hidden = _hide(ids, store.tokenizer)
-                if hidden and hidden[0] not in found:
-                    found[hidden[0]] = hidden[1]
-                    break
-        if found:
-            yield from found.items()
-            return
-
-
-def _hide(ids: list[int], tokenizer: Tokenizer) -> tuple[str, str] | None:
-    """A sentence with its longest word of one piece hidden; None if it has none."""
-    whole = [
-        place
-        for place in range(1, len(ids) - 1)
-        if tokenizer.starts_word[ids[place]]
-        and tokenizer.starts_word[ids[place + 1]]
-        and tokenizer.text_of(ids[place]).isalpha()
-    ]
-    if not whole or tokenizer.mask_id is None:
-        return None
-    place = max(whole, key=lambda p: len(tokenizer.text_of(ids[p])))
-    before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
-    return f"{before} {tokenizer.roles.mask} {after}", tokenizer.text_of(ids[place])
-
-
-def _print_fillings(model: Path, texts: Sequence[tuple[str, str]]) -> None:
-    from bothways.api.model import load
-
-    opened = load(model)
-    print("\nwords that the model puts in for hidden ones:" * bool(texts))
-    for text, word in texts:
-        (fillings,) = opened.fill_mask(text, top=4)
-        shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings)
-        print(visible(f"  {text}\n      {shown} (it was: {word})"))
 
 
 def after_finetuning(config: FinetuneConfig, result: FinetuneResult) -> None:

@@ -393,16 +393,15 @@ def _onnxruntime(setting: Setting) -> Embed:
 def _openvino(precision: str) -> Callable[[Setting], Embed]:
     def make(setting: Setting) -> Embed:
         _need("openvino")
-        import openvino
+        from bothways.runtime.openvino_engine import CORE
 
         settings = {
             "INFERENCE_NUM_THREADS": setting.threads,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": precision,
         }
-        core = openvino.Core()
-        model = core.read_model(model=_graph(setting, fused=False), weights=b"")
-        request = core.compile_model(model, "CPU", settings).create_infer_request()
+        model = CORE.read_model(model=_graph(setting, fused=False), weights=b"")
+        request = CORE.compile_model(model, "CPU", settings).create_infer_request()
 
         def compute(given: dict[str, Any]) -> NDArray[Any]:
             (found,) = request.infer(given).values()

@@ -24,6 +24,7 @@ from bothways.api.model import load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import RunError
+from bothways.experiments.chance import is_clear
 from bothways.experiments.documentation import (
     follows_task,
     harvest,
@@ -36,7 +37,6 @@ from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.report import PAGE
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import write_json, write_text
@@ -47,6 +47,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
+from bothways.training.origin import PAGE
 from bothways.training.runfolder import read_run
 
 VOCABULARY = 8192
@@ -98,12 +99,7 @@ class Gain:
     @property
     def clear(self) -> bool:
         """Whether the gain is above two standard errors, of seeds and of examples together."""
-        error = 0.0
-        for scores in (self.pretrained, self.random):
-            mean = statistics.fmean(scores)
-            error += mean * (1 - mean) / self.examples
-            error += statistics.variance(scores) / len(scores) if len(scores) > 1 else 0.0
-        return self.gain > 2 * math.sqrt(error)
+        return self.gain > 0 and is_clear(self.pretrained, self.random, self.examples)
 
 
 @borrowed_process()

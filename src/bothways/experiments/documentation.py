@@ -637,7 +637,7 @@ def _runs(sentence: str) -> Iterator[tuple[str, ...]]:
 
 
 # --------------------------------------------------------------------------------
-# The smoke scale's text and tasks of `bothways reproduce`.
+# The text and tasks of the scales of `bothways reproduce` that make their own.
 
 TEXT = "text.txt"
 _WORD = re.compile(r"\w+|[^\w\s]")

@@ -195,10 +195,11 @@ class ReproduceConfig(DeviceOptions):
 
     name: str
     """Name of the table or comparison."""
-    scale: Literal["smoke", "cpu", "gpu", "paper"] = "smoke"
+    scale: Literal["smoke", "class", "cpu", "gpu", "paper"] = "smoke"
     """Model size and budget. smoke: minutes, on bundled text and tasks, to check that everything
-    works. cpu: hours on two cores. gpu: about an hour of one GPU for each pre-training run. paper:
-    the paper's own."""
+    works. class: a few minutes on the same text, with enough steps and examples that some scores
+    tell more than chance, and the table says which. cpu: hours on two cores. gpu: about an hour of
+    one GPU for each pre-training run. paper: the paper's own."""
     out: str = "reproduced"
     """Folder to write: all runs, and a folder NAME-SCALE with the table."""
     corpus: str | None = None
@@ -215,7 +216,7 @@ class ReproduceConfig(DeviceOptions):
     """Folder with SICK: SICK_train.txt, SICK_trial.txt, SICK_test_annotated.txt."""
     tasks: tuple[str, ...] = ()
     """Tasks to fine-tune on: mnli, qnli, qnli-part, mrpc, sst2, rte, cola, stsb, sick, squad,
-    conll2003; at smoke scale follows, package, capitals. Default: the scale's."""
+    conll2003; at smoke and class scale follows, package, capitals. Default: the scale's."""
     seeds: tuple[int, ...] = ()
     """Fine-tuning seeds; more can be added later. Default: the scale's."""
     pretrain_seeds: tuple[int, ...] = ()

@@ -121,11 +121,17 @@ def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
 
 
 def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
-    """Whether a model with these heads has a pooler, as files of its family do."""
+    """Whether a model with these heads has a pooler, as files of its family do.
+
+    Of a task's head that does not read it, such as a tagger's, transformers' class has none, and
+    would call it unexpected.
+    """
     if not config.pooler:
         return False
     own = [name for name in heads if not (lstm and HEADS[name].task)]
     pooled = any(form_of(name, config).pooled for name in own)
+    if task_head(heads):
+        return pooled
     return family_of(config).keeps_pooler or not heads or pooled
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.config.fields import options_of
 from bothways.finetuning.options import LENGTH, LENGTHS, FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SearchResult
 from bothways.finetuning.setup import FinetuningData
@@ -40,9 +38,10 @@ from bothways.training.monitor import (
     draw_scatter,
     read_metrics,
 )
+from bothways.training.origin import PAGE, origin_section
 from bothways.training.runfolder import read_run
 
-DEV_REPORT, REPORT, PAGE = "dev_report.json", "report.json", "report.html"
+DEV_REPORT, REPORT = "dev_report.json", "report.json"
 
 _OF_CLASSES = ("f1", "precision", "recall", "average_precision")
 
@@ -101,7 +100,7 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
         html.listing(result.lines()),
         *_curve_section(result, curves),
         *_example_sections(result.best.name, best),
-        *_origin_section(result.run, data),
+        *_origin(result.run, data),
     ]
     write_text(result.run / PAGE, html.page(f"{result.task}: fine-tuning", sections))
     # Seconds, the last column, are of the machine and not of the model.
@@ -126,7 +125,7 @@ def write_search_reports(result: SearchResult) -> None:
         html.listing(result.lines()),
         html.heading("Settings, by mean"),
         html.table(["setting", *header], named_rows, links=links),
-        *_origin_section(result.run),
+        *_origin(result.run),
     ]
     title = f"{result.chosen.task}: search over settings"
     write_text(result.run / PAGE, html.page(title, sections))
@@ -249,28 +248,11 @@ def _panel_section(panel: Panel) -> list[str]:
     return [*sections, html.note(panel.note)] if panel.note else sections
 
 
-def _origin_section(run: Path, data: FinetuningData | None = None) -> list[str]:
-    """Command, data, options and versions, from run.json."""
+def _origin(run: Path, data: FinetuningData | None = None) -> list[str]:
     record = read_run(run)
-    given = [[name, _value(value)] for name, value in changed_settings(record).items()]
-    every = [
-        [name, _value(value)]
-        for part in ("recipe", "resolved", "versions")
-        for name, value in record[part].items()
-    ]
-    versions = record["versions"]
-    made = [f"bothways {versions.get('bothways', '')}", f"Python {versions.get('python', '')}"]
-    made += [f"{name} {versions[name]}" for name in ("torch", "numpy") if name in versions]
-    begun = [f"begun {record['started']}"] if "started" in record else []
-    return [
-        html.heading("How this was made"),
-        html.paragraph("; ".join([*begun, ", ".join(made)])),
-        html.preformatted(command_of(record)),
-        *_data_section(record, data),
-        html.heading("Settings that differ from the defaults", 3),
-        html.table(("option", "value"), given),
-        html.folded("All settings and versions", html.table(("option", "value"), every)),
-    ]
+    kind = record.get("config", {}).get("task", {}).get("kind", "")
+    usual = {"length": LENGTHS.get(kind, LENGTH)}
+    return origin_section(run, FinetuneConfig, _data_section(record, data), usual)
 
 
 def _data_section(record: Mapping[str, Any], data: FinetuningData | None) -> list[str]:
@@ -287,57 +269,6 @@ def _data_section(record: Mapping[str, Any], data: FinetuningData | None) -> lis
         rows.append([name, str(path), f"{len(file.rows):,}"])
     table = html.table(("part", "file", "examples"), rows)
     return [html.heading("Data", 3), table, *([html.note(data.split)] if data.split else [])]
-
-
-def changed_settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a run's record that differ from their defaults, by their short names; among
-    them the learning rate that was chosen for the encoder's width.
-
-    Args:
-        record: the content of run.json.
-    """
-    values = _flat(record.get("config", {}))
-    short = {option: name for name, option in FinetuneConfig.short_names.items()}
-    usual = {"length": LENGTHS.get(values.get("task.kind", ""), LENGTH)}
-    changed = {}
-    for option in options_of(FinetuneConfig):
-        value, default = values.get(option.name), option.default
-        default = list(default) if isinstance(default, tuple) else default
-        if option.name in values and value not in (default, usual.get(option.name, default)):
-            changed[short.get(option.name, option.name)] = value
-    return changed
-
-
-def command_of(record: Mapping[str, Any]) -> str:
-    """The command that makes the run of a record, also if it was made from Python.
-
-    Args:
-        record: the content of run.json.
-    """
-    words = ["bothways", "finetune"]
-    for name, value in changed_settings(record).items():
-        shown = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *map(_value, shown)]
-    return shlex.join(words)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        found = (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        )
-        flat.update(found)
-    return flat
-
-
-def _value(value: Any) -> str:
-    """As on the command line."""
-    if isinstance(value, list):
-        return " ".join(map(_value, value)) or "none"
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _figure(cell: Cell) -> str:

@@ -28,6 +28,7 @@ _STYLE = (
     ".side{display:flex;flex-wrap:wrap;gap:.5em}.side p{flex:1 1 18em;max-width:32em;margin:.3em 0}"
     "pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid var(--line);"
     "border-radius:4px;padding:.5em .7em}summary{cursor:pointer;font-weight:600;margin:.8em 0}"
+    ".command{white-space:normal}.part{display:inline-block;max-width:100%;margin-right:.3em}"
     ".text{white-space:pre-wrap;overflow-wrap:anywhere}.note{color:var(--soft)}"
     "mark{background:none;color:inherit;padding:0 2px;border-radius:2px;"
     "-webkit-box-decoration-break:clone;box-decoration-break:clone}"
@@ -201,6 +202,13 @@ def styled(text: str, style: str) -> str:
 def preformatted(text: str) -> str:
     """Text with a fixed width of its letters, such as a table."""
     return f'<pre style="overflow-x:auto">{escape(text)}</pre>'
+
+
+def command(parts: Sequence[str]) -> str:
+    """A command to copy. Lines are broken between its parts, and within one only where it alone is
+    wider than the page."""
+    shown = " ".join(f'<span class="part">{escape(part)}</span>' for part in parts)
+    return f'<pre class="command">{shown}</pre>'
 
 
 def shorten(text: str, limit: int) -> str:

@@ -34,6 +34,7 @@ from bothways.pretraining.clock import EVALUATIONS, phase_steps, resolve_clock
 from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
+from bothways.pretraining.report import write_page
 from bothways.pretraining.snapshots import (
     check_own,
     check_snapshots,
@@ -188,7 +189,8 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
             save_model(folder / name, part, store.tokenizer, about)
         draw_curves(folder)
         say = line_printer()
-        say(f"model: {path}\ncurves: {folder / CURVES}")
+        page = write_page(folder, path, config)
+        say(f"model: {path}\ncurves: {folder / CURVES}\npage: {page}")
         if memory := peak_memory_note(plan.model.device):
             say(memory)
     plan.ranks.barrier()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from types import MappingProxyType
@@ -41,12 +41,14 @@ class EngineOptions:
         precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16
             (:func:`bothways.runtime.speed.settled`).
         reason: why it is this precision, as a sentence; empty if it was asked for.
+        timed: whether that was found out just now, and not known from an earlier time.
     """
 
     name: str = AUTO
     device: DeviceName = "cpu"
     precision: PredictPrecision = "fp32"
     reason: str = ""
+    timed: bool = field(default=False, compare=False)
 
 
 class Engine(Protocol):

@@ -365,7 +365,7 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
         folder: exists; old files are replaced.
         loaded: what they describe; of its ``about``, ``labels`` (list of str) and ``kind`` describe
             the task head's outputs.
-        dtype: of the weights on disk.
+        dtype: in which transformers opens it, whatever that of the weights on disk.
 
     Raises:
         ModelError: the number of labels is not that of the outputs.

@@ -9,6 +9,11 @@ import openvino
 
 from bothways.runtime.onnx_engine import Floats, Given, GraphEngine, Session
 
+# One for the process, and never let go. With each, OpenVINO's CPU plugin gives the thread a stack
+# for signal handlers, and unmaps it when that one goes, whichever is in use by then: after the
+# first of two had gone, Ctrl-C was a segmentation fault.
+CORE = openvino.Core()
+
 
 class OpenVinoEngine(GraphEngine):
     """Computes a model's outputs with OpenVINO."""
@@ -24,14 +29,13 @@ class OpenVinoEngine(GraphEngine):
 
 class _OpenVinoSession(Session):
     def __init__(self, graph: Path | bytes, precision: str, threads: int):
-        core = openvino.Core()
-        model = core.read_model(graph if isinstance(graph, bytes) else str(graph))
+        model = CORE.read_model(graph if isinstance(graph, bytes) else str(graph))
         settings = {
             "INFERENCE_PRECISION_HINT": {"fp32": "f32"}.get(precision, precision),
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
         }
-        self._compiled = core.compile_model(model, "CPU", settings)
+        self._compiled = CORE.compile_model(model, "CPU", settings)
         self.inputs = frozenset(one.any_name for one in self._compiled.inputs)
         self.outputs = frozenset(name for one in self._compiled.outputs for name in one.names)
 

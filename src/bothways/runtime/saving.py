@@ -34,7 +34,8 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
     with new_folder(folder) as partial:
         with explain_disk_errors(partial / WEIGHTS):
             write_weights(partial / WEIGHTS, loaded.weights)
-        write_description(partial, loaded, dtype=loaded.dtype)
+        # Others open a folder in the type that it names; that of the file may be smaller.
+        write_description(partial, loaded, dtype="float32")
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
         complete_folder(partial, loaded)

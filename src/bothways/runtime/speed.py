@@ -49,7 +49,7 @@ def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
     """
     if options.precision != AUTO:
         return options
-    seconds = _seconds(options)
+    seconds, timed_now = _seconds(options)
     if graph:
         of_graphs = [
             name for name, opener in openers(options.name, []) if hasattr(_class(opener), "graphs")
@@ -69,22 +69,30 @@ def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
             best = other
     told = ", ".join(f"{engine} {name} {1e3 * own:.2f} ms" for engine, name, own in timed)
     reason = f"{best[1]} with {best[0]}, which is fastest here: of a product, {told}"
-    return replace(options, name=best[0], precision=best[1], reason=reason)  # type: ignore[arg-type]
+    return replace(
+        options,
+        name=best[0],
+        precision=best[1],  # type: ignore[arg-type]
+        reason=reason,
+        timed=timed_now,
+    )
 
 
-def _seconds(options: EngineOptions) -> Seconds:
-    """Of the engines that the options leave open, from the cache if they are there."""
+def _seconds(options: EngineOptions) -> tuple[Seconds, bool]:
+    """Of the engines that the options leave open, from the cache if they are there; and whether
+    they were not."""
     path, key = cache_folder() / "speed.json", _key(options)
     known: dict[str, Seconds] = {}
     with suppress(OSError, ValueError):  # none yet, or damaged: it is made anew
         read = json.loads(path.read_text(encoding="utf-8"))
         known = read if isinstance(read, dict) else {}
     with suppress(AttributeError, KeyError, TypeError, ValueError):
-        return {
+        kept = {
             str(engine): {str(name): float(own) for name, own in of_engine.items()}
             for engine, of_engine in known[key].items()
         }
-    return _measured(options, path, known, key)
+        return kept, False
+    return _measured(options, path, known, key), True
 
 
 def _measured(options: EngineOptions, path: Path, known: dict[str, Seconds], key: str) -> Seconds:

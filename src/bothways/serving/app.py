@@ -16,13 +16,16 @@ from functools import cache
 from importlib.metadata import version
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bothways.errors import BothwaysError
 from bothways.runtime.inspection import shown_page
@@ -186,9 +189,33 @@ def application(server: Server) -> Starlette:
     ]
     # Of two routes with the same path, Starlette would answer for the second with the first's
     # methods; one route then has both.
-    app = Starlette(routes=_merged(routes), lifespan=lifespan)
+    app = Starlette(
+        routes=_merged(routes), lifespan=lifespan, middleware=[Middleware(_AbsoluteForm)]
+    )
     app.add_exception_handler(HTTPException, lambda _, error: _of_http(server, error))
     return app
+
+
+class _AbsoluteForm:
+    """Takes a request's target in absolute form, ``http://host/path``, as its path: a server must
+    (RFC 9112, 3.2.2), and uvicorn does not.
+
+    Args:
+        app: that answers.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "http" and not scope["path"].startswith("/"):
+            raw: bytes = scope["raw_path"]
+            scheme, separator, rest = raw.partition(b"://")
+            if separator and scheme.lower() in (b"http", b"https"):
+                raw = b"/" + rest.partition(b"/")[2]
+                scope = {**scope, "raw_path": raw, "path": unquote(raw.decode("ascii"))}
+        await self._app(scope, receive, send)
 
 
 def _merged(routes: list[Route]) -> list[Route]:
@@ -209,13 +236,16 @@ def _merged(routes: list[Route]) -> list[Route]:
 
 
 def _watch(server: Server, ended: Event) -> None:
-    """Have the models compute their known answers, until the server ends."""
-    while not ended.wait(_PROBE):
+    """Have the models compute their known answers, until the server ends; the first at once, as
+    those of a spare worker may not have computed for long."""
+    while True:
         for served in server.models.values():
             try:
                 served.probe()
             except Exception as error:
                 log.error("the known answer of %s: %s", served.name, type(error).__name__)
+        if ended.wait(_PROBE):
+            return
 
 
 # --------------------------------------------------------------------------------- around an answer

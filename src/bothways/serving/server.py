@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,13 @@ _KEEP_ALIVE = 30
 _ARENA_MAX, _ARENAS = -8, 2
 """A parameter of glibc's mallopt, and its value: with an arena for every thread, memory that is
 free in one is not used by others, and grows for thousands of requests."""
+_PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "32"
+"""Of products in bf16, torch and oneDNN each keep what they compiled for the last 1,024 shapes, a
+quarter of a MiB for each: in a process that computes batches of all sizes, hundreds of MiB. To
+compile one takes a third of a millisecond. Both must be bounded, or the other keeps them."""
 _LOOK = 0.05
 """Seconds between looks at the workers."""
+_THREADS = Path("/proc/self/task")
 _TRIES = 3
 """Workers in a row that may end before they are ready."""
 
@@ -128,8 +134,11 @@ def _say(listener: socket.socket, models: list[str], more: str = "") -> None:
 
 
 def _set_process_up() -> None:
-    """What holds for the whole process, before it has threads."""
+    """What holds for the whole process, before it has threads and loads an engine."""
     sys.setswitchinterval(_SWITCH)
+    names, capacity = _PRODUCTS
+    for name in names:
+        os.environ.setdefault(name, capacity)
     chosen = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         if not chosen:
@@ -226,29 +235,66 @@ def _answer(server: Server, listener: socket.socket) -> int:
 
 
 class _Slot:
-    """What a worker tells its parent: of this, its number and two shared arrays."""
+    """What a worker tells its parent: of this, its number and two shared arrays.
 
-    def __init__(self, number: int, in_hand: Any, ready: Any):
+    Args:
+        number: of the worker; None until a spare one is given the number of one that ended.
+        in_hand, ready: by number.
+    """
+
+    def __init__(self, number: int | None, in_hand: Any, ready: Any):
         self.number, self._in_hand, self._ready = number, in_hand, ready
 
     def in_hand(self, count: int) -> None:
         """Note how many requests are being answered."""
-        self._in_hand[self.number] = count
+        if self.number is not None:
+            self._in_hand[self.number] = count
 
     def is_ready(self) -> None:
         """Note that the models are loaded, and connections come."""
-        self._ready[self.number] = 1
+        if self.number is not None:
+            self._ready[self.number] = 1
 
 
-def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent: int) -> None:
-    """A worker process."""
+class _Cores:
+    """Those that the workers share, where the system lets a process choose.
+
+    Args:
+        workers: how many share them.
+    """
+
+    def __init__(self, workers: int):
+        self._workers = workers
+        self._all: list[int] = []
+        if hasattr(os, "sched_setaffinity") and _THREADS.is_dir():
+            self._all = sorted(os.sched_getaffinity(0))
+
+    def take(self, number: int | None) -> None:
+        """Let all threads of this process run on the share of a worker, and those that they start.
+        A spare one, which may get any number, has the smallest share."""
+        first = self._workers - 1 if number is None else number
+        share = self._all[first :: self._workers] or self._all
+        for thread in _THREADS.iterdir() if share else ():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.sched_setaffinity(int(thread.name), share)
+
+
+def _work(
+    config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent: int, told: Connection
+) -> None:
+    """A worker process; if its slot has no number yet, a spare one, which loads the models, says so
+    and waits for one."""
     exit_with(parent)
+    signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # nothing is in its hands yet
     _set_process_up()
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[slot.number :: config.workers] or cores)
+    cores = _Cores(config.workers)
+    cores.take(slot.number)
     try:
         server = _loaded(config, engines, slot)
+        if slot.number is None:
+            told.send(None)
+            slot.number = told.recv()
+            cores.take(slot.number)
         # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
             slot.is_ready()
@@ -256,11 +302,59 @@ def _work(config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent:
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
+    except EOFError:  # the parent ended before it gave a number
+        status = 1
     sys.exit(status)
+
+
+class _Worker:
+    """A worker process, as its parent has it.
+
+    Args:
+        process: started.
+        told: a connection to it.
+    """
+
+    def __init__(self, process: BaseProcess, told: Connection):
+        self.process, self._told = process, told
+        self._loaded = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has."""
+        return self.process.exitcode is not None
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a spare one has ever said that it has loaded its models."""
+        with contextlib.suppress(EOFError, OSError):  # it has ended
+            if not self._loaded and self._told.poll():
+                self._told.recv()
+                self._loaded = True
+        return self._loaded
+
+    def take_on(self, number: int) -> bool:
+        """Give a spare one its number; False if it has not loaded its models, or has ended."""
+        if self.ended or not self.loaded:
+            return False
+        try:
+            self._told.send(number)
+        except OSError:  # just now
+            return False
+        return True
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal, unless it has ended."""
+        if self.process.pid and self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
 
 
 class _Parent:
     """Starts workers, replaces those that end, and ends them with itself.
+
+    A spare worker has loaded the models and takes the place of one that ends at once: to start
+    another takes seconds, more with larger models. The next spare one is started then.
 
     Args:
         config: of the server.
@@ -273,10 +367,13 @@ class _Parent:
                 "this system cannot share a port among processes; leave out --workers."
             )
         self.config, self._engines = config, engines
+        # Not forked: threads of engines that this process may have would be missing in a fork.
         self._context = multiprocessing.get_context("spawn")
         self._in_hand = self._context.RawArray("q", config.workers)
         self._ready = self._context.RawArray("b", config.workers)
-        self._workers: dict[int, BaseProcess] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._spare: _Worker | None = None
+        self._spare_fails = False
         self._ending = False
 
     def run(self) -> int:
@@ -304,56 +401,92 @@ class _Parent:
                 signal.signal(signal_number, self._end)
             self._start(0)  # alone, so that what is wrong with a model is said once
             while not self._ready[0] and not self._ending:
-                if self._workers[0].exitcode is not None:
+                if self._workers[0].ended:
                     return 1
                 time.sleep(_LOOK)
             for number in range(1, config.workers):
                 self._start(number)
             while not all(self._ready) and not self._ending:
-                if any(worker.exitcode is not None for worker in self._workers.values()):
+                if any(worker.ended for worker in self._workers.values()):
                     break  # another is started below
                 time.sleep(_LOOK)
             if not self._ending:
                 _say(holder, list(config.folders), f", {config.workers} workers")
+                self._keep_spare()
             return self._oversee()
 
     def _end(self, number: int, _: FrameType | None) -> None:
         self._ending = True
         for worker in self._workers.values():
-            if worker.pid and worker.is_alive():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.pid, number)
+            worker.signal(number)
 
     def _start(self, number: int) -> None:
+        """Start the worker of a number, or give it to the spare one."""
         self._ready[number] = self._in_hand[number] = 0
-        slot = _Slot(number, self._in_hand, self._ready)
-        self._workers[number] = worker = self._context.Process(
+        spare = self._spare
+        if spare is not None and spare.take_on(number):
+            self._workers[number], self._spare = spare, None
+        else:
+            self._workers[number] = self._spawn(number)
+
+    def _spawn(self, number: int | None) -> _Worker:
+        own, theirs = self._context.Pipe()
+        process = self._context.Process(
             target=_work,
-            args=(self.config, self._engines, slot, self._port, os.getpid()),
-            name=f"worker {number}",
+            args=(
+                *(self.config, self._engines, _Slot(number, self._in_hand, self._ready)),
+                *(self._port, os.getpid(), theirs),
+            ),
+            name="spare worker" if number is None else f"worker {number}",
         )
-        worker.start()
+        process.start()
+        theirs.close()  # so that the end of the process is the end of the connection
+        return _Worker(process, own)
+
+    def _keep_spare(self) -> None:
+        if self.config.spare and self._spare is None and not self._spare_fails:
+            self._spare = self._spawn(None)
 
     def _oversee(self) -> int:
         failures = 0
         while not self._ending:
-            wait([worker.sentinel for worker in self._workers.values()], timeout=_LOOK)
+            wait([worker.process.sentinel for worker in self._workers.values()], timeout=_LOOK)
             for number, worker in self._workers.items():
-                if worker.exitcode is None or self._ending:
+                if not worker.ended or self._ending:
                     continue
-                self._bury(number, worker)
+                self._bury(number, worker.process)
                 failures = 0 if self._ready[number] else failures + 1
                 if failures >= _TRIES:
                     log.error("workers end before they are ready; giving up")
                     self._end(signal.SIGTERM, None)
-                    return 1
+                    return self._finish(1)
                 self._start(number)
+            if self._spare is not None and self._spare.ended:
+                self._bury_spare(self._spare)
+            if all(self._ready) and not self._ending:  # a worker that starts has the cores first
+                self._keep_spare()
+        return self._finish(0)
+
+    def _finish(self, status: int) -> int:
+        """Wait until the workers have ended."""
+        if self._spare is not None:
+            self._spare.process.kill()  # it has nothing in hand
+            self._spare.process.join()
         until = time.monotonic() + _GRACE + self.config.limits.deadline + 5
         for worker in self._workers.values():
-            worker.join(max(0.0, until - time.monotonic()))
-            if worker.is_alive():
-                worker.kill()
-        return 0
+            worker.process.join(max(0.0, until - time.monotonic()))
+            if not worker.ended:
+                worker.process.kill()
+        return status
+
+    def _bury_spare(self, spare: _Worker) -> None:
+        """Let another take its place; but if it could not load the models (there is no memory, or
+        no folder any more), only after a worker was replaced. The others answer as before."""
+        from prometheus_client.multiprocess import mark_process_dead
+
+        log.warning("the spare worker ended (%s)", spare.process.exitcode)
+        self._spare, self._spare_fails = None, not spare.loaded
+        mark_process_dead(spare.process.pid)  # type: ignore[no-untyped-call]
 
     def _bury(self, number: int, worker: BaseProcess) -> None:
         """Count what a worker had in hand when it ended."""
@@ -364,6 +497,7 @@ class _Parent:
             "worker %d ended (%s) with %d requests in hand; starting another",
             *(number, worker.exitcode, lost),
         )
+        self._spare_fails = False
         self._metrics.lost.inc(lost)
         self._metrics.replaced.inc()
         mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]

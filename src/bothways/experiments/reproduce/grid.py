@@ -16,7 +16,7 @@ from bothways.config.parsing import read_recipe
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError, InputError, StoreError
-from bothways.experiments.documentation import TEXT, TextOptions
+from bothways.experiments.documentation import TEXT
 from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import HeldOutOptions, Step, first_alike
 from bothways.experiments.reproduce.tables import (
@@ -395,7 +395,7 @@ class _GridBuilder:
 
     def _text(self) -> Step:
         installed = tuple(f"{name} {version}" for name, version in versions().items())
-        return self._add(Step("text", "", TextOptions(), installed))
+        return self._add(Step("text", "", self.scale.text, installed))
 
 
 # --------------------------------------------------------------------------------

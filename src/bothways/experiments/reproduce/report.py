@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bothways.config.fields import digest, to_dict
+from bothways.experiments.chance import is_clear
 from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.execute import Ledger, blocked, machine
 from bothways.experiments.reproduce.grid import Grid, ScoreSource, training_tokens, unrepeated_masks
@@ -20,6 +21,7 @@ from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.pretraining.options import PretrainConfig
 
 MISSING = "–"
+FAILURES = "Missing, diverged, collapsed"
 
 # --------------------------------------------------------------------------------
 # Results of the steps as cells of a table: every run, means, spread, and what is missing.
@@ -209,6 +211,47 @@ def _recorded(step: Step, ledger: Ledger) -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------
+# What is more than chance. A table of small runs is easily read as a result where it shows noise.
+
+
+def chance_notes(grid: Grid, ledger: Ledger) -> list[str]:
+    """What a constant prediction scores, and which differences from the base row are above two
+    standard errors, of seeds and of examples together."""
+    table = cells(grid, ledger)
+    base, clear = table[grid.table.base], []
+    constant, judged = [], set()
+    for number, bound in enumerate(grid.columns):
+        if bound.column.metric != "accuracy" or bound.column.of == HELDOUT:
+            continue  # of other scores the spread over examples is not known
+        source = grid.rows[grid.table.base].cells[number][0]
+        result = ledger.result(grid.steps[source.step])
+        if result is None or "dev_examples" not in result:
+            continue
+        constant.append(f"{100 * result['baseline']['accuracy']:.1f} in {bound.title}")
+        for row, row_cells in zip(grid.rows, table, strict=True):
+            own, other = (
+                [s.score / 100 for s in c.scores] for c in (row_cells[number], base[number])
+            )
+            if row_cells is base or not own or not other:
+                continue
+            judged.add(result["dev_examples"])
+            if is_clear(own, other, result["dev_examples"]):
+                difference = 100 * (statistics.fmean(own) - statistics.fmean(other))
+                clear.append(f"{row.name} {difference:+.1f} in {bound.title}")
+    if not constant:
+        return []
+    notes = [f"A constant prediction scores {', '.join(constant)}."]
+    if judged:
+        rows, count = grid.rows[grid.table.base].name, " or ".join(map(str, sorted(judged)))
+        found = f"Above chance, compared with {rows}: {'; '.join(clear) or 'nothing'}."
+        notes.append(
+            f"{found} Every other difference of accuracies is within two standard errors, of seeds "
+            f"and of the {count} dev examples together: it says nothing about the rows."
+        )
+    return notes
+
+
+# --------------------------------------------------------------------------------
 # A recomputed table, as Markdown and JSON.
 
 
@@ -222,22 +265,19 @@ def fingerprint(grid: Grid) -> str:
 def markdown(grid: Grid, cells: Cells, ledger: Ledger, config: ReproduceConfig) -> str:
     """The page: the table, notes, settings, times."""
     table, now = grid.table, machine(config)
-    counts = " or ".join(map(str, sorted({cell.expected for row in cells for cell in row})))
-    failures = list(_failures(grid, cells))
+    missing = list(failures(grid, cells))
     packages = ", ".join(f"{k} {now[k]}" for k in ("bothways", "torch", "python"))
     return "\n".join(
         [
             f"# {table.name}, scale {grid.scale.name}: {table.title}",
             "",
-            *_grid_lines(grid, cells),
+            *_as_markdown(grid_rows(grid, cells)),
             *(["", f"Published: {table.source}."] if table.source else []),
             "",
-            "- Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
-            f"sample standard deviation over all runs of a cell ({counts}). No run was selected.",
-            *(f"- {note}" for note in _notes(grid, ledger)),
-            *(["", "## Missing, diverged, collapsed", "", *failures] if failures else []),
-            *("", "## Settings", "", *_settings(grid)),
-            *("", "## Steps", "", *_steps(grid, ledger)),
+            *(f"- {note}" for note in (what_scores_are(cells), *notes(grid, ledger))),
+            *(["", f"## {FAILURES}", "", *(f"- {line}" for line in missing)] if missing else []),
+            *("", "## Settings", "", *_as_markdown([("", ""), *settings(grid)])),
+            *("", "## Steps", "", *_as_markdown(step_rows(grid, ledger))),
             "",
             f"Fingerprint {fingerprint(grid)}. Last run on {now['machine']}, {now['cores']} cores, "
             f"device {now['device']}, {now['jobs']} jobs; {packages}. Every run, with its seeds, "
@@ -271,7 +311,7 @@ def record(grid: Grid, cells: Cells, ledger: Ledger, config: ReproduceConfig) ->
             {"label": list(row.label), "cells": list(map(_cell_record, row_cells, row.published))}
             for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
-        "notes": _notes(grid, ledger),
+        "notes": notes(grid, ledger),
         "recipe": to_dict(grid.base.resolved()),
         "steps": [_step_record(ledger, step) for step in grid.steps.values()],
         "seconds": sum(map(ledger.seconds, grid.steps.values())),
@@ -307,10 +347,21 @@ def _step_record(ledger: Ledger, step: Step) -> dict[str, Any]:
     }
 
 
-def _notes(grid: Grid, ledger: Ledger) -> list[str]:
-    """For the reader: of the table, of the scale and its recipe, of the corpus and the records."""
+def what_scores_are(cells: Cells) -> str:
+    """A sentence for the reader."""
+    counts = " or ".join(map(str, sorted({cell.expected for row in cells for cell in row})))
+    return (
+        "Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
+        f"sample standard deviation over all runs of a cell ({counts}). No run was selected."
+    )
+
+
+def notes(grid: Grid, ledger: Ledger) -> list[str]:
+    """For the reader: what is more than chance, of the table, of the scale and its recipe, of the
+    corpus and the records."""
     masks = unrepeated_masks(grid.table, grid.steps.values())
-    return [*grid.table.notes, *grid.notes, *masks, *different_rows(grid, ledger)]
+    chance = chance_notes(grid, ledger) if grid.scale.chance else []
+    return [*chance, *grid.table.notes, *grid.notes, *masks, *different_rows(grid, ledger)]
 
 
 def shown(cell: Cell, metric: str = "accuracy") -> str:
@@ -335,41 +386,51 @@ def as_published(figure: float | None) -> str:
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:g}"
 
 
-def _grid_lines(grid: Grid, cells: Cells) -> Iterator[str]:
+def _as_markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, its header first."""
+    header, *body = [
+        f"| {' | '.join(row)} |" if any(row) else f"|{' |' * len(row)}" for row in rows
+    ]
+    return [header, f"|{'---|' * len(rows[0])}", *body]
+
+
+def grid_rows(grid: Grid, cells: Cells) -> list[list[str]]:
+    """The table as texts, its header first."""
     published = list(zip(*(row.published for row in grid.rows), strict=True))
     with_figures = [any(figure is not None for figure in column) for column in published]
     heads = [*grid.table.headings]
     for bound, has_figures in zip(grid.columns, with_figures, strict=True):
         heads += [bound.title, "published"] if has_figures else [bound.title]
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{'---|' * len(heads)}"
+    rows = [heads]
     for row, row_cells in zip(grid.rows, cells, strict=True):
         texts = [*row.label]
         for number, (bound, cell) in enumerate(zip(grid.columns, row_cells, strict=True)):
             texts.append(shown(cell, bound.column.metric))
             if with_figures[number]:
                 texts.append(as_published(row.published[number]))
-        yield f"| {' | '.join(texts)} |"
+        rows.append(texts)
+    return rows
 
 
-def _failures(grid: Grid, cells: Cells) -> Iterator[str]:
+def failures(grid: Grid, cells: Cells) -> Iterator[str]:
     """One line for each reason and row: runs that are missing, diverged or collapsed."""
     for row, row_cells in zip(grid.rows, cells, strict=True):
         missing: dict[str, list[str]] = {}
-        failures = []
+        failed = []
         for bound, cell in zip(grid.columns, row_cells, strict=True):
             for reason in dict.fromkeys(cell.missing):
                 missing.setdefault(reason, []).append(bound.title)
-            failures += [f"{bound.title}, {run}" for run in cell.diverged]
+            failed += [f"{bound.title}, {run}" for run in cell.diverged]
             if cell.collapsed:
                 runs = "; ".join(score.name for score in cell.collapsed)
-                failures.append(f"{bound.title}: collapsed: {runs}")
+                failed.append(f"{bound.title}: collapsed: {runs}")
         for why, titles in missing.items():
-            yield f"- {row.name}: {why}: {', '.join(titles)}"
-        yield from (f"- {row.name}: {failure}" for failure in failures)
+            yield f"{row.name}: {why}: {', '.join(titles)}"
+        yield from (f"{row.name}: {failure}" for failure in failed)
 
 
-def _settings(grid: Grid) -> list[str]:
+def settings(grid: Grid) -> list[tuple[str, str]]:
+    """Pairs of what and how."""
     base: PretrainConfig = grid.base
     shape, masking, optimizer = base.model.resolve(vocab_size=1), base.masking, base.optimizer
     phases = "; ".join(
@@ -380,20 +441,24 @@ def _settings(grid: Grid) -> list[str]:
     corpora = sorted({_corpus(step) for step in steps if step.kind == "pretrain"})
     tasks = [_task_settings(step) for step in steps if step.kind in ("finetune", "features")]
     return [
-        "| | |",
-        "|---|---|",
-        f"| base model | {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads |",
-        f"| pre-training | {base.clock.steps:,} steps; {phases} |",
-        f"| its pairs and masking | pairs.kind {base.pairs.kind}; masking.kind {masking.kind}, "
-        f"masking.rate {masking.rate:g}{repeated}; unless the row says otherwise |",
-        f"| its optimizer | {optimizer.name}, learning rate {optimizer.lr:g}, warm-up "
-        f"{optimizer.warmup:.0%}, bias correction {'on' if optimizer.bias_correction else 'off'} |",
-        f"| corpora | {', '.join(corpora)} |",
+        ("base model", f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads"),
+        ("pre-training", f"{base.clock.steps:,} steps; {phases}"),
+        (
+            "its pairs and masking",
+            f"pairs.kind {base.pairs.kind}; masking.kind {masking.kind}, masking.rate "
+            f"{masking.rate:g}{repeated}; unless the row says otherwise",
+        ),
+        (
+            "its optimizer",
+            f"{optimizer.name}, learning rate {optimizer.lr:g}, warm-up {optimizer.warmup:.0%}, "
+            f"bias correction {'on' if optimizer.bias_correction else 'off'}",
+        ),
+        ("corpora", ", ".join(corpora)),
         *dict.fromkeys(tasks),
     ]
 
 
-def _task_settings(step: Step) -> str:
+def _task_settings(step: Step) -> tuple[str, str]:
     """A row with the settings of a run on a task."""
     recipe: FinetuneConfig | FeaturesConfig = step.config.resolved()
     name, by_features = recipe.task.name, isinstance(recipe, FeaturesConfig)
@@ -409,7 +474,7 @@ def _task_settings(step: Step) -> str:
     if recipe.task.kind == "tagging":
         settings.append(f"context: the {recipe.task.tagging.context}")
     by = ", by features" * by_features
-    return f"| {name}{by} | {', '.join(settings)}; seeds {' '.join(seeds)} |"
+    return f"{name}{by}", f"{', '.join(settings)}; seeds {' '.join(seeds)}"
 
 
 def _corpus(step: Step) -> str:
@@ -421,10 +486,9 @@ def _corpus(step: Step) -> str:
     return f"{step.inputs[0]}: {tokens:,} tokens, read about {read / tokens:.2g} times"
 
 
-def _steps(grid: Grid, ledger: Ledger) -> Iterator[str]:
-    yield "| step | minutes | CPU minutes |"
-    yield "|---|---|---|"
-    total = 0.0
+def step_rows(grid: Grid, ledger: Ledger) -> list[list[str]]:
+    """What each step took, below a header."""
+    rows, total = [["step", "minutes", "CPU minutes"]], 0.0
     for step in grid.steps.values():
         attempts, seconds = ledger.attempts(step), ledger.seconds(step)
         cpu = sum(a["cpu_seconds"] or 0.0 for a in attempts)
@@ -432,8 +496,8 @@ def _steps(grid: Grid, ledger: Ledger) -> Iterator[str]:
         note = f" (and {killed} killed, not timed)" if killed else ""
         state = "" if ledger.done(step) else " (unfinished)"
         total += seconds
-        yield f"| {step.name}{state} | {seconds / 60:.1f}{note} | {cpu / 60:.1f} |"
-    yield f"| all | {total / 60:.1f} | |"
+        rows.append([f"{step.name}{state}", f"{seconds / 60:.1f}{note}", f"{cpu / 60:.1f}"])
+    return [*rows, ["all", f"{total / 60:.1f}", ""]]
 
 
 # --------------------------------------------------------------------------------

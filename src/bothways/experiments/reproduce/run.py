@@ -29,6 +29,7 @@ from bothways.experiments.reproduce.execute import (
     to_compute,
 )
 from bothways.experiments.reproduce.grid import Grid, make_grid, unrepeated_masks
+from bothways.experiments.reproduce.page import page
 from bothways.experiments.reproduce.report import cells, draw, kept_steps, markdown, record
 from bothways.experiments.reproduce.steps import HeldOutOptions, Step
 from bothways.experiments.reproduce.tables import SCALES, table_of
@@ -46,6 +47,7 @@ from bothways.model.device import (
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import PretrainConfig
 from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.training.origin import PAGE
 
 
 @borrowed_process()
@@ -96,7 +98,7 @@ def reproduce(config: ReproduceConfig) -> str:
     finally:
         folder = _write(grid, ledger, config, picture=True)
     text = (folder / "table.md").read_text(encoding="utf-8").partition("\n## Steps")[0]
-    return f"{text}\nsaved in {folder}"
+    return f"{text}\nsaved in {folder}; as a page: {folder / PAGE}"
 
 
 def _data_state(config: ReproduceConfig) -> list[tuple[str, int, int]]:
@@ -130,14 +132,17 @@ def _compute_one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig,
 
 
 def _write(grid: Grid, ledger: Ledger, config: ReproduceConfig, *, picture: bool = False) -> Path:
-    """Write table.md, table.json and, if requested, plot.png of the results so far."""
+    """Write table.md, table.json and, if requested, plot.png and report.html of the results so
+    far."""
     folder = ledger.out / f"{grid.table.name}-{grid.scale.name}"
     with ledger.locked(folder.name, lambda _: None):
         computed = cells(grid, ledger)
         write_text(folder / "table.md", markdown(grid, computed, ledger, config))
         write_json(folder / "table.json", record(grid, computed, ledger, config))
         if picture:
-            write_bytes(folder / "plot.png", draw(grid, computed))
+            plot = draw(grid, computed)
+            write_bytes(folder / "plot.png", plot)
+            write_text(folder / PAGE, page(grid, computed, ledger, config, plot))
     return folder
 
 
@@ -188,10 +193,11 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     table = table_text(
         rows, f"{grid.table.name}, scale {grid.scale.name}", left_columns=2, width=118
     )
-    jobs = f" in {config.jobs} jobs" if config.jobs > 1 else ""
+    jobs, left = f" in {config.jobs} jobs" if config.jobs > 1 else "", hours_left / config.jobs
+    time_left = f"{left:.1f} hours" if left >= 1 else f"{60 * left:.1f} minutes"
     summary = (
-        f"{len(steps)} steps, {sum(map(ledger.done, steps))} done; about "
-        f"{hours_left / config.jobs:.1f} hours left{jobs} (estimated from tokens)"
+        f"{len(steps)} steps, {sum(map(ledger.done, steps))} done; about {time_left} left{jobs} "
+        "(estimated from tokens)"
     )
     kept, masks = kept_steps(grid, ledger, pending), unrepeated_masks(grid.table, steps)
     return "\n".join([table, summary, *kept, *masks])

@@ -16,6 +16,7 @@ import yaml
 
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, nearest
+from bothways.experiments.documentation import TextOptions
 from bothways.experiments.options import ReproduceConfig
 from bothways.finetuning.options import FeaturesConfig, LayerChoice
 from bothways.pretraining.options import PretrainConfig
@@ -32,7 +33,8 @@ class TaskSource:
 
     Attributes:
         title: as printed.
-        data: the option that says where its files are; ``text``: made from the smoke scale's text.
+        data: the option that says where its files are; ``text``: made from the text of a scale
+            that makes its own.
         declared: name of the declared task; empty if it is not declared.
         changes: to the declared recipe; for tasks made from text, the recipe.
         metric: the one shown, unless a table asks for another.
@@ -72,6 +74,8 @@ class Scale:
         duplicates: how many epochs of static masks are drawn.
         heldout: how many sequences the language model is measured on.
         embedded: text and tasks are made from packages that every installation has.
+        text: how much of them, then.
+        chance: say below a table which differences from its base row are more than chance.
         notes: for the reader, printed below the tables.
         budget_note: the same, unless the size, steps or phases of the recipe were changed.
         sizes_note: the same, below tables whose rows differ in size.
@@ -90,6 +94,8 @@ class Scale:
     duplicates: int = 1
     heldout: int = 4096
     embedded: bool = False
+    text: TextOptions = field(default_factory=TextOptions)
+    chance: bool = False
     notes: tuple[str, ...] = ()
     budget_note: str = ""
     sizes_note: str = ""
@@ -282,7 +288,10 @@ def _choose_tasks(table: Table, scale: Scale, config: ReproduceConfig) -> list[t
             raise ConfigError(f"--tasks: there is no task {name!r}; {_hint(name, TASKS)}")
         if not _is_task_of(scale, name):
             is_not = "not " if scale.embedded else ""
-            raise ConfigError(f"--tasks: {name} is {is_not}a task of the smoke scale.")
+            own = ", ".join(n for n, s in SCALES.items() if s.embedded)
+            raise ConfigError(
+                f"--tasks: {name} is {is_not}a task of the scales that make their own text ({own})."
+            )
         other = TASKS[name].stands_for
         chosen.append((name, other if other in wanted and other not in config.tasks else name))
     return chosen

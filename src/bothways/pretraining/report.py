@@ -1,0 +1,113 @@
+"""The page of a pre-training run: what it gave, and how it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bothways.corpus.store import Split, TokenStore
+from bothways.errors import BothwaysError
+from bothways.io import html
+from bothways.io.files import write_text
+from bothways.pretraining.options import PretrainConfig
+from bothways.pretraining.record import CURVES
+from bothways.pretraining.samples import Sample, fillings_of
+from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.origin import PAGE, origin_section
+
+_HELD_OUT = "heldout_"
+# What is measured on held-out text, as read by people; the rest as it is called.
+_TITLES = {"mlm": "masked LM", "nsp": "next sentence", "sop": "sentence order"}
+_KINDS = {"loss": "loss (nats)", "baseline": "accuracy of a constant prediction"}
+
+
+def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
+    """Write report.html of a finished run.
+
+    Args:
+        run: its folder, with curves.png.
+        model: its model folder.
+        config: of the run.
+
+    Returns:
+        The file.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    title = f"Pre-training: {run.name}"
+    records = read_metrics(run / METRICS)
+    measured: dict[str, Any] = next(
+        (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
+    )
+    curves = run / CURVES
+    elements = [
+        html.heading(title, 1),
+        html.paragraph(_what(records)),
+        *_held_out(measured),
+        *(
+            [
+                html.heading("Curves"),
+                html.picture(curves.read_bytes(), "loss and accuracy by step"),
+                html.note("Training is drawn smoothed, its raw values thin beside."),
+            ]
+            if curves.exists()
+            else []
+        ),
+        *_samples(model, config),
+        *origin_section(run, PretrainConfig, _data(config)),
+    ]
+    write_text(run / PAGE, html.page(title, elements))
+    return run / PAGE
+
+
+def _what(records: Sequence[Mapping[str, Any]]) -> str:
+    last = records[-1] if records else {}
+    parts = [f"{last.get('step', 0):,} steps"]
+    if rates := [r["tokens_per_second"] for r in records if r.get("tokens_per_second")]:
+        parts.append(f"about {sum(rates) / len(rates):,.0f} tokens a second")
+    return "; ".join(parts) + "."
+
+
+def _held_out(measured: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for name, value in measured.items():
+        if not name.startswith(_HELD_OUT) or not isinstance(value, int | float):
+            continue
+        term, _, kind = name.removeprefix(_HELD_OUT).partition("_")
+        title = _TITLES.get(term, term.replace("_", " "))
+        shown = f"{value:.1f}" if term == "perplexity" else f"{value:.4f}"
+        rows.append([f"{title}: {_KINDS.get(kind, kind)}" if kind else title, shown])
+    if not rows:
+        return []
+    title = f"On held-out text, at step {measured['step']:,}"
+    return [html.heading(title), html.table(("score", "value"), rows)]
+
+
+def _samples(model: Path, config: PretrainConfig) -> list[str]:
+    """Fillings; of a model that hides no words, nothing."""
+    if config.masking.left_to_right or config.objectives.replaced:
+        return []
+    try:
+        samples: Sequence[Sample] = fillings_of(model, config.corpus)
+    except BothwaysError:
+        return []
+    if not samples:
+        return []
+    rows = [[sample.text, sample.word, sample.shown] for sample in samples]
+    return [
+        html.heading("Words put in for a hidden one"),
+        html.table(("sentence", "hidden", "the likeliest"), rows),
+    ]
+
+
+def _data(config: PretrainConfig) -> list[str]:
+    rows = []
+    titles: dict[Split, str] = {"train": "trained on", "heldout": "held out"}
+    for split, title in titles.items():
+        store = TokenStore.open(config.corpus, split)
+        counts = (store.documents, store.sentences, int(store.sentence_bounds[-1]))
+        rows.append([title, str(config.corpus), *(f"{count:,}" for count in counts)])
+    header = ("part", "corpus", "documents", "sentences", "tokens")
+    return [html.heading("Data", 3), html.table(header, rows)]
