@@ -149,7 +149,10 @@ PAGE = "<p>It was good.</p>\n" * 3
         (b"{\\rtf1\\ansi It was good.}", "this is an RTF document.*save it as plain text"),
         (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "this is a PDF document.*pdftotext"),
         (b"PK\x03\x04\x14\0\x06\0[Content_Types].xml", r"ZIP archive, as .*\.docx"),
-        (gzip.compress(b"It was good\n", mtime=0), "compressed by gzip, not text; decompress it: gzip -dc"),
+        (
+            gzip.compress(b"It was good\n", mtime=0),
+            "compressed by gzip, not text; decompress it: gzip -dc",
+        ),
         (bz2.compress(b"It was good\n"), "compressed by bzip2"),
         (lzma.compress(b"It was good\n"), "compressed by xz"),
     ],
