@@ -313,7 +313,9 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
 def test_a_notebook_shows_entities_in_colour_with_their_type() -> None:
     words, spans = ("by", "Nora", "<Bell>"), ((0, 2), (3, 7), (8, 14))
     entity = Entity("PER", 3, 14, "Nora <Bell>", (1, 3), 0.7)
-    tagged = Tagged("by Nora <Bell>", words, spans, ("O", "B-PER", "I-PER"), (1, 0.8, 0.7), (entity,))
+    tagged = Tagged(
+        "by Nora <Bell>", words, spans, ("O", "B-PER", "I-PER"), (1, 0.8, 0.7), (entity,)
+    )
     shown = tagged._repr_html_()
     assert shown.count("background:") == 2
     assert "PER 0.70" in shown
