@@ -18,7 +18,10 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+import bothways
+
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+PACKAGE = f"{Path(bothways.__file__).parents[1]}/"
 SECONDS = 600
 """The most that a cell may take, on a machine with other work, too."""
 
@@ -56,7 +59,8 @@ def main(paths: list[Path]) -> None:
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
         }
-        nbformat.write(notebook, path)
+        text = nbformat.writes(notebook).replace(PACKAGE, "")  # where it lies is this machine's
+        path.write_text(text + "\n", encoding="utf-8")
         print(f"{path.name}: {time.monotonic() - start:.0f} s")
 
 

@@ -109,6 +109,8 @@ ACCESSIBLE = {
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     '<th class="head"><p></p></th>': "<td></td>",
     '<th class="head"></th>': "<td></td>",
+    "<th></th>": "<td></td>",
+    '<div class="output text_html">': '<div class="output text_html" tabindex="0">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="This page">',
     '<aside class="toc-drawer no-toc">': '<aside class="toc-drawer no-toc" aria-label="This page">',
