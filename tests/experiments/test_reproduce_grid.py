@@ -38,6 +38,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize("name", list(TABLES))
 def test_every_table_is_sound_at_every_scale(name: str, scale: str, world: dict[str, Any]) -> None:
     """Its changes name fields that exist, with values that they take; needs come first."""
+    if scale == "class" and name in ("table7", "table8"):  # of the last four layers, and it has two
+        with pytest.raises(ConfigError, match=r"needs 4 layers, .* has 2; choose another --scale"):
+            grid_of(name, scale, **world)
+        return
     found = grid_of(name, scale, **world)
     table = TABLES[name]
     assert len(found.rows) == len(table.rows) * (len(SCALES[scale].snapshots) if table.curve else 1)

@@ -98,7 +98,9 @@ def test_a_bilstm_lies_under_the_tasks_head_alone() -> None:
 
 def test_which_models_have_a_pooler() -> None:
     roberta = replace(BERT, family="roberta")
-    assert has_pooler(BERT, ["tagger"])  # BERT's folders always have one
+    assert has_pooler(BERT, ["masked_lm"])  # of a BERT without a task, always
+    assert has_pooler(BERT, ["classifier"])
+    assert not has_pooler(BERT, ["tagger"])  # no class of transformers for taggers has one
     assert has_pooler(roberta, [])
     assert not has_pooler(roberta, ["tagger"])
     assert not has_pooler(roberta, ["classifier"], lstm=True)

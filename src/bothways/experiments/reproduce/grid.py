@@ -233,7 +233,13 @@ class _GridBuilder:
         layers, task = row.layers or bound.column.layers, self._task(bound.task)
         recipe: Any
         if layers is not None:
-            chosen_layers(layers, shape.layers)  # refuses layers that the encoder lacks
+            try:
+                chosen_layers(layers, shape.layers)
+            except ConfigError as error:
+                what = str(error).partition(";")[0]
+                raise ConfigError(
+                    f"{what}; choose another --scale, or a --recipe with more (model.layers)."
+                ) from None
             numerics = {name: getattr(self.config, name) for name in ("precision", "threads")}
             recipe = replace(self.scale.features, task=task.recipe.task, **numerics).located()
             own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
