@@ -236,7 +236,6 @@ OWN_FILES = {
     "cli": "the null device",
     "api.sklearn": "the model folder of an estimator",
     "pretraining.pretrain": "its own curves",
-    "pretraining.report": "its own curves",
 }
 OPENING = {"open", "read_text", "read_bytes"}
 PARSING = {"load", "loads", "reader", "DictReader"}

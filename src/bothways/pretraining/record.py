@@ -18,7 +18,7 @@ from bothways.objectives.masked import PAIRS
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import REPLACED
 from bothways.training.fit import Means
-from bothways.training.monitor import METRICS, Monitor, plot_panels, read_metrics
+from bothways.training.monitor import METRICS, Curves, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
 from bothways.training.trainer import Stats
 
@@ -156,6 +156,12 @@ def log_window(watch: Monitor, step: int, record: dict[str, float]) -> None:
 
 def draw_curves(folder: Path) -> None:
     """Write curves.png from the metrics of a run."""
+    if panels := curves_of(folder):  # empty before the first record
+        plot_panels(folder / CURVES, panels)
+
+
+def curves_of(folder: Path) -> dict[str, Curves]:
+    """The panels of a run's curves by their titles, from its metrics."""
     records = read_metrics(folder / METRICS)
 
     def curve(name: str) -> tuple[list[float], list[float]]:
@@ -166,7 +172,7 @@ def draw_curves(folder: Path) -> None:
         x, y = curve(name)
         return x[-1:], y[-1:]
 
-    panels = {
+    panels: dict[str, Curves] = {
         "masked-LM loss (nats)": {
             "training": curve("mlm_loss"),
             "held out": curve("heldout_mlm_loss"),
@@ -184,6 +190,4 @@ def draw_curves(folder: Path) -> None:
             term.constant: last(f"heldout_{term.key}_baseline"),
         }
     panels = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
-    panels = {title: curves for title, curves in panels.items() if curves}
-    if panels:  # empty before the first record
-        plot_panels(folder / CURVES, panels)
+    return {title: curves for title, curves in panels.items() if curves}

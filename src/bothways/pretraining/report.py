@@ -11,9 +11,9 @@ from bothways.errors import BothwaysError
 from bothways.io import html
 from bothways.io.files import write_text
 from bothways.pretraining.options import PretrainConfig
-from bothways.pretraining.record import CURVES
+from bothways.pretraining.record import curves_of
 from bothways.pretraining.samples import Sample, fillings_of
-from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.monitor import METRICS, draw_panels, read_metrics
 from bothways.training.origin import PAGE, origin_section
 
 _HELD_OUT = "heldout_"
@@ -26,7 +26,7 @@ def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
     """Write report.html of a finished run.
 
     Args:
-        run: its folder, with curves.png.
+        run: its folder.
         model: its model folder.
         config: of the run.
 
@@ -41,7 +41,7 @@ def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
     measured: dict[str, Any] = next(
         (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
     )
-    curves = run / CURVES
+    curves = curves_of(run)
     elements = [
         html.heading(title, 1),
         html.paragraph(_what(records)),
@@ -49,10 +49,10 @@ def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
         *(
             [
                 html.heading("Curves"),
-                html.picture(curves.read_bytes(), "loss and accuracy by step"),
+                html.picture(draw_panels(curves), "loss and accuracy by step"),
                 html.note("Training is drawn smoothed, its raw values thin beside."),
             ]
-            if curves.exists()
+            if curves
             else []
         ),
         *_samples(model, config),
