@@ -6,7 +6,10 @@
 # make check       lint, format, types
 # make test-wheel  the tests against an installed wheel           make test-wheel ARGS="tests/test_shipped.py"
 # make container-steps  the container's steps in a fresh environment
-# make check-all   all of these: check, test-all, test-wheel, container-steps (an hour or so)
+# make site        the documentation site, in build/site, without the network
+# make notebooks   notebooks/ executed, and written with their outputs (ten minutes or so)
+# make check-all   all of these but notebooks, which test-all executes: check, test-all,
+#                  test-wheel, container-steps, site (an hour or so)
 #
 # Everything is installed into .venv, with the versions of constraints.txt, on first use.
 # Another interpreter (3.11 or newer): make demo PYTHON=python3.13 (before .venv exists)
@@ -33,7 +36,7 @@ endif
 endif
 endif
 
-.PHONY: help demo reproduce test test-all check test-wheel container-steps check-all
+.PHONY: help demo reproduce test test-all check test-wheel container-steps site notebooks check-all
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -62,7 +65,16 @@ container-steps:
 	rm -rf build/container
 	PYTHON=$(PYTHON) container/install.sh . build/container
 
-check-all: check test-all test-wheel container-steps
+# Every warning is an error: a broken link, a page outside the navigation, a docstring that is no reST.
+site: .venv/.dev
+	rm -rf build/site  # a page that is not read again would not warn again
+	.venv/bin/python -m sphinx -q -W --keep-going -c docs/site . build/site
+	@echo "build/site/index.html"
+
+notebooks: .venv/.dev
+	.venv/bin/python scripts/run_notebooks.py $(ARGS)
+
+check-all: check test-all test-wheel container-steps site
 
 # A stamp is made last, so that an installation that was broken off is done again.
 .venv/.torch: constraints.txt

@@ -11,7 +11,8 @@ is used as its verb uses it, in this process, and then checked by `doctor` where
 * **note**: used, and a note names the file.
 * **same**: used, with the result of the undamaged file (or bytes that nothing reads).
 * **other**: used with another result and nothing said; `doctor` may still find it.
-* **traceback**, **hang** (60 s), **partial** (output left behind after an error): faults.
+* **traceback**, **hang** (60 s), **partial** (output left behind after an error), **killed** (by a
+  signal): faults.
 
 Exits with 1 on any fault, or if a file with a checksum of ours was changed and `doctor` is silent.
 """
@@ -23,7 +24,9 @@ import contextlib
 import hashlib
 import io
 import os
+import pickle
 import random
+import resource
 import shutil
 import signal
 import sys
@@ -44,19 +47,19 @@ from bothways import cli
 from bothways.api.doctor import diagnose
 from bothways.api.model import load
 from bothways.corpus.store import refuse_damaged
-from bothways.errors import BothwaysError
+from bothways.errors import BothwaysError, is_out_of_memory
 from bothways.families import ModelConfig
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.checksums import CHECKSUMS
-from bothways.runtime.folder import load_model
+from bothways.runtime.folder import GRAPH, load_model
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.checkpoint import verify_checkpoint
 
-SECONDS = 60
-OUTCOMES = ("named", "unnamed", "note", "same", "other", "traceback", "hang", "partial")
-FAULTS = ("traceback", "hang", "partial")
+SECONDS, GIB = 60, 4
+OUTCOMES = ("named", "unnamed", "note", "same", "other", "traceback", "hang", "partial", "killed")
+FAULTS = ("traceback", "hang", "partial", "killed")
 TEXT = "The old judge sold a small boat in the morning. My aunt found two letters yesterday."
 
 Use = Callable[[Path], tuple[Any, list[str]]]
@@ -74,6 +77,7 @@ class Kind:
         use: what reads it.
         ours: it has a checksum of ours, so that `doctor` must tell.
         checked: `doctor` has a verdict on the folder.
+        forked: it is used in a process of its own, which a library may end by a signal.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Kind:
     use: Use
     ours: bool = False
     checked: bool = True
+    forked: bool = False
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
 
@@ -125,6 +130,10 @@ def make_world(root: Path) -> list[Kind]:
     torch.save(state, root / "bin/pytorch_model.bin")
     shutil.copytree(root / "theirs", root / "text")
     (root / "text/tokenizer.json").unlink()
+    run(["export", "ours", "exported"])
+    shutil.copytree(root / "exported", root / "graph")
+    for name in ("bothways.json", CHECKSUMS):
+        (root / "graph" / name).unlink()
     checkpoint = max((root / "run/checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)
     kinds = [  # of corpus.json the report is under no checksum
         Kind(f"corpus: {name}", root / "corpus", name, use_corpus, ours=name.endswith(".arrow"))
@@ -139,6 +148,8 @@ def make_world(root: Path) -> list[Kind]:
         names += ["vocab.txt", "bothways.json", CHECKSUMS] if ours else []
         kinds += [Kind(f"{folder}: {name}", root / folder, name, use_model, ours) for name in names]
     kinds += [
+        Kind("ours: onnx/model.onnx", root / "exported", GRAPH, use_graph, ours=True, forked=True),
+        Kind("theirs: onnx/model.onnx", root / "graph", GRAPH, use_graph, forked=True),
         Kind("theirs: pytorch_model.bin", root / "bin", "pytorch_model.bin", use_model),
         Kind("theirs: vocab.txt alone", root / "text", "vocab.txt", use_model),
         Kind("rows.tsv", root / "data", "rows.tsv", use_rows, checked=False),
@@ -201,6 +212,12 @@ def use_model(folder: Path) -> tuple[Any, list[str]]:
     return (*values, repr(model.loaded.about.get("labels"))), model.loaded.notes
 
 
+def use_graph(folder: Path) -> tuple[Any, list[str]]:
+    model = load(folder, engine="onnxruntime")
+    probabilities = np.asarray(model.predict([TEXT, TEXT[:20]]).values)
+    return probabilities.tobytes(), model.loaded.notes
+
+
 def use_corpus(folder: Path) -> tuple[Any, list[str]]:
     refuse_damaged(folder)
     shown = run(["corpus", "show", str(folder), "--masking.kind", "words"])
@@ -246,6 +263,45 @@ def use_recipe(folder: Path) -> tuple[Any, list[str]]:
 
 class PartialError(Exception):
     """A file was left behind by a verb that ended with an error."""
+
+
+# ----------------------------------------------------------------------------------------- children
+
+
+def in_child(work: Callable[[], tuple[str, Any]], seconds: float) -> tuple[str, Any]:
+    """What work gives in a forked process, or how that ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        os.setsid()
+        limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (limit + GIB * 2**30,) * 2)
+        with os.fdopen(writing, "wb") as out:
+            try:
+                pickle.dump(work(), out)
+            except BaseException as error:
+                kind = "memory" if is_out_of_memory(error) else "traceback"
+                pickle.dump((kind, traceback.format_exc(limit=-4)[:3000]), out)
+        os._exit(0)
+    os.close(writing)
+    end, data = time.monotonic() + seconds, b""
+    with os.fdopen(reading, "rb", buffering=0) as file:
+        os.set_blocking(file.fileno(), False)
+        while True:
+            data += file.read() or b""
+            done, _ = os.waitpid(child, os.WNOHANG)
+            if done or time.monotonic() > end:
+                break
+            time.sleep(0.005)
+        data += file.read() or b""
+    if not done:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "hang", ""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what it left running
+    return pickle.loads(data) if data else ("killed", "")
 
 
 # ------------------------------------------------------------------------------------------- damage
@@ -297,6 +353,11 @@ def outcome(kind: Kind, folder: Path, expected: Any) -> str:
     return "same" if result == expected else "other"
 
 
+def judged(kind: Kind, folder: Path, expected: Any) -> tuple[str, str]:
+    """How the use of a damaged folder ends, and what `doctor` says."""
+    return outcome(kind, folder, expected), verdict(kind, folder)
+
+
 def verdict(kind: Kind, folder: Path) -> str:
     if not kind.checked:
         return ""
@@ -310,7 +371,13 @@ def verdict(kind: Kind, folder: Path) -> str:
 
 def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
     """Damage a file in each way; False on a fault."""
-    expected, _ = kind.use(copy(kind.folder, root))
+    sound_folder = copy(kind.folder, root)
+    if kind.forked:
+        wrong, expected = in_child(lambda: ("", kind.use(sound_folder)[0]), SECONDS)
+        if wrong:
+            raise SystemExit(f"{kind.name} cannot be used as it is: {wrong} {expected}")
+    else:
+        expected, _ = kind.use(sound_folder)
     data, sound = (kind.folder / kind.file).read_bytes(), True
     for name, damage in DAMAGES.items():
         draw = random.Random(f"{seed} {kind.name} {name}")
@@ -319,8 +386,10 @@ def fuzz(kind: Kind, count: int, seed: int, root: Path, shown: bool) -> bool:
             folder = copy(kind.folder, root)
             changed = damage(data, draw)
             (folder / kind.file).write_bytes(changed)
-            what = outcome(kind, folder, expected)
-            seen = verdict(kind, folder)
+            if kind.forked:
+                what, seen = in_child(lambda: judged(kind, folder, expected), 3 * SECONDS)  # noqa: B023
+            else:
+                what, seen = judged(kind, folder, expected)
             counts[what] += 1
             counts[seen] += 1
             silent = kind.ours and seen == "doctor silent" and changed != data
@@ -365,7 +434,10 @@ def main() -> int:
         root = Path(scratch).resolve()
         (root / "world").mkdir()
         os.chdir(root / "world")
-        kinds = [k for k in make_world(root / "world") if options.only in k.name]
+        made, kinds = in_child(lambda: ("", make_world(root / "world")), 600)
+        if made:
+            raise SystemExit(f"the files could not be made: {made} {kinds}")
+        kinds = [kind for kind in kinds if options.only in kind.name]
         sound = [fuzz(kind, options.count, options.seed, root, options.show) for kind in kinds]
         os.chdir("/")
     print(table(kinds))

@@ -46,7 +46,8 @@ MODULES = {
     "metrics": ("tasks/metrics.py", "tasks/test_metrics.py"),
     "resume": (
         "training/checkpoint.py",
-        "training/test_training_checkpoint.py training/test_runfolder.py",
+        "training/test_training_checkpoint.py training/test_last_checkpoint.py "
+        "training/test_runfolder.py",
     ),
     "template": ("tokenization/template.py", "tokenization/test_template.py"),
     "heads": (

@@ -63,6 +63,7 @@ DOCUMENTS = [
     "docs/python.md",
     "docs/tasks.md",
     "docs/export.md",
+    "docs/faults.md",
     "docs/scale.md",
     "docs/serve.md",
     *GUIDE,

@@ -17,8 +17,10 @@ import pytest
 
 import bothways as bw
 from bothways import cli
+from bothways.api.calls import call_options
 from bothways.api.rows import columns_of
 from bothways.errors import ConfigError, InputError, ModelError, RunError
+from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
 from bothways.training.runfolder import RUN_FILE
 from finetuning_examples import MAGIC, start_model, words
@@ -357,6 +359,17 @@ def test_pretraining_by_keywords(corpus: bw.Corpus, capsys: pytest.CaptureFixtur
             bw.pretrain(corpus, **options)
     with pytest.raises(ConfigError, match="corpus is a int; give a corpus folder"):
         bw.pretrain(3, minutes=1)
+
+
+def test_the_short_names_of_the_command_line_are_keywords() -> None:
+    """Also where several options end in the same word, such as ``tune``."""
+    classes = (bw.FinetuneConfig, bw.PretrainConfig, PlanConfig)
+    named = [(c, short, full) for c in classes for short, full in c.short_names.items()]
+    assert ("tune", "task.tune") in [(short, full) for _, short, full in named]
+    for cls, short, full in named:
+        option = full.rpartition(".")[2]
+        with pytest.raises(ConfigError, match=f"^{option} is "):
+            call_options(cls, None, {short: object()})
 
 
 def test_configs_take_what_people_write() -> None:

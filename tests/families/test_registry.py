@@ -11,6 +11,7 @@ from bothways.families import ModelConfig
 from bothways.families.heads import (
     HEADS,
     LSTM_WEIGHTS,
+    ON_LSTM,
     POOLER_KEY,
     form_of,
     forms_of,
@@ -129,3 +130,63 @@ def test_what_is_refused_and_why() -> None:
     assert "left to right" not in missing_head("bert", "tagger", causal=True)
     assert missing_head("bert", "tagger").startswith("this model has no head for tags of words; ")
     assert "head for ordered classes of texts" in no_task_of("ordinal")
+
+
+def test_names_of_parts_in_files_never_change() -> None:
+    assert form_of("ordinal", BERT).names == {"dense": "ordinal.dense", "output": "ordinal.output"}
+    assert (form_of("ordinal", BERT).dropout, form_of("ordinal", BERT).first_dropout) == (
+        "head",
+        "head",
+    )
+    assert ON_LSTM.names == {"output": "output"}
+    assert ON_LSTM.dropout == "head"
+
+
+def test_weights_of_narrow_embeddings_by_hand() -> None:
+    narrow = replace(BERT, embedding=8)
+    shapes = weight_shapes(narrow, {"masked_lm": 0}, pooler=False)
+    assert shapes["encoder.embeddings.tokens.weight"][1] == 8
+    assert shapes["encoder.embeddings.norm.weight"] == (8,)
+    assert shapes["encoder.embeddings.project.weight"] == (32, 8)
+    assert shapes["encoder.embeddings.project.bias"] == (32,)
+    assert shapes["masked_lm.dense.weight"] == (8, 32)
+    assert shapes["masked_lm.norm.weight"] == (8,)
+    assert not any("project" in name for name in weight_shapes(BERT, {}, pooler=True))
+
+
+def test_weights_where_norms_stand_before_the_layers() -> None:
+    before = replace(BERT, norm_at="pre", first_norm=False, final_norm=True, norm_biases=False)
+    shapes = weight_shapes(before, {}, pooler=False)
+    norms = {name: shape for name, shape in shapes.items() if "norm" in name}
+    assert norms == {
+        "encoder.embeddings.norm.weight": (32,),
+        "encoder.layers.0.norm.weight": (32,),
+        "encoder.layers.1.attention_norm.weight": (32,),
+        "encoder.layers.1.norm.weight": (32,),
+        "encoder.final_norm.weight": (32,),
+    }
+    assert len(shapes) == len(norms) + 3 + 2 * 4 * 2, "embeddings, and linear maps with biases"
+
+
+def test_a_pooler_that_the_family_lacks_weighs_nothing() -> None:
+    without = replace(BERT, pooler=False)
+    assert not any("pooler" in name for name in weight_shapes(without, {}, pooler=True))
+    assert not has_pooler(without, [])
+
+
+def test_a_head_with_a_norm_weighs_it() -> None:
+    modern = replace(BERT, family="modernbert", pooler=False)
+    assert form_of("classifier", modern).norm
+    shapes = weight_shapes(modern, {"classifier": 3}, pooler=False)
+    assert shapes["classifier.norm.weight"] == (32,)
+    assert shapes["classifier.dense.weight"] == (32, 32)
+
+
+def test_messages_are_sentences() -> None:
+    assert missing_head("electra", "replaced", ["masked_lm"]) == (
+        "this model has no head for replaced tokens: it is a generator, which predicts tokens; "
+        "use the folder of a discriminator."
+    )
+    assert missing_head("bert", "classifier").startswith(
+        "this model has no head for labels or scores of texts; fine-tune it first"
+    )

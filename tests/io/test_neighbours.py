@@ -3,11 +3,14 @@ remedy that helps."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import pytest
 
+from bothways import cli
 from bothways.errors import InputError
 from bothways.io.text import read_lines
 from bothways.tasks.options import TaggingOptions, TaskOptions
@@ -128,3 +131,58 @@ def test_a_line_of_names_and_spaces_behind_words(tmp_path: Path) -> None:
     assert read_sentences(named, TaggingOptions(), labelled=True).words == [["Mary", "left"]]
     spaced = write(tmp_path, "b.conll", "Mary \tB-PER\nleft \tO\n")
     assert read_sentences(spaced, TaggingOptions(), labelled=True).words == [["Mary", "left"]]
+
+
+PAGE = "<p>It was good.</p>\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f"<!DOCTYPE html>\n<html>{PAGE}", r"this is a page of HTML.*html2text"),
+        (f"\ufeff\n<!-- saved -->\n<HTML lang='en'>{PAGE}", "this is a page of HTML"),
+        (f'<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "x">\n<html>{PAGE}', "a page of HTML"),
+        (f'<?xml version="1.0"?>\n<mediawiki xmlns="x">{PAGE}', "dump of MediaWiki.*wikiextractor"),
+        (f'<?xml version="1.0" encoding="UTF-8"?>\n<corpus>{PAGE}', "this is an XML document"),
+        ("L'été, le café était fermé à midi\tbon\n".encode("utf-7") * 4, "iconv -f UTF-7 -t UTF-8"),
+        ("어제 시장에서 사과를 샀다\t좋음\n".encode("utf-7") * 4, "iconv -f UTF-7 -t UTF-8"),
+        (b"{\\rtf1\\ansi It was good.}", "this is an RTF document.*save it as plain text"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "this is a PDF document.*pdftotext"),
+        (b"PK\x03\x04\x14\0\x06\0[Content_Types].xml", r"ZIP archive, as .*\.docx"),
+        (
+            gzip.compress(b"It was good\n", mtime=0),
+            "compressed by gzip, not text; decompress it: gzip -dc",
+        ),
+        (bz2.compress(b"It was good\n"), "compressed by bzip2"),
+        (lzma.compress(b"It was good\n"), "compressed by xz"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.tsv", "a.csv", "a.jsonl"])
+def test_files_that_are_no_plain_text(
+    name: str, content: str | bytes, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=message) as raised:
+        read_rows(path, TaskOptions(), labelled=True)
+    assert str(path) in str(raised.value)
+    if name == "a.txt":
+        argv = ["corpus", "--files", str(path), "--tokenizer", "mini-en", "--out"]
+        assert cli.main([*argv, str(tmp_path / "corpus")]) == 1
+        assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Pages begin with <html> and <body>.\n",
+        "<unk>\n<html>\n",
+        "<doc id=1 title='x'>\nIt was good.\n</doc>\n",
+        "1 + 1, 2 +2 and 3+3, C++ and a+b+c\n",
+        "Call +1-555-0100, +49-30-123 or +82-2-555 today\n",
+        "Google+ and +Maria, +Paul and +Anna- agree\n",
+        "caf+AOk- is UTF-7 for one word, and 3+4 is 7; x+y, too\n",
+        "a+b\n" * 50,
+    ],
+)
+def test_text_that_only_looks_like_it(text: str, tmp_path: Path) -> None:
+    assert "".join(f"{line}\n" for _, line in read_lines(write(tmp_path, "a.txt", text))) == text

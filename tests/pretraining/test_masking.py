@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bothways.pretraining import masking
 from bothways.pretraining.masking import (
     Vocabulary,
     mask_tokens,
@@ -357,3 +358,54 @@ def test_next_tokens(lengths: list[int]) -> None:
         for i in range(start, stop - 1)
     ]
     assert list(zip(at.tolist(), ids.tolist(), strict=True)) == expected
+
+
+# ----------------------------------------------------------------------------------- exact choices
+
+
+@given(
+    st.lists(st.integers(2, 70), min_size=1, max_size=6),
+    st.sampled_from([0.0, 0.2]),
+    st.integers(0, 2**62),
+)
+def test_pieces_equal_the_rule_told_literally(
+    lengths: list[int], specials: float, seed: int
+) -> None:
+    # Of text whose words have several pieces: each piece is chosen for itself.
+    tokens, bounds = word_text(lengths, seed % 1000, specials)
+    _, at, _ = mask(tokens, bounds, vocabulary=WORD_VOCABULARY, seed=seed)
+    expected: list[int] = []
+    for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
+        ordinary = [i for i in range(start, stop) if tokens[i] not in WORDS.special_ids]
+        keys = {i: int(bits(seed, Purpose.MASK, 0, row, np.int64(i - start))) for i in ordinary}
+        wanted = min(max(round((stop - start) * 0.15), 1), 20)
+        expected += sorted(ordinary, key=keys.__getitem__)[:wanted]
+    assert at.tolist() == sorted(expected)
+
+
+def test_equal_draws_are_told_apart_by_their_places() -> None:
+    places = np.arange(2048)
+    for draws in (np.zeros(2048, np.uint64), np.full(2048, 2**64 - 1, np.uint64)):
+        priorities = masking._priorities(draws, places)
+        assert (priorities & np.uint64(2047)).tolist() == places.tolist()
+        assert len(set((priorities >> np.uint64(11)).tolist())) == 1
+
+
+def test_rates_just_above_a_whole_number_are_rounded_up() -> None:
+    assert max_predictions(20, 0.15 + 1e-8) == 4
+
+
+def test_left_to_right_hides_nothing() -> None:
+    assert Vocabulary.of(TOKENIZER, hides=False).mask_id is None
+    tokens, bounds = flat([10])
+    with pytest.raises(ValueError, match="left_to_right"):
+        mask(tokens, bounds, options=MaskOptions(kind="left_to_right"))
+
+
+def test_a_share_of_zero_is_none_even_at_the_lowest_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "uniform", lambda *key: np.zeros(len(key[-1])))
+    tokens, bounds = flat([100])
+    shown, _, _ = mask(tokens, bounds, options=MaskOptions(mask=0, random=0))
+    assert (shown == tokens).all()
+    shown, at, _ = mask(tokens, bounds, options=MaskOptions(mask=0, random=1))
+    assert not (shown[at] == VOCABULARY.mask_id).any()

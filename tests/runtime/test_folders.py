@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bothways.errors import BothwaysError, ConfigError, ModelError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 W5"]
@@ -348,6 +350,38 @@ def test_a_vocabulary_far_larger_than_the_model(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"2,000,097 lines, but the model has 97 pieces"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("read", [load_model, Tokenizer.from_folder, lambda f: diagnose(f)[0]])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("vocab.txt", "10,000,000 lines"),
+        ("vocab.json", "153 MiB"),
+        ("tokenizer.json", "153 MiB"),
+    ],
+)
+def test_a_vocabulary_is_counted_before_it_is_read(
+    name: str, found: str, read: Callable[[Path], object], folder: Path
+) -> None:
+    """10^7 pieces beside a model of 97: both numbers, at once, and no memory for them."""
+    (folder / "tokenizer.json").unlink()
+    if name == "vocab.json":
+        (folder / "vocab.txt").unlink()
+        (folder / "merges.txt").write_text("#version: 0.2\n")
+    with (folder / name).open("w") as file:
+        for _ in range(1000):
+            file.write("0123456789abcde\n" * 10_000)
+    tracemalloc.start()
+    try:
+        message = str(read(folder))
+    except ModelError as error:
+        message = str(error)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert f"{name}: {found}, but the model has 97 pieces; they do not belong together" in message
+    assert "Put the files that the model was trained with into its folder" in message
+    assert most < 2**23
 
 
 # ---------------------------------------------------------------------------------- labels, heads
@@ -879,3 +913,54 @@ def test_a_template_that_names_no_token(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("ids", [[], [1, 2]])
+def test_a_template_with_other_ids_than_pieces(ids: list[int], folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["post_processor"]["special_tokens"]["[SEP]"]["ids"] = ids
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=rf"tokenizer\.json.*1 pieces and {len(ids)} ids"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("number", [-1, 128, 10**9])
+def test_a_template_with_segments_beyond_all_sense(number: int, folder: Path) -> None:
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = number
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("length", "x" * 10**6, "a whole number from 1"),
+        ("length", -1, "a whole number from 1"),
+        ("length", True, "a whole number from 1"),
+        ("labels", {"a": {}}, "a list of names"),
+        ("labels", [["a"], "b"], "a list of names"),
+        ("pair", "no", "true or false"),
+        ("pooling", ["mean"], "text"),
+        ("normalize", float("nan"), "true or false"),
+        ("prompts", {"query": 3}, "an object of texts"),
+        ("options", [], "an object"),
+        ("dev", {"accuracy": "good"}, "an object of numbers"),
+    ],
+)
+def test_values_of_bothways_json_of_another_type(
+    name: str, value: Any, wanted: str, ours: Path
+) -> None:
+    path = ours / "bothways.json"
+    values = json.loads(path.read_text())
+    for place in (values, *values.get("tasks", {}).values()):
+        sound = path.read_text()
+        place[name] = value
+        path.write_text(json.dumps(values))
+        with pytest.raises(ModelError, match=rf"bothways\.json: {name} is .*it must be {wanted}\."):
+            load_model(ours)
+        path.write_text(sound)
+        place[name] = None
+    path.write_text(json.dumps({**values, name: None}))
+    load_model(ours)

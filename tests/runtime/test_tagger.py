@@ -21,7 +21,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.entities import tag_texts
+from bothways.runtime.entities import Entity, Tagged, tag_texts
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
@@ -308,3 +308,17 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]
     assert entity_spans(best) == entity_spans(found.tags)
     np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)
+
+
+def test_a_notebook_shows_entities_in_colour_with_their_type() -> None:
+    words, spans = ("by", "Nora", "<Bell>"), ((0, 2), (3, 7), (8, 14))
+    entity = Entity("PER", 3, 14, "Nora <Bell>", (1, 3), 0.7)
+    tagged = Tagged(
+        "by Nora <Bell>", words, spans, ("O", "B-PER", "I-PER"), (1, 0.8, 0.7), (entity,)
+    )
+    shown = tagged._repr_html_()
+    assert shown.count("background:") == 2
+    assert "PER 0.70" in shown
+    assert "&lt;Bell&gt;" in shown
+    parts = dataclasses.replace(tagged, tags=("IN", "NNP", "NNP"), entities=())._repr_html_()
+    assert parts.count("NNP") == 4  # below the words, and in the notes

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import LengthError
-from bothways.tasks.windows import Window, best_window, cut_windows
+from bothways.tasks.windows import (
+    Reading,
+    Window,
+    best_window,
+    cut_windows,
+    encode_windows,
+    windows_note,
+)
+from pretraining_examples import TOKENIZER
 
 PIECES, ROOM, STRIDE = st.integers(0, 300), st.integers(1, 60), st.integers(1, 80)
 
@@ -68,6 +76,35 @@ def test_no_room() -> None:
 
 
 def test_of_windows_with_the_same_context_the_longer_one_is_read() -> None:
-    # Piece 4 is the last but one of both; the second window shows more of the text.
-    assert best_window([(0, 5), (3, 12)], 12)[4] == 1
-    assert best_window([(3, 12), (0, 5)], 12)[4] == 0
+    # Piece 3 is the last but one of both; the second window shows more of the text.
+    assert best_window([(0, 5), (2, 12)], 12)[3] == 1
+    assert best_window([(2, 12), (0, 5)], 12)[3] == 0
+
+
+def test_how_texts_were_read_adds_up() -> None:
+    nothing, some = Reading(), Reading(5, 2, 7, 1, 1, 90, 4)
+    assert nothing + some == some
+    assert some + Reading(1, 0, 0, 0, 0, 10, 2) == Reading(6, 2, 7, 1, 1, 100, 6)
+
+
+def test_how_texts_were_read_is_counted() -> None:
+    examples = encode_windows(TOKENIZER, ["w1 w2", "w1 what w3 w4 w5 w6"], None, length=6)
+    assert len(examples) == 3
+    assert Reading.of(TOKENIZER, examples, empty=1) == Reading(
+        texts=2, several=1, windows=2, cut=0, empty=1, tokens=4 + 6 + 6, unknown=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("pooling", "how"),
+    [
+        ("mean", "their outputs are averaged"),
+        ("max", "their highest outputs count"),
+        ("first", "only the first window's outputs count"),
+    ],
+)
+def test_the_note_says_how_outputs_are_combined(pooling: str, how: str) -> None:
+    read = "20 of 1,500 texts are longer than 128 tokens and are read in 1,040 windows"
+    notes = windows_note(TOKENIZER, "dev.tsv", Reading(1500, 20, 1040), 128, pooling)
+    assert notes == [f"dev.tsv: {read}; {how}"]
+    assert windows_note(TOKENIZER, "dev.tsv", Reading(1500), 128, pooling) == []

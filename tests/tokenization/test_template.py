@@ -134,3 +134,23 @@ def test_roles_may_share_a_piece() -> None:
     roles = Roles(pad="</s>", cls="<s>", sep="</s>")
     assert roles.pieces == ("</s>", "<s>")
     assert roles.items()["mask"] is None
+
+
+def test_the_ids_of_special_tokens_by_hand() -> None:
+    assert [t.ids for t in TEMPLATES.values()] == [{1, 2}, {1, 2}, set(), {1, 2}]
+    assert Template(Layout(((CLS,), ()), (0,))).ids == {1}, "of texts alone"
+
+
+def test_forms_of_texts_and_pairs_are_kept_apart() -> None:
+    assert (ODD.opening(), ODD.closing()) == (2, 0)
+    assert (ODD.opening(2), ODD.closing(2)) == (0, 2)
+    # Two documents in one text: <s> </s> before, <s> between, nothing behind.
+    assert ODD.span_places([3, 4]) == [slice(0, 6), slice(6, 10)]
+    assert ODD.span_places([3, 4], pairs=True) == [slice(0, 4), slice(4, 10)]
+
+
+def test_documents_of_a_text_are_separated_by_the_border_alone() -> None:
+    found = ODD.wrap_spans(np.array([7, 8, 9]), np.array([1, 2]), np.array([0, 0]))
+    assert found.tokens.tolist() == [1, 2, 7, 1, 8, 9]
+    assert found.segments.tolist() == [0] * 6
+    assert found.bounds.tolist() == [0, 6]

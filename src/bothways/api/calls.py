@@ -62,15 +62,10 @@ RUN_FILE, CORPUS_FILE = "run.json", "corpus.json"
 _MOST_TINY, _FEW_TOKENS = 10.0, 1_000_000
 """Minutes, and tokens of a corpus, up to which a pre-training without a recipe trains a tiny
 encoder."""
-# What of several options with the same name is meant.
+# What of several options with the same name is meant, beside the short names of the command line.
 _SHORT: dict[type[Any], dict[str, str]] = {
-    PretrainConfig: {
-        "minutes": "clock.minutes",
-        "kind": "masking.kind",
-        "size": "model.size",
-        "dropout": "model.dropout",
-    },
-    FinetuneConfig: {"lr": "optimizer.lr", "name": "task.name", "metrics": "task.metrics"},
+    PretrainConfig: {"kind": "masking.kind", "dropout": "model.dropout"},
+    FinetuneConfig: {"name": "task.name", "metrics": "task.metrics"},
     FeaturesConfig: {"name": "task.name"},
 }
 _SHORT[PlanConfig] = _SHORT[PretrainConfig]
@@ -95,7 +90,8 @@ def call_options(
                 "(dataclasses.replace), or give all by keyword."
             )
         return config
-    return options_from(cls, chosen, recipe, _SHORT.get(cls, {}))
+    short = {**getattr(cls, "short_names", {}), **_SHORT.get(cls, {})}
+    return options_from(cls, chosen, recipe, short)
 
 
 # ------------------------------------------------------------------------ vocabularies and corpora

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from bothways.errors import ConfigError, InputError, nearest
-from bothways.io.text import open_file
+from bothways.io.pipes import open_file
 
 _SHIPPED = Path(__file__).parents[1] / "recipes"
 _MOST_BYTES = 2**20

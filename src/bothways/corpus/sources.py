@@ -20,6 +20,7 @@ from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
 from bothways.io.layout import SAMPLE, Layout, look
+from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
 from bothways.io.text import bytes_read, explain_read_errors, list_files, open_text, text_stream
 
@@ -185,7 +186,7 @@ def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Ste
         return finished_lines
 
     if item.kind == "parquet":
-        with explain_read_errors(item.path, lines_read), item.path.open("rb") as table:
+        with explain_read_errors(item.path, lines_read), open_in_any_order(item.path) as table:
             yield from _row_blocks(table, item, start, config)
         return
     with open_text(item.path, lines_read) as (disk, file):

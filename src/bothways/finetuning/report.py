@@ -225,7 +225,7 @@ def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
         )
         if error.get("marked") and len(texts) == 1:  # the marks say what the heading would
             verdict = f"{error['example']} ({error['shown']})"
-        sections.append(f"{html.heading(verdict, 4)}<p>{'<br>'.join(texts)}</p>")
+        sections.append(f"{html.heading(verdict, 3)}<p>{'<br>'.join(texts)}</p>")
     return sections
 
 

@@ -39,6 +39,7 @@ Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
 
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*\|)+(?:\s*:?-{3,}:?\s*)?")
 _NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t|]*', re.IGNORECASE)
 _OTHER_SEPARATORS = re.compile(r"[^\w\s'\"-]|\s+|[\x00-\x1f]")
 _QUOTED = re.compile('"[^"]*"')
@@ -174,6 +175,13 @@ def delimited_records(
     separator = separator or "\t"
     if names and lines[0][1].lstrip().startswith(("[", "{")) and _is_json(lines[0][1]):
         raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
+    if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
+        raise InputError(
+            "this is a line of dashes, as below the names of a table in Markdown; remove it, and "
+            "the bars at both ends of lines.",
+            path=path,
+            line=lines[1][0],
+        )
     quoted = is_csv or separator != "\t"
     if not quoted and len(lines) < _BEGINNING:
         quoted = quoted_as_csv(line for _, line in lines)

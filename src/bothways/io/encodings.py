@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 import unicodedata
 from collections.abc import Callable
@@ -91,6 +92,21 @@ _OF_PROGRAMS = (
     (b"\xff\xd8\xff", "a picture", "take its text"),
     (b"GIF8", "a picture", "take its text"),
 )
+_MARKUP = (
+    (
+        re.compile(rb"<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE),
+        "a page of HTML",
+        "take its text out, such as by html2text or trafilatura",
+    ),
+    (
+        re.compile(rb"<mediawiki[\s>]"),
+        "a dump of MediaWiki",
+        "take its text out, such as by wikiextractor",
+    ),
+)
+_BEFORE_MARKUP = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?P<declared><\?xml\s[^>]*\?>)?(?:\s+|<!--.*?-->)*", re.DOTALL
+)
 _SAVE_AS_TEXT = "open it in the program that it is of and save it as plain text or CSV in UTF-8"
 _TAR = b"ustar"
 _ISO_2022 = re.compile(rb"\x1b(?:\$[@B]|\$\)[AC]|\$\([CD])")
@@ -103,11 +119,57 @@ def not_text(head: bytes) -> str:
             return f"this is {kind}, not text; {remedy or _SAVE_AS_TEXT}."
     if head[257:262] == _TAR:
         return "this is a tar archive, not text; unpack it: tar -xf OLD."
+    if markup := _markup(head):
+        kind, remedy = markup
+        return f"this is {kind}, not plain text; {remedy}."
     return ""
+
+
+def _markup(head: bytes) -> tuple[str, str] | None:
+    """The kind of markup that a file begins with, and what to do; None if it begins otherwise.
+
+    A text that only mentions a tag does not begin with one, nor does a list of pieces.
+    """
+    if not (start := _BEFORE_MARKUP.match(head)):
+        return None
+    kinds = (kind for pattern, *kind in _MARKUP if pattern.match(head, start.end()))
+    kind, remedy = next(kinds, ("", ""))
+    if kind or not start["declared"]:
+        return (kind, remedy) if kind else None
+    return "an XML document", "take its text out"
+
+
+_SHIFTED = re.compile(rb"\+([A-Za-z0-9+/]+)-?")
+_LEAST_SHIFTED = 3
+
+
+def is_utf7(head: bytes) -> bool:
+    """Whether ASCII has letters of other scripts as UTF-7 writes them: ``caf+AOk-``.
+
+    All runs behind a plus sign must be such letters: one that is not, as in ``+1`` or ``C++x``,
+    tells that the plus signs are the text's.
+    """
+    if b"+" not in head or not head.isascii():
+        return False
+    runs = _SHIFTED.findall(head[: head.rfind(b" ") + 1] or head)
+    return len(runs) >= _LEAST_SHIFTED and all(map(_is_shifted, runs))
+
+
+def _is_shifted(run: bytes) -> bool:
+    """Whether a run is UTF-16BE in base64 without padding, and letters or signs of text."""
+    if len(run) % 8 not in (0, 3, 6):  # whole units of 16 bits
+        return False
+    data = binascii.a2b_base64(run + b"=" * (-len(run) % 4))
+    text = data[: len(data) // 2 * 2].decode("utf-16-be", "replace")
+    others = [c for c in text if not c.isascii()]
+    kinds = {unicodedata.category(c)[0] for c in others}
+    return bool(others) and kinds <= set("LMNPSZ") and "\ufffd" not in text
 
 
 def escaped_encoding(head: bytes) -> str | None:
     """The name for iconv of an encoding that escape sequences switch on, or None."""
+    if is_utf7(head):
+        return "UTF-7"
     if found := _ISO_2022.search(head):
         return "ISO-2022-KR" if found[0].endswith((b")C", b"(C")) else "ISO-2022-JP"
     return None
@@ -117,6 +179,8 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
     """The encoding that bytes which are not UTF-8 most likely have; None if none is likely."""
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
     sample = b"\n".join(lines)
+    if _has_typographic_signs_alone(sample):
+        return _LATIN[0]
     scores = []
     for rank, encoding in enumerate(_candidates(sample)):
         try:
@@ -130,6 +194,20 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
         return None
     score, _, encoding = max(scores, key=lambda found: found[:2])
     return encoding if score >= _LEAST else None
+
+
+# In places where a text has them: opening marks before words, closing marks and dots behind, the
+# apostrophe of English, dashes between spaces. The same bytes are letters of MacRoman inside words.
+_TYPOGRAPHIC = re.compile(
+    rb"(?<![A-Za-z])[\x91\x93](?=[A-Za-z0-9])|(?<=[A-Za-z0-9.,!?\x85])[\x92\x94\x85](?![A-Za-z])"
+    rb"|(?<=[A-Za-z])\x92(?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\s)[\x96\x97](?=\s)|(?<=\d)\x96(?=\d)"
+)
+
+
+def _has_typographic_signs_alone(sample: bytes) -> bool:
+    """Whether all that is not ASCII are the quotation marks, dashes and dots of Windows-1252."""
+    high = sum(byte >= 0x80 for byte in sample)
+    return high > 0 and len(_TYPOGRAPHIC.findall(sample)) > 0.9 * high
 
 
 def _candidates(sample: bytes) -> tuple[Encoding, ...]:

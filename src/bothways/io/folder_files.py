@@ -21,17 +21,22 @@ MOST_VOCABULARY = 512
 """MiB of a file that holds a vocabulary."""
 MOST_PIECES = 2**23
 """Pieces of a vocabulary, some thirty times the largest that encoders have."""
+BYTES_PER_PIECE = 1000
+"""Of a tokenizer.json or vocab.json: far above what a piece takes in any, with its merges."""
+BESIDE_PIECES = 2**24
+"""Bytes of such a file that are of no piece; a vocab.txt of fewer is read without counting."""
 
+VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+"""Names of files that hold a vocabulary, or merges of its pieces."""
 _SETTINGS = ".json"
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_KINDS = (
+_NO_FILES = (
     (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
+_PIPES = ((stat.S_ISFIFO, "a named pipe"),)
 
 
 def is_there(path: Path) -> bool:
@@ -47,22 +52,11 @@ def checked(path: Path) -> Path:
         InputError: it is missing, no regular file, larger than any such file, a pointer of git-lfs,
             or its permissions keep it from being read.
     """
-    try:
-        mode = path.stat()
-    except OSError as error:
-        if not is_there(path):
-            raise InputError("does not exist.", path=path) from None
-        what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
-        if error.errno not in (errno.ELOOP, errno.ENOENT):
-            what = f"not to be read: {error.strerror}"
-        raise InputError(f"is {what}; put the file itself there.", path=path) from None
-    for is_of, kind in _KINDS:
-        if is_of(mode.st_mode):
-            raise InputError(f"is {kind}, not a file; put the file there.", path=path)
+    size = refuse_no_file(path)
     limit = _most(path.name)
-    if limit and mode.st_size > limit * 2**20:
+    if limit and size > limit * 2**20:
         raise InputError(
-            f"has {mode.st_size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
+            f"has {size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
             "or another file.",
             path=path,
         )
@@ -82,10 +76,42 @@ def checked(path: Path) -> Path:
     return path
 
 
+def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
+    """Refuse what is no file.
+
+    Args:
+        path: of a file, perhaps.
+        pipes: named pipes count as files.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        InputError: there is nothing, or a folder, a device, a socket or a link that leads nowhere.
+    """
+    try:
+        about = path.stat()
+    except OSError as error:
+        if not is_there(path):
+            raise InputError("does not exist.", path=path) from None
+        what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
+        if error.errno not in (errno.ELOOP, errno.ENOENT):
+            what = f"not to be read: {error.strerror}"
+        raise InputError(f"is {what}; put the file itself there.", path=path) from None
+    for is_of, kind in _NO_FILES if pipes else (*_NO_FILES, *_PIPES):
+        if is_of(about.st_mode):
+            raise InputError(f"is {kind}, not a file; put the file there.", path=path)
+    return about.st_size
+
+
 def count_lines(path: Path) -> int:
-    """How many line feeds a file has."""
+    """How many lines a file has: line feeds, or carriage returns if it has no others."""
+    feeds = returns = 0
     with path.open("rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
+        while chunk := file.read(2**20):
+            feeds += chunk.count(b"\n")
+            returns += chunk.count(b"\r")
+    return feeds or returns
 
 
 def ends_a_line(path: Path) -> bool:
@@ -97,6 +123,6 @@ def ends_a_line(path: Path) -> bool:
 
 def _most(name: str) -> int:
     """MiB; 0 for files whose size the model decides."""
-    if name in _VOCABULARIES:
+    if name in VOCABULARIES:
         return MOST_VOCABULARY
     return MOST_SETTINGS if name.endswith(_SETTINGS) else 0

@@ -14,6 +14,8 @@ from typing import Any
 
 from bothways.errors import InputError, explain_missing
 from bothways.io.broken import TEXT, Broken
+from bothways.io.folder_files import refuse_no_file
+from bothways.io.pipes import open_in_any_order
 
 SPREADSHEET, PARQUET = ".xlsx", ".parquet"
 FRAMES = (SPREADSHEET, PARQUET)
@@ -85,9 +87,12 @@ def _of_spreadsheet(path: Path, broken: Broken) -> Objects:
     with explain_missing("reading a spreadsheet (.xlsx)"):
         from openpyxl import load_workbook
     try:
-        book = load_workbook(path, read_only=True, data_only=True)
+        file = open_in_any_order(path)
+        book = load_workbook(file, read_only=True, data_only=True)
     except FileNotFoundError:
         raise InputError("no such file.", path=path) from None
+    except InputError:
+        raise
     except Exception as error:  # of zip, of XML and its own
         raise InputError(
             f"cannot be read as a spreadsheet ({error}). Save it again as .xlsx, or as CSV.",
@@ -105,6 +110,7 @@ def _of_spreadsheet(path: Path, broken: Broken) -> Objects:
         yield from _of_cells(_cells(sheets[0]), path)
     finally:
         book.close()
+        file.close()
 
 
 def _cells(sheet: Any) -> Iterator[tuple[int, list[Any]]]:
@@ -154,7 +160,7 @@ def _of_parquet(path: Path, broken: Broken) -> Objects:
         import pyarrow.parquet as pq
     number = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with open_in_any_order(path) as disk, pq.ParquetFile(disk) as file:
             for batch in file.iter_batches(batch_size=_ROWS):
                 # Text as bytes: one that is not UTF-8 is its row's fault, not the file's.
                 own = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -205,6 +211,7 @@ def _of_dataset(path: Path) -> Objects:
     classes = _class_names(path)
     number = 0
     for file in _arrow_files(path):
+        refuse_no_file(file)
         try:
             with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as reader:
                 for batch in reader:

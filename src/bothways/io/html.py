@@ -18,7 +18,7 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:62em;margin:1.5em auto;padding:0 1em;"
     "background:var(--back);color:var(--text);overflow-wrap:break-word}"
     "h1{font-size:1.6em;line-height:1.25}h2{font-size:1.25em;margin-top:1.8em}"
-    "h4{margin:1.2em 0 .2em}h4+p{margin-top:.2em}"
+    "h3{font-size:1em;margin:1.2em 0 .2em}h3+p{margin-top:.2em}"
     ".wide{overflow-x:auto;margin:.6em 0}table{border-collapse:collapse}"
     "td,th{padding:2px 9px;vertical-align:top;border-bottom:1px solid var(--line)}"
     "th{text-align:left}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
@@ -48,6 +48,9 @@ _WORD_COLOURS = (
     *("rgba(74,126,187,.30)", "rgba(230,159,0,.30)", "rgba(0,158,115,.30)"),
     *("rgba(204,121,167,.30)", "rgba(128,128,128,.30)"),
 )
+DARKEST = 0.55
+"""Opacity of the darkest shade, on which text is legible on a light and on a dark page (with a
+contrast of 4.5 at least)."""
 _NUMBER = ' class="n"'
 _SIGNS = {"right": "✓", "wrong": "✗", "missed": "○"}
 _PAGE = (
@@ -224,9 +227,11 @@ def _is_number(text: str) -> bool:
 
 
 def _head(text: str, number: bool) -> str:
+    if not text:
+        return "<td></td>"  # a header without text is none
     return f'<th scope="col"{_NUMBER * number}>{escape(text)}</th>'
 
 
 def _cell(text: str, number: bool, shade: float = 0.0) -> str:
-    style = f' style="background:rgba(74,126,187,{shade:.2f})"' if shade else ""
+    style = f' style="background:rgba(74,126,187,{shade * DARKEST:.2f})"' if shade else ""
     return f"<td{_NUMBER * number}{style}>{escape(text)}</td>"

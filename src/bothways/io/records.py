@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken, Limit, corpus_line
+from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
@@ -217,7 +218,7 @@ class ParagraphReader:
 
     def _read_column(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
         number = 0
-        with explain_read_errors(path, lambda: number), path.open("rb") as disk:
+        with explain_read_errors(path, lambda: number), open_in_any_order(path) as disk:
             for texts, _ in parquet_batches(disk, path, self.field):
                 for row in texts.to_pylist():
                     number += 1

@@ -17,7 +17,6 @@ import gzip
 import lzma
 import os
 import re
-import select
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +34,7 @@ from bothways.io.encodings import (
     wide_encoding,
 )
 from bothways.io.files import PARTIAL
+from bothways.io.pipes import open_file
 
 COMPRESSED = (".gz", ".xz", ".zst")
 """File name endings of compressed files."""
@@ -61,7 +61,6 @@ _NO_TEXT_BEFORE = "\ufeff\x1a"
 _NO_TEXT_AFTER = "\r\x1a"
 _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
-_PIPE_SECONDS = 5
 _LINES_PER_REPORT = 1000
 
 
@@ -158,33 +157,6 @@ def open_text(
         yield disk, text_stream(file, path)
 
 
-def open_file(path: Path) -> BufferedReader:
-    """A file, or a named pipe that someone writes to: one that nobody does would be waited for
-    without end.
-
-    Raises:
-        InputError: nobody has written to it after some seconds.
-        OSError: it cannot be opened.
-    """
-    if not path.is_fifo():
-        return path.open("rb")
-    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        if not select.select([pipe], [], [], _PIPE_SECONDS)[0] and not os.read(pipe, 1):
-            raise InputError(
-                "is a named pipe, and nobody writes to it; give a file, or start the program that "
-                "writes first.",
-                path=path,
-            )
-    except BlockingIOError:
-        pass  # there is someone, who has nothing to say yet
-    except BaseException:
-        os.close(pipe)
-        raise
-    os.set_blocking(pipe, True)
-    return os.fdopen(pipe, "rb")
-
-
 def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> BufferedIOBase:
     """The bytes of an open file, with line feeds as line ends.
 
@@ -193,7 +165,8 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
         source: named in messages.
 
     Raises:
-        InputError: it is UTF-16, UTF-32 or ISO-2022, or no text at all, such as a PDF.
+        InputError: it is UTF-16, UTF-32, UTF-7 or ISO-2022, or no plain text at all, such as a
+            PDF or a page of HTML.
     """
     if not hasattr(file, "peek"):
         file = BufferedReader(cast(RawIOBase, file), _SAMPLE)

@@ -254,9 +254,10 @@ def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
     own = str(loaded.about.get("pooling", "mean"))
+    where = loaded.folder or "the model folder"
     if left_out := loaded.about.get("modules_left_out"):
         raise ConfigError(
-            f"the model folder has layers after pooling ({', '.join(left_out)}), which bothways "
+            f"{where} has layers after pooling ({', '.join(left_out)}), which bothways "
             "does not compute; set pooling to mean or cls for vectors without them."
         )
     if settings := loaded.about.get("settings_left_out"):
@@ -267,8 +268,8 @@ def _own_pooling(loaded: LoadedModel) -> Pooling:
     if own in _POOLED:
         return _POOLED[own]
     raise ConfigError(
-        f"the model folder's pooling is {own}, which bothways does not have; set pooling to mean "
-        "or cls for other vectors."
+        f"{where}: its pooling is {own}, which bothways does not have; set pooling to mean or cls "
+        "for other vectors."
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
+from bothways.io import html
 from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
@@ -69,6 +70,21 @@ class Tagged:
     probabilities: tuple[float, ...]
     entities: tuple[Entity, ...]
     windows: int = 1
+
+    def _repr_html_(self) -> str:
+        """The words side by side: those of entities coloured, with the type below; or the tags, of
+        tags that mark none."""
+        below = [""] * len(self.words)
+        number: list[int | None] = [None] * len(self.words)
+        kinds = list(dict.fromkeys(entity.type for entity in self.entities))
+        for entity in self.entities:
+            below[entity.words[0]] = f"{entity.type} {entity.probability:.2f}"
+            for word in range(*entity.words):
+                number[word] = kinds.index(entity.type)
+        if not self.entities and any(tag != "O" for tag in self.tags):
+            below = list(self.tags)
+        notes = [f"{t} {p:.2f}" for t, p in zip(self.tags, self.probabilities, strict=True)]
+        return html.tokens(zip(self.words, below, notes, number, strict=True))
 
 
 def tag_text(

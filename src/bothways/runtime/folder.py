@@ -18,7 +18,7 @@ from typing import Any
 
 from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
-from bothways.families.config import ModelConfig
+from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
     CLASSIFIER,
@@ -33,6 +33,7 @@ from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.about import check_about
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
@@ -392,7 +393,7 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     """The content of bothways.json, with what it says of a task head beside the rest.
 
     Raises:
-        ModelError: it is missing or damaged, or of a later version.
+        ModelError: it is missing or damaged, has values of another type, or is of a later version.
     """
     about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     version, tasks = about.get("format", 1), about.pop("tasks", {})
@@ -404,7 +405,9 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
     # Of another head if the model was trained again elsewhere, which is refused later.
-    return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+    merged = {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+    check_about(merged, folder / ABOUT)
+    return merged
 
 
 def _heads_of_graph(
@@ -430,10 +433,15 @@ def _heads_of_graph(
         one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
     }
     family = family_of(config)
-    about = read_json_file(folder / ABOUT) if (folder / ABOUT).exists() else {}
-    heads = about.get("export", {}).get("heads") or [
+    about = _read_about(folder, "") if is_there(folder / ABOUT) else {}
+    heads = list((about.get("export") or {}).get("heads") or ()) or [
         head for name in classes for head in family.classes.get(name, ())
     ]
+    if others := [head for head in heads if not isinstance(head, str) or head not in HEADS]:
+        raise ModelError(
+            f"{folder / ABOUT}: export.heads names {shortened(others[0])}, which is no head; the "
+            "file is damaged. Export the model again."
+        )
     wanted = output_names(heads)
     names = [name for own in wanted.values() for name in own]
     sizes = {head: (found.get(own[0]) or [0])[-1] for head, own in wanted.items()}

@@ -199,7 +199,9 @@ class Attribution(TokenRow):
         for token, score in zip(self.tokens, self.scores.tolist(), strict=True):
             colour = "74,126,187" if score > 0 else "230,120,0"
             share = abs(score) / most
-            shown.append(html.styled(token, f"{_BOX};background:rgba({colour},{share:.2f})"))
+            shown.append(
+                html.styled(token, f"{_BOX};background:rgba({colour},{share * html.DARKEST:.2f})")
+            )
         return html.fragment(self.about, " ".join(shown))
 
 

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
-from bothways.errors import DiskError, ModelError
-from bothways.families.heads import CHOICE, HEADS
+from bothways.errors import DiskError, ModelError, is_out_of_memory
+from bothways.families.heads import CHOICE, HEADS, SPAN
 from bothways.io.files import new_folder, sha256
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
@@ -243,11 +243,14 @@ class GraphEngine(ABC):
             **({HIDDEN: names[HIDDEN]} if layers else {}),
         }
         outputs = [name for own in asked.values() for name in own]
-        values = dict(zip(outputs, session.run(given, outputs), strict=True))
+        values = dict(zip(outputs, self._run_file(file, session, given, outputs), strict=True))
         found: dict[str, Floats] = {}
         for name, own in asked.items():
             value = values[own[0]]
+            self._check_output(file, own[0], name, value, real_BL.shape)
             if len(own) > 1:
+                for part in own[1:]:
+                    self._check_output(file, part, name, values[part], real_BL.shape)
                 value = np.stack([values[part] for part in own], -1)
             if name == HIDDEN:
                 found[layer_name(self._config.layers)] = value[real_BL]
@@ -258,6 +261,51 @@ class GraphEngine(ABC):
             else:
                 found[name] = value
         return found
+
+    def _run_file(
+        self, file: Path, session: Session, given: Given, outputs: Sequence[str]
+    ) -> list[Floats]:
+        try:
+            return session.run(given, outputs)
+        except Exception as error:  # of types of its own in every library
+            if is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"{file} cannot be computed ({str(error).strip()[:300]}); it is damaged, or not a "
+                "graph of this model. Export it again."
+            ) from None
+
+    def _check_output(
+        self, file: Path, output: str, head: str, value: Floats, rows: tuple[int, ...]
+    ) -> None:
+        """Refuse what has not the shape that a graph of the model gives.
+
+        Args:
+            file: the graph.
+            output, head: its name, and the head that it is of, or :data:`HIDDEN`.
+            value: [B, C] of a head on sequences, otherwise [B, L, C], of an answer's ends [B, L].
+            rows: B and L.
+
+        Raises:
+            ModelError: naming the output.
+        """
+        reads = "tokens" if head == HIDDEN else HEADS[head].reads
+        last: tuple[int, ...]
+        if head == HIDDEN:
+            last = (self._config.hidden,)
+        elif head == SPAN:
+            last = ()
+        elif reads == "masked":
+            last = value.shape[2:] if value.shape[-1] >= self._config.vocab_size else (0,)
+        else:
+            last = (self._heads[head],)
+        wanted = (*(rows[:1] if reads == "sequence" else rows), *last)
+        if value.shape != wanted or not np.issubdtype(value.dtype, np.floating):
+            raise ModelError(
+                f"{file}: the output {output} has the shape {list(value.shape)} of {value.dtype}, "
+                "which a graph of this model does not give; it is damaged, or of another model. "
+                "Export it again."
+            )
 
     def _session(self, key: Outputs | Path) -> Session:
         with self._lock:  # of two threads that ask first, one builds it

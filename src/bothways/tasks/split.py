@@ -7,6 +7,7 @@ Files in SQuAD's format are split by article, so that nobody is asked about a pa
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -17,7 +18,7 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import delimited_records, ragged_row
-from bothways.io.files import write_json, write_text
+from bothways.io.files import as_json, write_bytes
 from bothways.io.json_files import (
     in_json_lines,
     json_object,
@@ -74,9 +75,7 @@ def split(options: SplitConfig) -> list[str]:
     for name, lines in splits.items():
         if not lines:
             raise InputError(f"no example would go to {name}; change --share.", path=path)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, lines in splits.items():
-        write_text(targets[name], header + "\n".join(lines) + "\n")
+    _write({targets[n]: (header + "\n".join(lines) + "\n").encode() for n, lines in splits.items()})
     told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
     if names:
         told.append(f"columns: {listed(names)} (if line 1 is an example instead: --header false)")
@@ -129,13 +128,27 @@ def _split_articles(
         counts[name] = sum(len(p["qas"]) for article in splits[name] for p in article["paragraphs"])
         if not counts[name]:
             raise InputError(f"no question would go to {name}; change --share.", path=path)
-    targets["train"].parent.mkdir(parents=True, exist_ok=True)
-    for name, some in splits.items():
-        write_json(targets[name], {**content, "data": some})
+    _write({targets[name]: as_json({**content, "data": some}) for name, some in splits.items()})
     return [
         f"{counts[name]:,} questions of {len(some):,} articles: {targets[name]}"
         for name, some in splits.items()
     ]
+
+
+def _write(files: dict[Path, bytes]) -> None:
+    """Write all files or none: with one alone, the same command would refuse to go on.
+
+    Raises:
+        DiskError: one of them cannot be written.
+    """
+    try:
+        for path, data in files.items():
+            write_bytes(path, data)
+    except BaseException:
+        for path in files:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise
 
 
 def _paragraphs_of(name: str, article: dict[str, Any], keys: list[str], share: float) -> list[Any]:

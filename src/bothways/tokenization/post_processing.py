@@ -11,6 +11,7 @@ from tokenizers import processors
 from bothways.errors import ModelError
 from bothways.tokenization.template import Gap, Layout, Roles, Special, Template
 
+_MOST_SEGMENT = 127  # they are kept as int8; encoders have two
 _TRIMS_OFFSETS = ("ByteLevel", "RobertaProcessing")
 
 
@@ -70,7 +71,7 @@ def _layout(step: Mapping[str, Any], name: str, texts: str, source: str | Path) 
         ((kind, value),) = item.items()
         if kind == "Sequence":
             order += value["id"]
-            segments.append(value["type_id"])
+            segments.append(_segment(value["type_id"], source))
             gaps.append(())
             continue
         token = step["special_tokens"].get(value["id"])
@@ -79,8 +80,14 @@ def _layout(step: Mapping[str, Any], name: str, texts: str, source: str | Path) 
                 f"{source}: the post-processor's form {name!r} names {value['id']!r}, which is not "
                 "among its special tokens; the file is damaged. Complete the download."
             )
+        if len(token["tokens"]) != len(token["ids"]):
+            raise ModelError(
+                f"{source}: the post-processor's special token {value['id']!r} has "
+                f"{len(token['tokens'])} pieces and {len(token['ids'])} ids; the file is damaged. "
+                "Complete the download."
+            )
         gaps[-1] += tuple(
-            Special(piece, id, value["type_id"])
+            Special(piece, id, _segment(value["type_id"], source))
             for piece, id in zip(token["tokens"], token["ids"], strict=True)
         )
     if order != texts:
@@ -89,6 +96,20 @@ def _layout(step: Mapping[str, Any], name: str, texts: str, source: str | Path) 
             f"{texts} is needed: each text once, in this order."
         )
     return Layout(tuple(gaps), tuple(segments))
+
+
+def _segment(number: int, source: str | Path) -> int:
+    """A ``type_id``, which is a row of an encoder's small table of segments.
+
+    Raises:
+        ModelError: it is none that :attr:`Layout.runs` could hold.
+    """
+    if not 0 <= number <= _MOST_SEGMENT:
+        raise ModelError(
+            f"{source}: its post-processor has the type_id {number}; it must be a segment, from 0 "
+            f"to {_MOST_SEGMENT}. The file is damaged; complete the download."
+        )
+    return number
 
 
 def _checked(template: Template, ids: Mapping[str, int], source: str | Path) -> Template:

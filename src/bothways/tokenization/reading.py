@@ -55,6 +55,7 @@ from bothways.tokenization.tokenizer_files import (
     read_object,
     read_settings,
     read_vocabulary,
+    refuse_larger,
     refuse_other_tokenizers,
     with_added_tokens,
 )
@@ -114,6 +115,8 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         checked(path)
     except InputError as error:
         raise ModelError(str(error)) from None
+    if (rows := _config_value(path, "vocab_size")).isdecimal():
+        refuse_larger(path, int(rows))
     _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))

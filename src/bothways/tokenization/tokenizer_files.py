@@ -12,7 +12,16 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bothways.errors import InputError, ModelError
-from bothways.io.folder_files import MOST_PIECES, checked, count_lines, ends_a_line, is_there
+from bothways.io.folder_files import (
+    BESIDE_PIECES,
+    BYTES_PER_PIECE,
+    MOST_PIECES,
+    VOCABULARIES,
+    checked,
+    count_lines,
+    ends_a_line,
+    is_there,
+)
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
 from bothways.tokenization.normalization import PRESETS, normalizer
@@ -76,21 +85,22 @@ def read_vocabulary(path: Path) -> list[str]:
     """Read the pieces of a vocab.txt.
 
     Raises:
-        ModelError: the file is not UTF-8.
+        ModelError: the file is not UTF-8, or has more lines than any vocabulary.
     """
     try:
-        text = read_whole(checked(path), as_it_is=True)
+        checked(path)
+        if (lines := count_lines(path)) > MOST_PIECES:
+            raise ModelError(
+                f"{path}: {lines:,} lines; a vocabulary has at most {MOST_PIECES:,} pieces. This "
+                "is another file."
+            )
+        text = read_whole(path, as_it_is=True)
     except InputError as error:
         raise ModelError(f"{error} A vocab.txt is UTF-8, one piece per line.") from error
     # Only \n, \r\n and \r end a line here: pieces may contain other separators.
     pieces = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
     while pieces and not pieces[-1]:
         pieces.pop()
-    if len(pieces) > MOST_PIECES:
-        raise ModelError(
-            f"{path}: {len(pieces):,} lines; a vocabulary has at most {MOST_PIECES:,} pieces. This "
-            "is another file."
-        )
     _refuse_counts(path, pieces)
     return pieces
 
@@ -110,30 +120,26 @@ def _refuse_counts(path: Path, pieces: Sequence[str]) -> None:
         )
 
 
-# Far above what a piece takes in any tokenizer.json, with its merges; and what there is beside.
-_MOST_BYTES, _BESIDE = 1000, 2**24
-
-
 def refuse_larger(source: Path, rows: int) -> None:
-    """Refuse a vocabulary that is far larger than the model's before it is read.
+    """Refuse a vocabulary that is far larger than the model's before it is read into memory.
 
     Args:
         source: its folder or file.
         rows: of the model's embedding.
 
     Raises:
-        ModelError: naming both.
+        ModelError: naming both numbers.
     """
-    for name in ("tokenizer.json", "vocab.txt"):
-        path = source / name if source.is_dir() else source
-        if not path.is_file() or path.name != name:
+    for path in [source / name for name in VOCABULARIES] if source.is_dir() else [source]:
+        if not path.is_file() or path.suffix not in (".txt", ".json"):
             continue
         size = path.stat().st_size
-        if name == "vocab.txt" and size > _BESIDE:
-            lines = count_lines(path)
+        if size <= BESIDE_PIECES + rows * BYTES_PER_PIECE and path.suffix == ".json":
+            continue
+        found = f"{size / 2**20:,.0f} MiB"
+        if path.suffix == ".txt":
+            lines = count_lines(path) if size > BESIDE_PIECES else 0
             found = f"{lines:,} lines" if lines > rows else ""
-        else:
-            found = f"{size / 2**20:,.0f} MiB" if size > _BESIDE + rows * _MOST_BYTES else ""
         if found:
             raise ModelError(
                 f"{path}: {found}, but the model has {rows:,} pieces; they do not belong together. "

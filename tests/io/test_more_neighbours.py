@@ -1,0 +1,150 @@
+"""Further neighbours of files that bug reports tell of: read with the right values, or named with a
+remedy. docs/faults.md has them in a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.io.squad import read_questions
+from bothways.io.text import read_lines
+from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.tasks.readers import read_rows
+from bothways.tasks.sentences import read_sentences
+
+KOREAN = "어제 시장에서 사과를 샀다"
+ROWS = "sentence,label\na,x\nb,y\n"
+JSON = '{"sentence": "a", "label": "x"}', '{"sentence": "b", "label": "y"}'
+AS_ROWS = (["a", "b"], ["x", "y"])
+
+
+def write(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "named"),
+    [
+        ("“It’s fine,” he said – “really…”\n", "cp1252", "WINDOWS-1252"),
+        ("It’s the company’s, 1990–95\n", "cp1252", "WINDOWS-1252"),
+        ("El señor está aquí, él también comió después\n", "mac_roman", "MACINTOSH"),
+        (f"{KOREAN}.\n", "utf-16-le", "UTF-16LE"),
+        (f"{KOREAN}.\n", "utf-32-be", "UTF-32BE"),
+        (f"{KOREAN}.\n", "euc_kr", "CP949"),
+    ],
+)
+def test_encodings_and_the_remedy(text: str, encoding: str, named: str, tmp_path: Path) -> None:
+    data = (text * 8).encode(encoding)
+    with pytest.raises(InputError, match=f"iconv -f {named} -t UTF-8"):
+        list(read_lines(write(tmp_path, "a.txt", data)))
+    assert data.decode(named.lower().replace("macintosh", "mac_roman")) == text * 8, "the remedy"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "read"),
+    [
+        (
+            "a.csv",
+            "sentence,label\na\u2028b,x\nc\x85d,y\ne\x0bf,x\ng\x0ch,y\n",
+            (["a\u2028b", "c\x85d", "e\x0bf", "g\x0ch"], ["x", "y", "x", "y"]),
+        ),
+        ("a.csv", ROWS + "\x1a", AS_ROWS),
+        ("a.csv", ROWS.replace(",", "|"), AS_ROWS),
+        ("a.csv", ",sentence,label\n0,a,x\n1,b,y\n", AS_ROWS),
+        ("a.tsv", "sentence\tlabel\t\t\na\tx\t\t\nb\ty\t\t\n", AS_ROWS),
+        ("a.csv", 'sentence,label\n"a\nc",x\nb,y\n', (["a\nc", "b"], ["x", "y"])),
+        ("a.jsonl", "".join(f"\ufeff{line}\n" for line in JSON), AS_ROWS),
+        ("a.json", '{"sentence": ["a", "b"], "label": ["x", "y"]}', AS_ROWS),
+        (
+            "a.json",
+            '{"columns":["sentence","label"],"index":[0,1],"data":[["a","x"],["b","y"]]}',
+            AS_ROWS,
+        ),
+        ("a.json", '{"sentence":{"0":"a","1":"b"},"label":{"0":"x","1":"y"}}', AS_ROWS),
+        (
+            "a.jsonl",
+            '{"sentence": "a", "label": ["x"]}\n{"sentence": "b", "label": ["y"]}\n',
+            AS_ROWS,
+        ),
+        (
+            "a.jsonl",
+            '{"sentence": "a", "label": true}\n{"sentence": "b", "label": false}\n',
+            (["a", "b"], ["true", "false"]),
+        ),
+    ],
+)
+def test_rows_that_are_read(
+    name: str, content: str, read: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    found = read_rows(write(tmp_path, name, content), TaskOptions(), labelled=True)
+    assert (found.a, found.labels) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "| sentence | label |\n|---|:---:|\n| a | x |\n", r":2: .*table in Markdown"),
+        ("a.csv", ROWS.replace("sentence", " Sentence"), "Did you mean 'Sentence'"),
+        ("a.csv", "sentence,label,label\na,x,y\n", "names twice the column 'label'"),
+        ("a.csv", ROWS + "c,\n", ":4: the label is empty"),
+        ("a.csv", "sentence,label\na,1\nb,1e0\nc,0\n", "'1e0' here and '1' on line 2"),
+        ("a.csv", "sentence,label\n", "has no examples"),
+        ("a.csv", 'sentence,label\na,x\n"b,y\nc,x\n', "a quotation mark opens or closes"),
+        ("a.jsonl", '{"sentence": "a \\ud83d", "label": "x"}\n', "half of a surrogate pair"),
+        ("a.json", f"[{JSON[0]},]", "is not JSON"),
+        ("a.jsonl", "".join(JSON), "is not JSON .Extra data"),
+        ("a.json", f'{{"0": {JSON[0]}, "1": {JSON[1]}}}', "'sentence' is missing; the keys are"),
+        ("a.jsonl", '{"sentence": "a", "label": null}\n', "key 'label' is null"),
+        ("a.jsonl", '{"sentence": "a", "label": NaN}\n', "holds NaN; a missing label"),
+        ("a.jsonl", "{'sentence': 'a', 'label': 'x'}\n", "enclosed in double quotes"),
+        ("a.json", f"// by hand\n[{JSON[0]}]", "it must begin with"),
+        ("a.json", '[["a", "x"], ["b", "y"]]', "is JSON but not an object"),
+    ],
+)
+def test_rows_that_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=message) as raised:
+        read_rows(path, TaskOptions(), labelled=True)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "tags", "said"),
+    [
+        ("Mary B_PER\nSmith I_PER\nleft O\n", ["B-PER", "I-PER", "O"], "B_PER"),
+        ("Mary b-per\nSmith i-per\nleft o\n", ["B-per", "I-per", "O"], "b-per"),
+        ("Mary PER-B\nSmith PER-I\nleft O\n", ["B-PER", "I-PER", "O"], "PER-B"),
+        ("Mary B-PER\nSmith I-PER\nleft o\n", ["B-PER", "I-PER", "O"], "'o' is read as 'O'"),
+        ("# id = 1\nMary B-PER\nSmith I-PER\nleft O\n", ["B-PER", "I-PER", "O"], "a comment"),
+        (
+            "-DOCSTART- -X- O O\n\nMary N B-NP B-PER\nSmith N I-NP I-PER\nleft V B-VP O\n",
+            ["B-PER", "I-PER", "O"],
+            "",
+        ),
+    ],
+)
+def test_words_and_tags(content: str, tags: list[str], said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", content)
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    assert found.words == [["Mary", "Smith", "left"]]
+    assert found.tags == [tags]
+    assert said in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("start", [10, "10", 10.0])
+@pytest.mark.parametrize("listed", [True, False])
+def test_places_of_answers(start: Any, listed: bool, tmp_path: Path) -> None:
+    answers: Any = {"text": ["a small boat"], "answer_start": [start]}
+    if listed:
+        answers = [{"text": "a small boat", "answer_start": start}]
+    question = {"id": 1, "question": "What?", "answers": answers}
+    passage = {"context": "Mary sold a small boat.", "qas": [question]}
+    path = write(tmp_path, "a.json", json.dumps({"data": [{"paragraphs": [passage]}]}))
+    ((answer,),) = read_questions(path, labelled=True).answers
+    assert (answer.text, answer.start) == ("a small boat", 10)
