@@ -227,7 +227,7 @@ def compare(work: Path) -> int:
             furthest, counts, others, ties = zip(*of_use, strict=True)
             print(
                 f"{name}: {len(of_use)} models, outputs and scores at most {max(furthest):.1e} "
-                f"apart; of {sum(counts)} answers {sum(others)} differ, {sum(ties)} of these near ties"
+                f"apart; of {sum(counts)} answers {sum(others)} differ ({sum(ties)} near ties)"
             )
         for file in content["files"]:
             found, rows, _ = on_file(file["folder"], file["file"], "auto")
