@@ -65,6 +65,7 @@ def _numbers(model: Model, texts: Sequence[str]) -> Answers:
 
 def _tags(model: Model, texts: Sequence[str]) -> Answers:
     found = model.tag([text.split() for text in texts])
+    assert isinstance(found, list)
     return [([str(tag) for tag in one.tags], []) for one in found]
 
 
@@ -161,13 +162,13 @@ def record(work: Path, files: Sequence[str], uses: Sequence[str]) -> int:
     from bothways.families.heads import HEADS
     from bothways.model.folder import save_model
     from bothways.model.model import EncoderModel
-    from family_examples import EXAMPLES, perturb
-    from model_examples import small_tokenizer
+    from family_examples import EXAMPLES, perturb  # type: ignore[import-not-found]
+    from model_examples import small_tokenizer  # type: ignore[import-not-found]
 
     tokenizer, texts = small_tokenizer(97), texts_of()
     rng = np.random.default_rng(0)
     ids = [rng.integers(5, 97, n).tolist() for n in (9, 40, 1, 23, 2, 17)]
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     cases, own_files = list[dict[str, Any]](), list[dict[str, Any]]()
     for name, example in EXAMPLES.items():
         config, _ = config_of(example.config().to_dict(), where=name)
@@ -215,17 +216,18 @@ def compare(work: Path) -> int:
             differ = [(a, b) for a, b in pairs if a[0] != b[0]]
             excused = sum(_nearly_tie(b[1]) for _, b in differ)
             scores = max((_apart(np.array(a[1]), np.array(b[1])) for a, b in pairs), default=0.0)
-            if apart > NEAR or len(differ) > excused:
+            far = max(apart, scores)
+            if far > NEAR or len(differ) > excused:
                 print(
                     f"DIFFERENT {case['case']}: outputs {apart:.1e}, scores {scores:.1e}; {differ}"
                 )
                 wrong += 1
-            by_use.setdefault(case["use"], []).append((apart, len(pairs), len(differ), excused))
-        for name, rows in by_use.items():
-            apart, count, differ, excused = (np.array(column) for column in zip(*rows, strict=True))
+            by_use.setdefault(case["use"], []).append((far, len(pairs), len(differ), excused))
+        for name, of_use in by_use.items():
+            furthest, counts, others, ties = zip(*of_use, strict=True)
             print(
-                f"{name}: {len(rows)} models, outputs at most {apart.max():.1e} apart; of "
-                f"{count.sum()} answers {differ.sum()} differ, {excused.sum()} of these near ties"
+                f"{name}: {len(of_use)} models, outputs and scores at most {max(furthest):.1e} "
+                f"apart; of {sum(counts)} answers {sum(others)} differ ({sum(ties)} near ties)"
             )
         for file in content["files"]:
             found, rows, _ = on_file(file["folder"], file["file"], "auto")

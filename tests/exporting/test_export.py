@@ -396,6 +396,7 @@ def with_outliers(network: EncoderModel, size: float, unit: int = 7) -> EncoderM
     return network
 
 
+@pytest.mark.slow
 def test_a_model_with_outliers_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
