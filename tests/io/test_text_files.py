@@ -203,7 +203,7 @@ def test_a_damaged_archive_is_refused(suffix: str, damage: str, tmp_path: Path) 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.txt: cannot be read: No such file"):
         list(read_lines(tmp_path / "gone.txt"))
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="is a folder, not a file"):
         list(read_lines(tmp_path))
 
 
@@ -257,5 +257,5 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
         list(read_lines(folder / "b.txt"))
     with pytest.raises(ConfigError, match=r"a\.txt: is a named pipe"):
         compose(folder / "a.txt")
-    with pytest.raises(ConfigError, match=r"b\.txt: this is no recipe"):
+    with pytest.raises(ConfigError, match=r"b\.txt: is a device, not a file"):
         compose(folder / "b.txt")

@@ -169,8 +169,12 @@ class EncoderModel(Trainable):
         Raises:
             ModelError: the family has no such head.
         """
-        self._make_head(name, outputs or HEADS[name].outputs, self.config.hidden)
+        outputs = outputs or HEADS[name].outputs
+        self._make_head(name, outputs, self.config.hidden)
         self._init_head(name, seed)
+        if self.encoder.pooler is None and has_pooler(self.config, [name]):  # as a tagger's
+            new = EncoderModel(self.config, heads={name: outputs}, seed=seed)
+            self.encoder.pooler = new.encoder.pooler
 
     def drop_task_heads(self) -> None:
         """Take the task head away, and a BiLSTM under it."""
