@@ -203,7 +203,6 @@ OWN_FILES = {
     "corpus.build_log": "the log of a build",
     "corpus.cached_encoder": "a tokenizer on its way to a worker",
     "corpus.duplicates": "temporary files of a build",
-    "corpus.sources": "a Parquet file, for pyarrow",
     "corpus.store": "corpus folders",
     "experiments.bench": "answers of its own process",
     "experiments.bench_infer": "copies of a model folder; the null device",

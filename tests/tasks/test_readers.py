@@ -146,7 +146,7 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.csv"):
         read_rows(write(tmp_path, "a,b", "data.csv"), SINGLE, labelled=True)
     (tmp_path / "folder.tsv").mkdir()
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is a folder, not a file"):
         read_rows(tmp_path / "folder.tsv", SINGLE, labelled=True)
 
 

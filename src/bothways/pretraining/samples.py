@@ -53,6 +53,8 @@ def fillings_of(model: str | Path, corpus: str | Path) -> list[Sample]:
     tokenizer, samples = loaded.tokenizer, []
     for text, word in hidden_words(corpus):
         encoding = tokenizer.encode(text)
+        if tokenizer.mask_id not in encoding.ids:  # a segmenter has taken it apart
+            continue
         at = np.array([encoding.ids.index(tokenizer.mask_id)], dtype=np.int64)
         batch = collate([encoding.ids], [encoding.segments], max_positions=loaded.config.positions)
         logits_V = loaded.engine.compute(batch, {MASKED_LM: at})[MASKED_LM][0].astype(np.float64)
