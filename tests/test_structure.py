@@ -434,3 +434,16 @@ def test_a_family_is_a_page_of_data() -> None:
             assert lines <= LONGEST_FAMILY, f"{name} has {lines} lines"
             functions = [n.name for n in ast.walk(tree(name)) if isinstance(n, ast.FunctionDef)]
             assert set(functions) <= {"read", "write", "classes"}, name
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_links_in_a_circle_raise_nowhere(name: str) -> None:
+    """``Path.resolve`` raises a RuntimeError for them; ``io.files.real_path`` does not."""
+    calls = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Call)]
+    lines = [
+        call.lineno
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "resolve"
+        if not call.args and not call.keywords
+    ]
+    assert not lines, f"{name} calls .resolve() in lines {lines}; take real_path"

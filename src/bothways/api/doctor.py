@@ -10,7 +10,7 @@ import numpy as np
 from bothways.batch import collate
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, RunError
-from bothways.io.files import PARTIAL
+from bothways.io.files import PARTIAL, real_path
 from bothways.io.folder_files import is_there
 from bothways.io.hub import model_folder
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
@@ -173,11 +173,11 @@ def _diagnose_vocabulary(folder: Path) -> list[str]:
 
 
 def _is_checkpoint(folder: Path) -> bool:
-    if not (folder / STATE).exists() and not folder.resolve().name.startswith("step-"):
+    if not (folder / STATE).exists() and not real_path(folder).name.startswith("step-"):
         return False
     from bothways.training.checkpoint import checkpoints
 
-    return (folder / STATE).exists() or folder.resolve() in checkpoints(folder.resolve().parent)
+    return (folder / STATE).exists() or real_path(folder) in checkpoints(real_path(folder).parent)
 
 
 def _diagnose_run(folder: Path) -> list[str]:
@@ -218,7 +218,7 @@ def _run_of(checkpoint: Path) -> str | None:
     is damaged."""
     from bothways.training.runfolder import read_run, run_identity
 
-    for folder in checkpoint.resolve().parents[1:3]:  # a tagger's is a folder deeper
+    for folder in real_path(checkpoint).parents[1:3]:  # a tagger's is a folder deeper
         if (folder / RUN_FILE).exists():
             try:
                 return run_identity(read_run(folder))

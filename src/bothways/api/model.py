@@ -17,6 +17,7 @@ from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError,
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
+from bothways.io.files import real_path
 from bothways.io.probabilities import softmax
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
@@ -158,7 +159,7 @@ class Model:
         """Pickles as the path of its folder."""
         if self.folder is None:
             raise ModelError("this model is in no folder; save it first (model.save).")
-        return load, (self.folder.resolve(),)
+        return load, (real_path(self.folder),)
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._description())

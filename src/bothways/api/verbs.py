@@ -15,7 +15,7 @@ import numpy as np
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
-from bothways.io.files import write_json
+from bothways.io.files import real_path, write_json
 from bothways.io.frames import is_dataset
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES
@@ -516,7 +516,7 @@ def convert(config: ConvertConfig) -> str:
         return f"TensorFlow checkpoint: {out}"
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     here = Path(config.source).exists()
-    about["converted_from"] = source.resolve().name if here else config.source
+    about["converted_from"] = real_path(source).name if here else config.source
     if loaded.fresh:  # what the source lacks is drawn by torch
         from bothways.model.engine import network_of
         from bothways.model.folder import save_model

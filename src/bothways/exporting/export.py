@@ -17,7 +17,7 @@ from bothways.exporting.int8 import GateReport, quantize
 from bothways.exporting.options import ExportConfig
 from bothways.families.config import ModelConfig
 from bothways.families.heads import HEADS
-from bothways.io.files import new_folder, write_json
+from bothways.io.files import new_folder, real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, engines
@@ -142,7 +142,7 @@ def _copy_sentence_files(folder: Path, encoder: Path, out: Path) -> None:
     modules = read_json_file(folder / _MODULES)
     for module in modules if isinstance(modules, list) else []:
         path = str(module.get("path") or "") if isinstance(module, dict) else ""
-        if path and (folder / path).resolve() == encoder.resolve():
+        if path and real_path(folder / path) == real_path(encoder):
             module["path"] = ""
         elif path and Path(path).name == path and (folder / path).is_dir():
             shutil.copytree(folder / path, out / path)

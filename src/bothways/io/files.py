@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bothways.errors import ConfigError, DiskError
+from bothways.io.pipes import open_file
 
 PARTIAL = ".partial-"
 
@@ -29,9 +30,18 @@ _BEYOND = 2**40  # no file that is locked is so large
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes, without reading it into memory at once."""
-    with path.open("rb") as file:
+    """Hex digest of a file's bytes, without reading it into memory at once; a pipe stays to be
+    read."""
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def real_path(path: Path) -> Path:
+    """The absolute path that a path leads to, through all links; of a link in a circle, its own.
+
+    (``Path.resolve`` raises for a circle, before Python 3.13.)
+    """
+    return Path(os.path.realpath(path))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -58,7 +68,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
                 yield file
             return
         if path.is_symlink():
-            path = Path(os.path.realpath(path))  # the link stays
+            path = real_path(path)  # the link stays
     partial = path.with_name(PARTIAL + path.name)
     with explain_disk_errors(path):
         try:
@@ -103,7 +113,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         DiskError: a write in the folder failed; the previous ``path`` is intact.
     """
     refuse_working_folder(path)
-    path = path.resolve()  # of a symbolic link, the target is replaced and the link kept
+    path = real_path(path)  # of a symbolic link, the target is replaced and the link kept
     partial = path.with_name(PARTIAL + path.name)
     aside = _aside(path)
     with explain_disk_errors(path):
@@ -136,12 +146,15 @@ def _aside(path: Path) -> Path:
 
 
 def refuse_working_folder(path: Path) -> None:
-    """Refuse to replace the current working folder: this process would be left in a deleted one.
+    """Refuse to replace the current working folder: this process would be left in a deleted one;
+    and a link in a circle, which leads to no folder.
 
     Raises:
-        ConfigError: ``path`` is the current working folder.
+        ConfigError: ``path`` is one of these.
     """
-    if path.resolve() == Path.cwd():
+    if real_path(path).is_symlink():
+        raise ConfigError(f"{path} is a link in a circle; remove it, or name another folder.")
+    if real_path(path) == Path.cwd():
         raise ConfigError(f"{path} is the folder you are in; name a folder in it, or another one.")
 
 

@@ -11,7 +11,7 @@ from bothways.io.delimited import table_rows
 from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.json_files import json_rows
 from bothways.io.lines import Layout, Values
-from bothways.io.text import COMPRESSED
+from bothways.io.text import COMPRESSED, ending
 
 _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
     ".tsv": table_rows,
@@ -42,7 +42,7 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         InputError: the file cannot be read as requested.
         ConfigError: a column that should be a number but is not.
     """
-    reader = json_rows if is_dataset(path) else _READERS.get(path.suffix.lower())
+    reader = json_rows if is_dataset(path) else _READERS.get(ending(path))
     if reader is None:
         if path.suffix.lower() in COMPRESSED:
             raise InputError("labelled files are not read compressed; decompress it.", path=path)

@@ -33,7 +33,7 @@ from bothways.io.encodings import (
     single_byte_or_east_asian,
     wide_encoding,
 )
-from bothways.io.files import PARTIAL
+from bothways.io.files import PARTIAL, real_path
 from bothways.io.pipes import open_file
 
 COMPRESSED = (".gz", ".xz", ".zst")
@@ -96,10 +96,10 @@ def list_files(
             )
         found.update(files)
     if besides is not None:
-        out = Path(besides).resolve()
-        found = {file for file in found if out not in file.resolve().parents}
+        out = real_path(Path(besides))
+        found = {file for file in found if out not in real_path(file).parents}
     # Links may lead to a file on several ways; it is read once.
-    return sorted({os.path.realpath(file): file for file in sorted(found, reverse=True)}.values())
+    return sorted({real_path(file): file for file in sorted(found, reverse=True)}.values())
 
 
 def read_lines(
@@ -230,6 +230,14 @@ def beginning(path: Path) -> str:
             return file.read(_SAMPLE).decode("utf-8", errors="ignore")
     except InputError:
         return ""
+
+
+def ending(path: Path) -> str:
+    """The end of a file's name, in small letters, which says its format. A pipe, which nobody can
+    rename, may be called ``63`` by a shell; its content says whether it is JSON or lines."""
+    if (suffix := path.suffix.lower()) or not path.is_fifo():
+        return suffix
+    return ".jsonl" if beginning(path).lstrip("\ufeff \r\n").startswith(("{", "[{")) else ".txt"
 
 
 def bytes_read(disk: BinaryIO) -> int:

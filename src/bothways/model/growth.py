@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
-from bothways.io.files import new_folder
+from bothways.io.files import new_folder, real_path
 from bothways.io.hub import model_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
@@ -91,7 +91,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         DiskError: the folder cannot be written; its previous content is intact.
     """
     source, out = model_folder(config.source), Path(config.out)
-    if out.resolve() == source.resolve():
+    if real_path(out) == real_path(source):
         raise ConfigError(f"{out}: out is the source itself; choose another folder.")
     is_model = (source / "config.json").is_file()
     if is_model and out.exists():

@@ -264,8 +264,9 @@ def evaluate_pretraining(
         raise ModelError(loaded.refused[MASKED_LM])
     if MASKED_LM not in loaded.heads:
         raise ModelError(
-            "this model lacks the pre-training heads that evaluating on a corpus needs; use a "
-            "folder that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
+            f"{corpus} is a folder, and this model lacks the pre-training heads that evaluating on "
+            "a corpus needs; use a model that `bothways pretrain` wrote, or name a labelled file "
+            "(.tsv or .jsonl)."
         )
     recipe = _pretraining_recipe(loaded)
     kind = recipe.pairs.kind

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
+from bothways.io.files import real_path
 from bothways.io.hub import model_folder
 from bothways.io.probabilities import log_expit, logsumexp
 from bothways.runtime.engine import EngineOptions
@@ -73,7 +74,7 @@ def load_ensemble(
     named = [path for folder in folders for path in model_folders(model_folder(folder))]
     paths: list[Path] = []
     for path in named:
-        if not any(path.resolve() == known.resolve() for known in paths):
+        if not any(real_path(path) == real_path(known) for known in paths):
             paths.append(path)
     first = load_model(paths[0], options=options)
     if len(paths) == 1:

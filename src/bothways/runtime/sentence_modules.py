@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, ModelError
-from bothways.io.files import write_json
+from bothways.io.files import real_path, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
 from bothways.io.probabilities import expit
@@ -148,7 +148,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     for module in modules:
         name, place = str(module.get("type", "")), str(module.get("path", ""))
         path = folder / place
-        if not path.resolve().is_relative_to(folder.resolve()):
+        if not real_path(path).is_relative_to(real_path(folder)):
             raise _damaged(folder / _MODULES, f"the path {place!r} leads out of the folder.")
         kind = name.rpartition(".")[2]
         if not name.startswith(("sentence_transformers.", "models.")):
@@ -187,8 +187,8 @@ def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 def _part_of_another(folder: Path) -> dict[str, Any]:
     """A note where a folder is only the encoder of one of sentence-transformers."""
-    above = folder.resolve().parent
-    if folder.resolve().name[:2] not in ("0_",) or not is_there(above / _MODULES):
+    above = real_path(folder).parent
+    if real_path(folder).name[:2] not in ("0_",) or not is_there(above / _MODULES):
         return {}
     return {
         "notes": [

@@ -15,7 +15,7 @@ from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
 from bothways.io.tagged import read_tagged
-from bothways.io.text import COMPRESSED, beginning, read_texts, refuse_records
+from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
@@ -225,8 +225,8 @@ def _questions(path: Path, column: str, keep: Sequence[str]) -> FileTexts:
 
 def _is_table(path: Path) -> bool:
     """Whether a file has columns, by its name, or by its tabs if that says nothing."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in COMPRESSED:
+    suffixes = [suffix.lower() for suffix in path.suffixes] or [ending(path)]
+    if suffixes[-1] in COMPRESSED:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     if suffix != ".txt":
