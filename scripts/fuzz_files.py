@@ -419,30 +419,50 @@ def table(kinds: list[Kind]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
-def main() -> int:
-    assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=200, help="damages of each kind")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="kinds whose names hold this")
-    parser.add_argument(
+def parser(description: str, count: int, count_is: str) -> argparse.ArgumentParser:
+    """The options of a campaign."""
+    found = argparse.ArgumentParser(description=description.split("\n\n")[0])
+    found.add_argument("--count", type=int, default=count, help=count_is)
+    found.add_argument("--seed", type=int, default=0)
+    found.add_argument("--only", default="", help="kinds whose names hold this")
+    found.add_argument(
         "--show", action="store_true", help="name what was used and gave another result"
     )
-    options = parser.parse_args()
+    return found
+
+
+def campaign(
+    options: argparse.Namespace,
+    make: Callable[[Path], Any],
+    fuzz: Callable[[Any, int, int, Path, bool], bool],
+    table: Callable[[list[Any]], str],
+) -> int:
+    """Make the files, damage every kind of them, and print the table; the exit status."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch).resolve()
         (root / "world").mkdir()
         os.chdir(root / "world")
-        made, kinds = in_child(lambda: ("", make_world(root / "world")), 600)
-        if made:
-            raise SystemExit(f"the files could not be made: {made} {kinds}")
-        kinds = [kind for kind in kinds if options.only in kind.name]
+        kinds = [kind for kind in make(root / "world") if options.only in kind.name]
         sound = [fuzz(kind, options.count, options.seed, root, options.show) for kind in kinds]
         os.chdir("/")
     print(table(kinds))
     print(f"\nseed {options.seed}, {time.monotonic() - started:,.0f} s")
     return 0 if all(sound) else 1
+
+
+def made_in_child(make: Callable[[], Any]) -> Any:
+    """What is made in a process of its own: this one starts no threads before it forks."""
+    failed, made = in_child(lambda: ("", make()), 600)
+    if failed:
+        raise SystemExit(f"the files could not be made: {failed} {made}")
+    return made
+
+
+def main() -> int:
+    assert __doc__
+    options = parser(__doc__, 200, "damages of each kind").parse_args()
+    return campaign(options, lambda world: made_in_child(lambda: make_world(world)), fuzz, table)
 
 
 if __name__ == "__main__":

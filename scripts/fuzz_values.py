@@ -22,16 +22,12 @@ Exits with 1 on any fault.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import itertools
 import json
-import os
 import random
 import shutil
 import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -315,27 +311,14 @@ def table(kinds: list[Kind]) -> str:
 
 def main() -> int:
     assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=0, help="tries of each file; 0 is all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="kinds whose names hold this")
-    parser.add_argument("--show", action="store_true", help="say what was used otherwise")
-    options = parser.parse_args()
+    options = fuzz_files.parser(__doc__, 0, "tries of each file; 0 is all").parse_args()
     torch.set_num_threads(1)
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch).resolve()
-        (root / "world").mkdir()
-        os.chdir(root / "world")
-        made, why = fuzz_files.in_child(lambda: ("", make_files(root / "world")), 600)
-        if made:
-            raise SystemExit(f"the files could not be made: {made} {why}")
-        kinds = [k for k in kinds_of(root / "world") if options.only in k.name]
-        sound = [fuzz(kind, options.count, options.seed, root, options.show) for kind in kinds]
-        os.chdir("/")
-    print(table(kinds))
-    print(f"\nseed {options.seed}, {time.monotonic() - started:,.0f} s")
-    return 0 if all(sound) else 1
+
+    def make(world: Path) -> list[Kind]:
+        fuzz_files.made_in_child(lambda: make_files(world))
+        return kinds_of(world)
+
+    return fuzz_files.campaign(options, make, fuzz, table)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,20 @@ def test_heads_that_are_missing_are_drawn(
     assert (pretrain(config).model / WEIGHTS).exists()
 
 
+def test_a_tagger_gets_the_pooler_of_a_new_model() -> None:
+    shape = ModelConfig(97, 1, 16, 2, 32, positions=64)
+    tagger = EncoderModel(shape, tags=3, seed=1)
+    assert tagger.encoder.pooler is None
+    before = {name: value.clone() for name, value in tagger.state_dict().items()}
+    tagger.add_next_sentence(seed=5)
+    new = EncoderModel(shape, next_sentence=True, seed=5)
+    assert tagger.encoder.pooler is not None
+    assert new.encoder.pooler is not None
+    assert torch.equal(tagger.encoder.pooler.weight, new.encoder.pooler.weight)
+    after = tagger.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
 @pytest.mark.parametrize("head", [{"classes": 3}, {"tags": 3}, {"spans": True}])
 def test_a_task_head_is_left_behind(
     make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer, head: dict[str, Any]

@@ -55,6 +55,20 @@ def module(
     sys.modules.pop("ko_words_of_tests", None)
 
 
+def test_a_mask_stays_whole() -> None:
+    segmenter = Segmenter(NAME)
+    text = "할머니가 [MASK]에서 빵을[MASK] 팔았다!"
+    assert segmenter.divide(text).text.count("[MASK]") == 0, "it would be taken apart"
+    divided = segmenter.divide_around(text, "[MASK]")
+    assert divided.text == "할머니 가 [MASK]에서 빵 을[MASK] 팔았다 !"
+    for word in ("할머니", "[MASK]에서", "빵", "팔았다", "!"):
+        start = divided.text.index(word)
+        first, end = divided.original((start, start + len(word)))
+        assert text[first:end] == word
+    assert segmenter.divide_around(TEXT, "[MASK]") == segmenter.divide(TEXT)
+    assert segmenter.divide_around("[MASK]", "[MASK]").text == "[MASK]"
+
+
 def test_a_text_is_divided_and_its_places_are_kept() -> None:
     divided = Segmenter(NAME).divide(TEXT)
     assert divided.text == "할머니 가 서울 에서 빵 을  팔았다 !"

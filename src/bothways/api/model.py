@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
-from bothways.batch import collate
-from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError, explain_missing
+from bothways.errors import ConfigError, InputError, ModelError, explain_missing
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
@@ -25,6 +24,7 @@ from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import Tagged, tag_text, tag_texts
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.inspection import OCCLUSION, Attribution, Inspection, inspect, occlusion
+from bothways.runtime.masks import mask_probabilities, outputs_at
 from bothways.runtime.options import AttributionMethod as Method
 from bothways.runtime.pipeline import (
     Prediction,
@@ -127,11 +127,6 @@ def folder_of(model: Any, name: str) -> str:
         f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
         "model that bw.load gives, or the result of a training."
     )
-
-
-def _check_finite(logits: NDArray[np.float32]) -> None:
-    if not np.isfinite(logits).all():
-        raise NonFiniteError("the model's output is not finite; its weights are damaged.")
 
 
 def _are_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> bool:
@@ -256,11 +251,9 @@ class Model:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
-        logits_MV = self._outputs(MASKED_LM, encoding, positions).astype(np.float64)
-        logits_MV[:, self.tokenizer.special_ids] = -np.inf
         candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
         allowed = None if targets is None else self._target_ids(targets)
-        probabilities_MV = softmax(logits_MV, axis=-1)
+        probabilities_MV = mask_probabilities(self.loaded, encoding, positions)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
             order = np.argsort(-row, kind="stable")
@@ -324,7 +317,7 @@ class Model:
             family, causal = self.loaded.config.family, self.loaded.config.left_to_right
             raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))
         check_segments(self.loaded, pair=True)
-        logits_BC = self._outputs(NEXT_SENTENCE, self._encode(a, b), [0])
+        logits_BC = outputs_at(self.loaded, NEXT_SENTENCE, self._encode(a, b), [0])
         return float(softmax(logits_BC, axis=-1)[0, 0])
 
     def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:
@@ -639,16 +632,3 @@ class Model:
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
         return self.tokenizer.encode(a, b, max_length=self.loaded.config.positions)
-
-    def _outputs(
-        self, head: str, encoding: Encoding, positions: Sequence[int]
-    ) -> NDArray[np.float32]:
-        """The outputs [R, C] of a head at positions of a sequence; an error if one is not
-        finite."""
-        batch = collate(
-            [encoding.ids], [encoding.segments], max_positions=self.loaded.config.positions
-        )
-        at = np.array(positions, dtype=np.int64)
-        outputs = self.loaded.engine.compute(batch, {head: at})[head]
-        _check_finite(outputs)
-        return outputs

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import BothwaysError
 from bothways.io.terminal import visible
 
 if TYPE_CHECKING:
@@ -79,22 +78,19 @@ def after_plan(words: Sequence[str]) -> None:
         say_next(["pretrain", *words])
 
 
-def after_pretraining(config: PretrainConfig, result: PretrainResult) -> None:
+def after_pretraining(_: PretrainConfig, result: PretrainResult) -> None:
     """Fillings of hidden words, and fine-tuning; of several processes, the first says it."""
     if not is_first_process():
         return
-    from bothways.pretraining.samples import fillings_of  # slow import
-
     commands: list[list[str | Path]] = []
-    if not (config.masking.left_to_right or config.objectives.replaced):
-        try:
-            samples = fillings_of(result.model, config.corpus)
-            print("\nwords that the model puts in for hidden ones:" * bool(samples))
-            for sample in samples:
-                print(visible(f"  {sample.text}\n      {sample.shown} (it was: {sample.word})"))
-            commands += [["fill-mask", result.model, sample.text] for sample in samples[:1]]
-        except BothwaysError as error:
-            print(f"\nno sample of fillings: {visible(str(error))}")
+    samples = result.samples
+    if samples.fillings:
+        print("\nwords that the model puts in for hidden ones:")
+    for sample in samples.fillings:
+        print(visible(f"  {sample.text}\n      {sample.shown} (it was: {sample.word})"))
+        commands = commands or [["fill-mask", result.model, sample.text]]
+    if samples.why_none:
+        print(f"\nno sample of fillings: {visible(samples.why_none)}")
     say_next(*commands, ["finetune", *_LABELLED, "--model", result.model])
 
 

@@ -130,8 +130,17 @@ def _compute(
             array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
 
 
-def chosen_layers(choice: LayerChoice, layers: int) -> slice:
+def chosen_layers(
+    choice: LayerChoice,
+    layers: int,
+    remedy: str = "leave it out, as --layers embeddings last sum-all does",
+) -> slice:
     """The layers that a choice stands for; the embeddings are number 0.
+
+    Args:
+        choice: of layers.
+        layers: that the encoder has.
+        remedy: for the message.
 
     Raises:
         ConfigError: the encoder has too few layers.
@@ -147,7 +156,7 @@ def chosen_layers(choice: LayerChoice, layers: int) -> slice:
     if chosen.start < (0 if choice == "embeddings" else 1):
         raise ConfigError(
             f"layers: {choice!r} needs {2 if choice == 'second-to-last' else 4} layers, but this "
-            f"encoder has {layers}; leave it out, as --layers embeddings last sum-all does."
+            f"encoder has {layers}; {remedy}."
         )
     return chosen
 

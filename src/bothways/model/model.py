@@ -159,7 +159,8 @@ class EncoderModel(Trainable):
         self.add_head(NEXT_SENTENCE, seed)
 
     def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
-        """Give the model a new head, as a new model with this seed has it.
+        """Give the model a new head, as a new model with this seed has it; and a pooler, if the
+        head reads one and the model has none.
 
         Args:
             name: of :data:`bothways.families.heads.HEADS`.
@@ -169,12 +170,12 @@ class EncoderModel(Trainable):
         Raises:
             ModelError: the family has no such head.
         """
-        outputs = outputs or HEADS[name].outputs
-        self._make_head(name, outputs, self.config.hidden)
+        self._make_head(name, outputs or HEADS[name].outputs, self.config.hidden)
         self._init_head(name, seed)
         if self.encoder.pooler is None and has_pooler(self.config, [name]):  # as a tagger's
-            new = EncoderModel(self.config, heads={name: outputs}, seed=seed)
-            self.encoder.pooler = new.encoder.pooler
+            new = Encoder(self.config, self.shared)
+            init_weights(new, self.config, seed=seed, purpose=Purpose.WEIGHTS)
+            self.encoder.pooler = new.pooler
 
     def drop_task_heads(self) -> None:
         """Take the task head away, and a BiLSTM under it."""

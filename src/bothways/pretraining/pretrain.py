@@ -35,6 +35,7 @@ from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
 from bothways.pretraining.report import write_page
+from bothways.pretraining.samples import Samples, samples_of
 from bothways.pretraining.snapshots import (
     check_own,
     check_snapshots,
@@ -72,6 +73,8 @@ class PretrainResult:
         steps: optimizer steps done.
         heldout: the last held-out measurements; None if nothing is held out.
         snapshots: the folders of the snapshots, by step.
+        samples: words that the model puts in for hidden ones; of several processes, the first has
+            them.
     """
 
     run: Path
@@ -79,6 +82,7 @@ class PretrainResult:
     steps: int
     heldout: HeldOut | None
     snapshots: dict[int, Path] = field(default_factory=dict)
+    samples: Samples = field(default_factory=Samples, repr=False)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -179,7 +183,7 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
     """The end of a run: the model, those of the objective's parts, and the curves."""
     config, store, folder = plan.config, plan.store, plan.run.folder
     path = folder / MODEL
-    model = whole_model(plan.model, plan.ranks)
+    model, samples = whole_model(plan.model, plan.ranks), Samples()
     if plan.ranks.is_rank0:
         about = _about(config, store, plan.steps)
         save_model(path, model, store.tokenizer, about)
@@ -189,13 +193,14 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
             save_model(folder / name, part, store.tokenizer, about)
         draw_curves(folder)
         say = line_printer()
-        page = write_page(folder, path, config)
+        samples = samples_of(path, config)
+        page = write_page(folder, config, samples)
         say(f"model: {path}\ncurves: {folder / CURVES}\npage: {page}")
         if memory := peak_memory_note(plan.model.device):
             say(memory)
     plan.ranks.barrier()
     snapshots = {n: snapshot_folder(folder, n) for n in sorted(config.snapshots)}
-    return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots)
+    return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots, samples)
 
 
 def check_micro_batches(config: PretrainConfig, ranks: int) -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.corpus.store import Split, TokenStore
-from bothways.errors import BothwaysError
 from bothways.io import html
 from bothways.io.files import write_text
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import curves_of
-from bothways.pretraining.samples import Sample, fillings_of
+from bothways.pretraining.samples import Samples
 from bothways.training.monitor import METRICS, draw_panels, read_metrics
 from bothways.training.origin import PAGE, origin_section
 
@@ -22,13 +21,13 @@ _TITLES = {"mlm": "masked LM", "nsp": "next sentence", "sop": "sentence order"}
 _KINDS = {"loss": "loss (nats)", "baseline": "accuracy of a constant prediction"}
 
 
-def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
+def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
     """Write report.html of a finished run.
 
     Args:
         run: its folder.
-        model: its model folder.
         config: of the run.
+        samples: of its model.
 
     Returns:
         The file.
@@ -55,7 +54,7 @@ def write_page(run: Path, model: Path, config: PretrainConfig) -> Path:
             if curves
             else []
         ),
-        *_samples(model, config),
+        *_samples(samples),
         *origin_section(run, PretrainConfig, _data(config)),
     ]
     write_text(run / PAGE, html.page(title, elements))
@@ -85,20 +84,15 @@ def _held_out(measured: Mapping[str, Any]) -> list[str]:
     return [html.heading(title), html.table(("score", "value"), rows)]
 
 
-def _samples(model: Path, config: PretrainConfig) -> list[str]:
-    """Fillings; of a model that hides no words, nothing."""
-    if config.masking.left_to_right or config.objectives.replaced:
+def _samples(samples: Samples) -> list[str]:
+    if not samples.fillings and not samples.why_none:
         return []
-    try:
-        samples: Sequence[Sample] = fillings_of(model, config.corpus)
-    except BothwaysError:
-        return []
-    if not samples:
-        return []
-    rows = [[sample.text, sample.word, sample.shown] for sample in samples]
+    rows = [[sample.text, sample.word, sample.shown] for sample in samples.fillings]
     return [
         html.heading("Words put in for a hidden one"),
-        html.table(("sentence", "hidden", "the likeliest"), rows),
+        html.table(("sentence", "hidden", "the likeliest"), rows)
+        if rows
+        else html.note(f"None: {samples.why_none}"),
     ]
 
 

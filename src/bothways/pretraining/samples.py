@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bothways.batch import collate
 from bothways.corpus.store import TokenStore
-from bothways.families.heads import MASKED_LM
-from bothways.io.probabilities import softmax
-from bothways.runtime.folder import load_model
+from bothways.errors import BothwaysError
+from bothways.pretraining.options import PretrainConfig
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.masks import mask_probabilities
 from bothways.tokenization.tokenizer import Tokenizer
 
 _SAMPLES, _TRIED, _SHORTEST, _LONGEST = 3, 50, 6, 24
@@ -39,31 +39,45 @@ class Sample:
         return ", ".join(f"{piece} {probability:.0%}" for piece, probability in self.fillings)
 
 
-def fillings_of(model: str | Path, corpus: str | Path) -> list[Sample]:
-    """Fillings of some sentences of a corpus, held-out ones if there are any.
+@dataclass(frozen=True)
+class Samples:
+    """What is shown of a model.
+
+    Attributes:
+        fillings: of some sentences; none of a model that hides no words.
+        why_none: what went wrong, as a sentence.
+    """
+
+    fillings: tuple[Sample, ...] = ()
+    why_none: str = ""
+
+
+def samples_of(model: str | Path, config: PretrainConfig) -> Samples:
+    """Fillings of some sentences of a run's corpus, held-out ones if there are any.
 
     Args:
-        model: the folder of a masked LM.
-        corpus: whose tokenizer is the model's.
-
-    Raises:
-        StoreError, ModelError: a folder that cannot be used.
+        model: the run's model folder.
+        config: of the run.
     """
-    loaded = load_model(model)
-    tokenizer, samples = loaded.tokenizer, []
-    for text, word in hidden_words(corpus):
-        encoding = tokenizer.encode(text)
-        if tokenizer.mask_id not in encoding.ids:  # a segmenter has taken it apart
-            continue
-        at = np.array([encoding.ids.index(tokenizer.mask_id)], dtype=np.int64)
-        batch = collate([encoding.ids], [encoding.segments], max_positions=loaded.config.positions)
-        logits_V = loaded.engine.compute(batch, {MASKED_LM: at})[MASKED_LM][0].astype(np.float64)
-        logits_V[tokenizer.special_ids] = -np.inf
-        shares_V = softmax(logits_V, axis=-1)
-        best = np.argsort(-shares_V, kind="stable")[:_TOP].tolist()
-        fillings = tuple((tokenizer.piece(id), float(shares_V[id])) for id in best)
-        samples.append(Sample(text, word, fillings))
-    return samples
+    if config.masking.left_to_right or config.objectives.replaced:
+        return Samples()
+    try:
+        loaded = load_model(model)
+        return Samples(
+            tuple(_filled(loaded, text, word) for text, word in hidden_words(config.corpus))
+        )
+    except BothwaysError as error:
+        return Samples(why_none=str(error))
+
+
+def _filled(loaded: LoadedModel, text: str, word: str) -> Sample:
+    tokenizer = loaded.tokenizer
+    encoding = tokenizer.encode(text)
+    assert tokenizer.mask_id is not None
+    at = encoding.ids.index(tokenizer.mask_id)
+    (shares_V,) = mask_probabilities(loaded, encoding, [at])
+    best = np.argsort(-shares_V, kind="stable")[:_TOP].tolist()
+    return Sample(text, word, tuple((tokenizer.piece(id), float(shares_V[id])) for id in best))
 
 
 def hidden_words(corpus: str | Path) -> Iterator[tuple[str, str]]:

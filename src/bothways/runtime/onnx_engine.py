@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
 from bothways.errors import DiskError, ModelError, is_out_of_memory
-from bothways.families.heads import CHOICE, HEADS, SPAN
+from bothways.families.heads import CHOICE, HEADS
 from bothways.io.files import new_folder, sha256
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
@@ -247,10 +247,10 @@ class GraphEngine(ABC):
         found: dict[str, Floats] = {}
         for name, own in asked.items():
             value = values[own[0]]
-            self._check_output(file, own[0], name, value, real_BL.shape)
+            for part in own:
+                one = len(own) > 1  # an output for each column
+                self._check_output(file, part, name, values[part], real_BL.shape, one=one)
             if len(own) > 1:
-                for part in own[1:]:
-                    self._check_output(file, part, name, values[part], real_BL.shape)
                 value = np.stack([values[part] for part in own], -1)
             if name == HIDDEN:
                 found[layer_name(self._config.layers)] = value[real_BL]
@@ -276,15 +276,16 @@ class GraphEngine(ABC):
             ) from None
 
     def _check_output(
-        self, file: Path, output: str, head: str, value: Floats, rows: tuple[int, ...]
+        self, file: Path, output: str, head: str, value: Floats, rows: tuple[int, ...], *, one: bool
     ) -> None:
         """Refuse what has not the shape that a graph of the model gives.
 
         Args:
             file: the graph.
             output, head: its name, and the head that it is of, or :data:`HIDDEN`.
-            value: [B, C] of a head on sequences, otherwise [B, L, C], of an answer's ends [B, L].
+            value: [B, C] of a head on sequences, otherwise [B, L, C].
             rows: B and L.
+            one: it is a single column of the head's, without C.
 
         Raises:
             ModelError: naming the output.
@@ -293,7 +294,7 @@ class GraphEngine(ABC):
         last: tuple[int, ...]
         if head == HIDDEN:
             last = (self._config.hidden,)
-        elif head == SPAN:
+        elif one:
             last = ()
         elif reads == "masked":
             last = value.shape[2:] if value.shape[-1] >= self._config.vocab_size else (0,)

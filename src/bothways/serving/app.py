@@ -236,16 +236,13 @@ def _merged(routes: list[Route]) -> list[Route]:
 
 
 def _watch(server: Server, ended: Event) -> None:
-    """Have the models compute their known answers, until the server ends; the first at once, as
-    those of a spare worker may not have computed for long."""
-    while True:
+    """Have the models compute their known answers, until the server ends."""
+    while not ended.wait(_PROBE):
         for served in server.models.values():
             try:
                 served.probe()
             except Exception as error:
                 log.error("the known answer of %s: %s", served.name, type(error).__name__)
-        if ended.wait(_PROBE):
-            return
 
 
 # --------------------------------------------------------------------------------- around an answer

@@ -100,6 +100,21 @@ class Segmenter:
             raise self._changed(text, end, None)
         return Divided("".join([*parts, text[end:]]), tuple(added))
 
+    def divide_around(self, text: str, whole: str | None) -> Divided:
+        """As :meth:`divide`, of what stands around a piece that must not be taken apart, such as
+        a mask, which is no word of any language."""
+        if not whole or whole not in text:
+            return self.divide(text)
+        parts: list[str] = []
+        added: list[int] = []
+        length = 0
+        for part in text.split(whole):
+            divided = self.divide(part) if part else Divided(part)
+            added += [length + place for place in divided.added]
+            parts.append(divided.text)
+            length += len(divided.text) + len(whole)
+        return Divided(whole.join(parts), tuple(added))
+
     def divided(self, lines: Iterable[str]) -> Iterable[str]:
         """Texts with spaces between their words, one at a time."""
         return (self.divide(line).text for line in lines)
@@ -131,8 +146,10 @@ def allowed_segmenter(name: str, source: object) -> Segmenter:
         raise ModelError(f"{source}: {error}") from None
 
 
-def divide_all(segmenter: Segmenter | None, texts: Sequence[str]) -> list[Divided]:
-    """Texts divided by a segmenter, if there is one."""
+def divide_all(
+    segmenter: Segmenter | None, texts: Sequence[str], whole: str | None
+) -> list[Divided]:
+    """Texts divided by a segmenter, if there is one, around a piece that stays whole."""
     if segmenter is None:
         return [Divided(text) for text in texts]
-    return [segmenter.divide(text) for text in texts]
+    return [segmenter.divide_around(text, whole) for text in texts]

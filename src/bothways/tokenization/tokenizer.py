@@ -458,7 +458,7 @@ class Tokenizer:
             InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
         check_texts(a, b)
-        divided = divide_all(self.segmenter, [*a] if b is None else [*a, *b])
+        divided = divide_all(self.segmenter, [*a] if b is None else [*a, *b], self.roles.mask)
         encoded = self._run_library([one.text for one in divided])
         results = []
         for number in range(len(a)):
@@ -492,7 +492,7 @@ class Tokenizer:
             InputError: an input is not text, or a single text is given instead of a list.
         """
         check_texts(texts)
-        texts = [one.text for one in divide_all(self.segmenter, texts)]
+        texts = [one.text for one in divide_all(self.segmenter, texts, self.roles.mask)]
         try:
             encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:

@@ -233,13 +233,8 @@ class _GridBuilder:
         layers, task = row.layers or bound.column.layers, self._task(bound.task)
         recipe: Any
         if layers is not None:
-            try:
-                chosen_layers(layers, shape.layers)
-            except ConfigError as error:
-                what = str(error).partition(";")[0]
-                raise ConfigError(
-                    f"{what}; choose another --scale, or a --recipe with more (model.layers)."
-                ) from None
+            other = "choose another --scale, or a --recipe with more (model.layers)"
+            chosen_layers(layers, shape.layers, other)  # refuses layers that the encoder lacks
             numerics = {name: getattr(self.config, name) for name in ("precision", "threads")}
             recipe = replace(self.scale.features, task=task.recipe.task, **numerics).located()
             own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
