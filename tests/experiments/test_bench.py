@@ -310,6 +310,17 @@ def test_operations_of_a_step_by_hand() -> None:
     assert cost.matrix == pytest.approx(3 * (most + 0.2 * head + pooler / 10))
 
 
+def test_replaced_tokens_cost_the_generator_and_all_tokens_of_the_model() -> None:
+    small = ModelConfig(vocab_size=64, layers=1, hidden=4, heads=1, intermediate=16, pooler=False)
+    shape = ModelConfig(vocab_size=64, layers=2, hidden=8, heads=2, intermediate=32, pooler=False)
+    cost = training_cost(shape, length=10, targets=2, generator=small)
+    generator = training_cost(small, length=10, targets=2)
+    layer = 2 * 4 * 8 * 8 + 2 * 2 * 8 * 32 + 2 * 2 * 10 * 8
+    judged = 3 * (2 * layer + 2 * 8 * 8 + 2 * 8)  # no piece of the vocabulary is scored
+    assert cost.matrix == pytest.approx(generator.matrix + judged)
+    assert cost.whole == pytest.approx(generator.whole + judged)
+
+
 def test_left_to_right_a_token_costs_what_it_sees() -> None:
     shape = ModelConfig(vocab_size=64, layers=2, hidden=8, heads=2, intermediate=32)
     both = training_cost(shape, length=10, targets=9)

@@ -22,11 +22,14 @@ from bothways.experiments.plan import Forecast, Probe, _bytes, _time, plan, tabl
 from bothways.families.options import SizeOptions
 from bothways.model.flops import mean_operations, training_cost
 from bothways.model.folder import save_model
+from bothways.objectives.replaced import generator_shape
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import (
     CheckpointOptions,
     EvaluateOptions,
+    GeneratorOptions,
     MaskOptions,
+    ObjectiveOptions,
     PairOptions,
     PretrainConfig,
 )
@@ -282,6 +285,25 @@ def test_operations_over_many_lengths_are_a_weighted_mean() -> None:
         int(n) * training_cost(shape, length=int(n), targets=share * int(n)).matrix for n in lengths
     )
     assert mean_operations(shape, lengths, 6.0) == pytest.approx(by_hand / 50)
+
+
+@pytest.mark.usefixtures("still")
+def test_a_generator_of_replaced_tokens_is_counted() -> None:
+    electra = replace(SMALL, family="electra")
+    found = plan(
+        config(
+            model=electra,
+            pairs=PairOptions(kind="full"),
+            objectives=ObjectiveOptions(replaced=50.0),
+            generator=GeneratorOptions(size=0.5),
+        )
+    )
+    phase, shape = found.phases[0], electra.resolve(300)
+    targets = 4  # of 24 tokens, 22 of a text
+    small = generator_shape(shape, size=0.5)
+    cost = training_cost(shape, length=24, targets=targets, generator=small)
+    assert phase.operations == pytest.approx(cost.matrix, rel=0.02)
+    assert phase.operations > cost.matrix - training_cost(small, length=24, targets=4).matrix
 
 
 def test_a_vocabulary_too_small_is_refused() -> None:

@@ -63,7 +63,7 @@ from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluat
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.pretrain import check_micro_batches
 from bothways.pretraining.snapshots import check_snapshots
-from bothways.pretraining.start import load_start, new_model, objective_of
+from bothways.pretraining.start import generator_of, load_start, new_model, objective_of
 from bothways.training.options import Phase
 from bothways.training.runfolder import versions
 from bothways.training.trainer import Trainer, step_loss
@@ -364,7 +364,11 @@ def _phase(
     micro_batch = min(phase.micro_batch, phase.batch)
     # The sequences for a step of about a second on a small machine.
     deepest = forecast.model.at_depth(max(_depths(forecast.model)))
-    one = training_cost(deepest, length=max(1, round(mean)), targets=text.targets).matrix * mean
+    length = max(1, round(mean))
+    cost_of_one = training_cost(
+        deepest, length=length, targets=text.targets, generator=generator_of(config, deepest)
+    )
+    one = cost_of_one.matrix * mean
     timed = text.batches_of(max(1, min(micro_batch, round(_OPERATIONS / one))))
     cost = probe(config, forecast.model, text.micro_batch, timed, forecast.precision)
     tokens = phase.batch * mean
@@ -375,7 +379,9 @@ def _phase(
         batch=phase.batch,
         micro_batch=micro_batch,
         sequence_tokens=mean,
-        operations=mean_operations(forecast.model, text.lengths, text.targets),
+        operations=mean_operations(
+            forecast.model, text.lengths, text.targets, generator_of(config, forecast.model)
+        ),
         tokens_per_second=tokens / seconds,
         step_seconds=seconds,
         activations=cost.activations,

@@ -30,44 +30,71 @@ class TrainingCost:
     whole: float
 
 
-def training_cost(config: ModelConfig, *, length: int, targets: float) -> TrainingCost:
+def training_cost(
+    config: ModelConfig, *, length: int, targets: float, generator: ModelConfig | None = None
+) -> TrainingCost:
     """Operations per token of a sequence.
 
     Args:
         config: the shape.
         length: L.
         targets: masked tokens per sequence.
+        generator: the shape of the masked LM that replaces tokens, if the model tells for every
+            token whether it was replaced; counted with the model.
     """
-    H, I, V = config.hidden, config.intermediate, config.padded_vocab  # noqa: E741
+    if generator is None:
+        return _cost(config, length, targets, _masked_head(config))
+    H = config.hidden
+    proposed = _cost(generator, length, targets, _masked_head(generator))
+    judged = _cost(config, length, length, 2 * H * H + 2 * H)
+    return TrainingCost(matrix=proposed.matrix + judged.matrix, whole=proposed.whole + judged.whole)
+
+
+def _masked_head(config: ModelConfig) -> int:
+    """Operations of the masked-LM head, forward, for a token."""
     E = config.embedding_width
+    return 2 * config.hidden * E + 2 * E * config.padded_vocab
+
+
+def _cost(config: ModelConfig, length: int, targets: float, head: int) -> TrainingCost:
+    H, I = config.hidden, config.intermediate  # noqa: E741
     selected = min(1.0, (targets + 1) / length)  # fraction of positions with a loss; 1 for [CLS]
     key_value, query, full_attention = 4 * H * H, 2 * H * H, 4 * length * H
     attention = 2 * (length + 1) * H if config.left_to_right else full_attention
     output_and_ffn = 2 * H * H + (6 if config.gated else 4) * H * I
     layer = key_value + query + attention + output_and_ffn
     last = key_value + selected * (query + attention + output_and_ffn)
-    head = 2 * H * E + 2 * E * V
     pooler = 2 * H * H / length if config.pooler else 0
-    projection = 2 * E * H if config.projects else 0
+    projection = 2 * config.embedding_width * H if config.projects else 0
     once = pooler + projection
     forward = (config.layers - 1) * layer + last + targets / length * head + once
     whole = config.layers * (layer + full_attention - attention) + head + once
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
 
 
-def mean_operations(config: ModelConfig, lengths: NDArray[np.int64], targets: float) -> float:
+def mean_operations(
+    config: ModelConfig,
+    lengths: NDArray[np.int64],
+    targets: float,
+    generator: ModelConfig | None = None,
+) -> float:
     """Operations per token that the result needs (``matrix``), over sequences of various lengths.
 
     Args:
         config: the shape.
         lengths: int64 [B]; tokens of each sequence.
         targets: mean masked tokens per sequence; taken as spread evenly over the tokens.
+        generator: as in :func:`training_cost`.
     """
     distinct, counts = np.unique(lengths, return_counts=True)
     rate = targets / float(lengths.mean())
+    costs = (
+        training_cost(config, length=length, targets=rate * length, generator=generator)
+        for length in distinct.tolist()
+    )
     total = sum(
-        count * length * training_cost(config, length=length, targets=rate * length).matrix
-        for length, count in zip(distinct.tolist(), counts.tolist(), strict=True)
+        count * length * cost.matrix
+        for length, count, cost in zip(distinct.tolist(), counts.tolist(), costs, strict=True)
     )
     return float(total / lengths.sum())
 

@@ -16,7 +16,7 @@ from bothways.model.flops import training_cost
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import PAIRS
 from bothways.objectives.objective import Objective
-from bothways.objectives.replaced import REPLACED
+from bothways.objectives.replaced import GENERATOR, REPLACED
 from bothways.training.fit import Means
 from bothways.training.monitor import METRICS, Curves, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
@@ -38,6 +38,9 @@ class Utilization:
 
     def __init__(self, model: EncoderModel, dtype: torch.dtype):
         self._config = model.config
+        parts = dict(model.parts.named_children())
+        generator = parts.get(GENERATOR)
+        self._generator = generator.config if isinstance(generator, EncoderModel) else None
         gpu = model.device.type != "cpu"
         self.peak: Peak | None = find_peak(model.device, dtype) if gpu else None
         self._open()
@@ -63,6 +66,7 @@ class Utilization:
                 self._config,
                 length=round(self._tokens / self._sequences),
                 targets=self._targets / self._sequences,
+                generator=self._generator,
             )
             record["mfu"] = tokens_per_second * cost.matrix / self.peak.flops
         self._open()

@@ -22,7 +22,7 @@ from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
 from bothways.objectives.masked import PAIRS, MaskedLM
 from bothways.objectives.objective import Objective
-from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
+from bothways.objectives.replaced import GENERATOR, ReplacedTokens, generator_shape, make_generator
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import weight_files
@@ -106,6 +106,13 @@ def _heads(config: PretrainConfig) -> list[str]:
     if config.objectives.replaced:
         return [REPLACED]
     return [MASKED_LM, *([NEXT_SENTENCE] if config.pairs.kind in PAIRS else [])]
+
+
+def generator_of(config: PretrainConfig, shape: ModelConfig) -> ModelConfig | None:
+    """The shape of the generator that a recipe trains with a model of a shape, if it does."""
+    if not config.objectives.replaced:
+        return None
+    return generator_shape(shape, size=config.generator.size)
 
 
 def _add_generator(config: PretrainConfig, model: EncoderModel) -> None:
