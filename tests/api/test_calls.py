@@ -182,6 +182,21 @@ def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     assert again.run != memory.run
 
 
+def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) -> None:
+    number = {"bad": 0, "good": 1}
+    data = {
+        name: [{**row, "stars": number[str(row["stars"])]} for row in rows(n, seed=seed)]
+        for name, n, seed in (("train", 24, 0), ("dev", 8, 1))
+    }
+    result = tune(**data, names={0: "poor", "1": "fine"}, class_weights={0: 2, "1": 0.5})
+    assert result.model.classes_ == ["poor", "fine"]
+    assert set(result.model.predict(["w1 w2", "w3"]).labels) <= {"poor", "fine"}
+    written = tune(**data, names=["0=poor", "1=fine"], class_weights=["0=2", "1=0.5"])
+    assert written.run == result.run
+    with pytest.raises(ConfigError, match="2=what"):
+        tune(**data, names={0: "poor", 1: "fine", 2: "what"})
+
+
 def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
     data = {"train": rows(16), "dev": rows(8)}
     one = tune(**data)

@@ -422,6 +422,7 @@ def label_weights(
         weights = np.ones(len(labels))
         for text in given:
             label, _, number = text.rpartition("=")
+            label = task.options.named.get(label, label)  # of the files, or its name
             if label not in labels:
                 raise ConfigError(
                     f"class_weights has {text!r}; give balanced alone, or LABEL=WEIGHT of the "

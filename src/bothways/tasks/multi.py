@@ -33,6 +33,7 @@ from bothways.tasks.report_panels import Cell, ExampleScores, Mistake, Panel, sc
 from bothways.tasks.task import EncodedFile, Outputs
 from bothways.tasks.texts import (
     TextTask,
+    check_all_named,
     in_order_of_names,
     read_score,
     renamed,
@@ -71,6 +72,7 @@ class MultiLabelTask(TextTask):
             raise InputError("no example has a label; there is nothing to learn.", path=train.path)
         given = options.labels or options.label_columns
         labels = renamed(given, options) or in_order_of_names(_find_labels(train), options)
+        check_all_named(labels, options)
         _check_names(labels, "a task of several labels")
         separator = options.label_separator
         for label in labels:

@@ -190,6 +190,7 @@ class ClassificationTask(TextTask):
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If labels are not given, they are collected from the training file."""
         labels = renamed(options.labels, options) or _find_labels(train, options)
+        check_all_named(labels, options)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(
                 f"task.labels is {listed(labels)}; a classification needs at least two, each once."
@@ -437,6 +438,21 @@ def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
 def renamed(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     """Labels by the names that the task gives them."""
     return tuple(options.named.get(label, label) for label in labels)
+
+
+def check_all_named(labels: Sequence[str], options: TaskOptions) -> None:
+    """Refuse a name for what is no label, as by a slip of the pen.
+
+    Raises:
+        ConfigError: naming it and the labels.
+    """
+    for label, name in options.named.items():
+        if name not in labels:
+            raise ConfigError(
+                f"task.names has '{label}={name}', but no training example has the label "
+                f"{label!r}; the labels are {listed(labels)}. Leave it out, or write the label as "
+                f"the file has it.{did_you_mean(label, labels)}"
+            )
 
 
 def in_order_of_names(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
