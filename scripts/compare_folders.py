@@ -32,6 +32,8 @@ MEASURED = {
 
 SECONDS_CELL = re.compile(r'<td class="n">\d+</td>(?=\s*</tr>)')
 """The last column of the table of runs in a report of fine-tuning."""
+SPEED = re.compile(r"about [\d,]+ tokens a second")
+"""In a report of pre-training."""
 
 
 def _older_checkpoints(folder: Path) -> set[str]:
@@ -85,7 +87,7 @@ def _json_lines(path: Path) -> Any:
 
 
 def _html(path: Path) -> Any:
-    return SECONDS_CELL.sub("", path.read_text(encoding="utf-8"))
+    return SPEED.sub("", SECONDS_CELL.sub("", path.read_text(encoding="utf-8")))
 
 
 _WITHOUT_MEASURED: dict[str, Callable[[Path], Any]] = {
