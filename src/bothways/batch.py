@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,12 @@ class Batch:
         """B."""
         return len(self.bounds) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """int64 [B]."""
-        return np.diff(self.bounds)
+        return self.bounds[1:] - self.bounds[:-1]
 
-    @property
+    @cached_property
     def longest(self) -> int:
         """Tokens of the longest sequence."""
         return int(self.lengths.max(initial=0))
@@ -99,7 +100,7 @@ def flat_batch(
         InputError: a sequence has no tokens (its first token would be another sequence's), or there
             are no sequences.
     """
-    lengths = np.diff(bounds)
+    lengths = bounds[1:] - bounds[:-1]
     if not len(lengths) or lengths.min() < 1:
         what = f"sequence {int(lengths.argmin())} of the batch" if len(lengths) else "the batch"
         raise InputError(f"{what} has no tokens; encode texts with their [CLS] and [SEP].")

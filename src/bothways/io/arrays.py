@@ -19,6 +19,8 @@ def bounds(lengths: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
 
 def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.int64]:
     """starts[0], ..., stops[0] - 1, starts[1], ..., stops[1] - 1, and so on."""
+    if len(starts) == 1:  # of one text, where every microsecond shows
+        return np.arange(starts[0], stops[0])
     lengths = stops - starts
     before = np.cumsum(lengths) - lengths
     indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)

@@ -108,7 +108,8 @@ class _Windows:
     @cached_property
     def is_first(self) -> NDArray[np.bool_]:
         """bool [windows]; the first window of its text."""
-        return np.diff(self.examples.owners, prepend=-1) > 0
+        owners = self.examples.owners
+        return np.concatenate([[True], owners[1:] != owners[:-1]])
 
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:
