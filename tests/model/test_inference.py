@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from bothways.batch import collate
 from bothways.families import config_of
 from bothways.families.config import ModelConfig
+from bothways.model import inference
 from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.encoder import Encoder, HiddenStates
 from bothways.model.engine import TorchEngine
@@ -95,6 +96,13 @@ def form_of(encoder: Encoder, dtype: torch.dtype = torch.float32) -> PreparedEnc
     return form
 
 
+@pytest.fixture(params=[False, True], ids=["as torch takes it", "oneDNN"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each library that products in fp32 may be computed with."""
+    monkeypatch.setattr(inference, "onednn_pays", lambda: request.param)
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("name", EXAMPLES)
 @torch.no_grad()
 def test_states_are_those_of_the_plain_form(name: str) -> None:
@@ -112,6 +120,7 @@ def test_states_are_those_of_the_plain_form(name: str) -> None:
         torch.testing.assert_close(found, expected[-1][at], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.usefixtures("library")
 @torch.no_grad()
 def test_left_to_right() -> None:
     encoder = Encoder(small_config((2, 32, 4, 50, 97), left_to_right=True)).eval()
@@ -159,6 +168,7 @@ def weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
+@pytest.mark.usefixtures("library")
 @torch.no_grad()
 def test_shared_weights_keep_their_values() -> None:
     encoder, inputs = family_encoder("bert")
@@ -171,6 +181,19 @@ def test_shared_weights_keep_their_values() -> None:
     total = int(inputs.bounds[-1])
     for states in (encoder(inputs), form(inputs)):
         torch.testing.assert_close(states[:total], expected[:total], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("other", "pays"), [(0.5, True), (0.9, False), (2.0, False)])
+def test_onednn_computes_fp32_where_it_is_much_faster(
+    other: float, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(*actions: Callable[[], Tensor]) -> list[float]:
+        one, two = (action() for action in actions)
+        torch.testing.assert_close(one, two)
+        return [1.0, other]
+
+    monkeypatch.setattr(inference, "least_seconds_in_turns", seconds)
+    assert inference.onednn_pays.__wrapped__() is pays
 
 
 def test_an_engine_sees_weights_that_change() -> None:

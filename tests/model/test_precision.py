@@ -63,7 +63,7 @@ def test_gradients_are_transposed_where_that_is_faster(
             action()
         return [1.0, transposed]
 
-    monkeypatch.setattr(precision, "_least_seconds", seconds)
+    monkeypatch.setattr(precision, "least_seconds_in_turns", seconds)
     assert choose_for_training("bf16").transposes is pays
     assert not choose_for_training("fp32").transposes
 
@@ -72,7 +72,7 @@ def test_other_work_does_not_decide_between_layouts(monkeypatch: pytest.MonkeyPa
     """Most of one's times are disturbed."""
     times = iter([1.0, 1.1, *[9.0, 1.2] * 13, 1.05, 1.1])
     monkeypatch.setattr(precision, "_seconds", lambda action: [action(), next(times)][1] / 100)
-    least = precision._least_seconds(lambda: None, lambda: None)
+    least = precision.least_seconds_in_turns(lambda: None, lambda: None)
     assert least == pytest.approx([0.01, 0.011])
 
 

@@ -296,7 +296,7 @@ def transposing_pays(dtype: torch.dtype) -> bool:
         transpose(d, d_t)
         torch.mm(d_t, inner)
 
-    direct, other = _least_seconds(lambda: torch.mm(d.t(), inner), transposed)
+    direct, other = least_seconds_in_turns(lambda: torch.mm(d.t(), inner), transposed)
     return direct >= _MIN_GAIN * other
 
 
@@ -313,7 +313,7 @@ def _median_seconds(action: Callable[[], object]) -> float:
     return statistics.median(seconds)
 
 
-def _least_seconds(*actions: Callable[[], object]) -> list[float]:
+def least_seconds_in_turns(*actions: Callable[[], object]) -> list[float]:
     """The shortest time of each action, in turns: other programs only ever make one longer, and
     so decide the order of two that are close less often than by medians."""
     for action in actions:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Container, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from bothways.batch import round_up
 from bothways.model.batch import Inputs, SelectedPositions
+from bothways.model.device import least_seconds_in_turns
 from bothways.model.encoder import Encoder, HiddenStates
 from bothways.model.kernels import compiled
 from bothways.model.layers import Layer
@@ -33,6 +34,7 @@ from bothways.model.shared import LayerNorm
 # oneDNN prepares a kernel for each new number of rows, which takes longer than some more rows do.
 _ROUND_FEW, _ROUND_MANY, _MANY = 16, 64, 128
 _PACKED_FOR = 2048  # rows, for which oneDNN chooses the layout
+_MIN_GAIN = 1.3  # in the time of a product, to take another library
 
 Vector = NDArray[np.floating[Any]]
 
@@ -142,7 +144,7 @@ class _Pass:
         config = prepared.config
         self.bounds = inputs.bounds
         self.tokens = self.rows = int(inputs.bounds[-1])
-        if dtype == torch.bfloat16:
+        if dtype == torch.bfloat16 or (dtype == torch.float32 and onednn_pays()):
             self.rows = round_up(self.tokens, _ROUND_MANY if self.tokens > _MANY else _ROUND_FEW)
         self.heads, self.causal = config.heads, config.left_to_right
         exact = np.float64 if dtype == torch.float64 else np.float32
@@ -242,30 +244,52 @@ class _Layer:
         return self._qkv.part(len(self._b_output), len(self._b_qkv))
 
 
+@cache
+def onednn_pays() -> bool:
+    """Whether oneDNN computes products in fp32 in less time than what torch takes for them, so much
+    less that it is no chance: on AMD's processors MKL takes twice the time. Timed once a process.
+    """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    x, transposed = torch.ones(256, 512), torch.ones(512, 1024)
+    with torch.inference_mode():
+        usual, other = least_seconds_in_turns(
+            lambda: torch.mm(x, transposed), lambda: _onednn(x, transposed.t())
+        )
+    return usual >= _MIN_GAIN * other
+
+
+def _onednn(x: Tensor, weight: Tensor) -> Tensor:
+    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return out
+
+
 class Product:
     """Products with a weight [out, in]: [R, in] -> [R, out].
 
     In fp32 the library takes least time from the transposed weight: for few rows a half to a third
-    of what it takes from the weight as it is. In bf16 oneDNN packs it, where it computes that.
+    of what it takes from the weight as it is. So does oneDNN, where it is taken instead; in bf16 it
+    packs the weight, where it computes that.
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype, *, share: bool = False):
         values = weight.detach()
-        self._packed: Tensor | None = None
+        self._for_onednn: Tensor | None = None
         if dtype == torch.bfloat16:
             self._transposed = values.to(dtype).t()
             if values.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
                 packed = self._transposed.t().contiguous()
-                self._packed = torch.ops.mkldnn._reorder_linear_weight(packed, _PACKED_FOR)
+                self._for_onednn = torch.ops.mkldnn._reorder_linear_weight(packed, _PACKED_FOR)
             return
         self._transposed = values.t().to(dtype).contiguous()
         if share and dtype == weight.dtype:
             weight.data = self._transposed.t()
+        if dtype == torch.float32 and values.device.type == "cpu" and onednn_pays():
+            self._for_onednn = self._transposed.t()  # oneDNN reads it as fast as if it were packed
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._packed is not None:
-            out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
-            return out
+        if self._for_onednn is not None:
+            return _onednn(x, self._for_onednn)
         return torch.mm(x, self._transposed)
 
     def part(self, first: int, end: int) -> Product:
