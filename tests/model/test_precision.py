@@ -25,7 +25,7 @@ from bothways.model.device import (
 
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
 def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precision, "_time_product", lambda _: pytest.fail("nothing to probe"))
+    monkeypatch.setattr(precision, "_product", lambda _: pytest.fail("nothing to probe"))
     choice = choose_precision(name)  # type: ignore[arg-type]
     assert choice.name == name
     assert choice.dtype is DTYPES[name]
@@ -43,8 +43,7 @@ def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_auto_takes_what_is_faster(
     speed: float, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = {torch.bfloat16: 1.0, torch.float32: speed}
-    monkeypatch.setattr(precision, "_time_product", seconds.__getitem__)
+    monkeypatch.setattr(precision, "least_seconds_in_turns", lambda *_: [speed, 1.0])
     choice = choose_precision("auto")
     assert (choice.name, choice.reason) == (name, reason)
 

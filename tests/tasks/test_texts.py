@@ -75,6 +75,26 @@ def test_a_score_must_be_a_finite_number(score: str) -> None:
         task.targets(rows("1.0", score))
 
 
+@pytest.mark.parametrize(
+    ("score", "remedy"),
+    [
+        ("3,5", r"write 3\.5, with a point\."),
+        ("-,25", r"write -\.25, with a point\."),
+        ("1,000", r"write 1000 if the comma parts thousands, 1\.000 if it is a decimal comma\."),
+        ("1,234,567", r"write 1234567 if the comma parts thousands\."),
+        ("1,234.5", r"write 1234\.5 if the comma parts thousands\."),
+        ("5 %", r"write all without the sign, as 5 or as 0\.05\."),
+        ("N/A", r"fill it in, or leave the line out\."),
+        ("", r"fill it in, or leave the line out\."),
+        ("5 kg", r"write numbers such as 3\.5 alone, without units\."),
+    ],
+)
+def test_how_to_write_a_score_is_said(score: str, remedy: str) -> None:
+    task = define_task(REGRESSION, rows("1"))
+    with pytest.raises(InputError, match=remedy):
+        task.targets(rows("1", score))
+
+
 @pytest.mark.parametrize("score", ["1e39", "-3.5e38"])
 def test_a_score_must_not_be_too_large_for_32_bits(score: str) -> None:
     task = define_task(REGRESSION, rows("1"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import statistics
 import sys
 import threading
 import time
@@ -254,8 +253,8 @@ def choose_precision(
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return ChosenPrecision("bf16", "bf16: this GPU supports it in hardware")
         return ChosenPrecision("fp32", "fp32: this GPU has no hardware support for bf16")
-    seconds = {name: _time_product(dtype) for name, dtype in DTYPES.items()}
-    ratio = seconds["fp32"] / seconds["bf16"]
+    exact, rounded = least_seconds_in_turns(*map(_product, (DTYPES["fp32"], DTYPES["bf16"])))
+    ratio = exact / rounded
     if ratio >= _MIN_SPEEDUP:
         return ChosenPrecision(
             "bf16",
@@ -300,17 +299,9 @@ def transposing_pays(dtype: torch.dtype) -> bool:
     return direct >= _MIN_GAIN * other
 
 
-def _time_product(dtype: torch.dtype) -> float:
-    x, w = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 512, dtype=dtype)
-    return _median_seconds(lambda: F.linear(x, w))
-
-
-def _median_seconds(action: Callable[[], object]) -> float:
-    action()
-    seconds: list[float] = []
-    while len(seconds) < 7 and sum(seconds) < 0.5:  # fewer where bf16 is emulated
-        seconds.append(_seconds(action))
-    return statistics.median(seconds)
+def _product(dtype: torch.dtype) -> Callable[[], object]:
+    x, w = torch.ones(1024, 512, dtype=dtype), torch.ones(1024, 512, dtype=dtype)
+    return lambda: F.linear(x, w)
 
 
 def least_seconds_in_turns(*actions: Callable[[], object]) -> list[float]:

@@ -6,6 +6,7 @@ N examples, C outputs of the head.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -43,6 +44,7 @@ from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import Reading, encode_windows, pool_windows, windows_note
 from bothways.tokenization.tokenizer import Tokenizer
 
+_NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "-", "?", "inf", "-inf", "#n/a"}
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
@@ -479,6 +481,25 @@ def _find_labels(train: Rows, options: TaskOptions) -> tuple[str, ...]:
     return labels
 
 
+def _number_remedy(text: str) -> str:
+    """How to write what was meant by something that is no number."""
+    plain = text.strip()
+    if plain.lower() in _NO_NUMBER:
+        return "fill it in, or leave the line out."
+    if plain.endswith("%"):
+        return "write all without the sign, as 5 or as 0.05."
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", plain):
+        whole = f"write {plain.replace(',', '')} if the comma parts thousands"
+        return (
+            f"{whole}."
+            if plain.count(",") > 1 or "." in plain
+            else (f"{whole}, {plain.replace(',', '.')} if it is a decimal comma.")
+        )
+    if re.fullmatch(r"[+-]?\d*,\d+", plain):
+        return f"write {plain.replace(',', '.')}, with a point."
+    return "write numbers such as 3.5 alone, without units."
+
+
 def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
     """A score in a file.
 
@@ -491,7 +512,7 @@ def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"the {name} {text!r} is not a finite number (write 3.5, not 3,5).",
+            f"the {name} {text!r} is not a finite number; {_number_remedy(text)}",
             path=path,
             line=line,
         )
