@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +26,13 @@ from bothways.runtime.folder import (
 from bothways.runtime.original_files import SETTINGS
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import weight_files
+from bothways.tokenization.doubts import doubts
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
 
 _LARGEST = 1000.0
 """Of a weight; in trained encoders the largest are some tens."""
-_MANY, _SORTED = 100, 0.97
-"""Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
 
 
 def diagnose(folder: str | Path) -> list[str]:
@@ -126,25 +124,10 @@ def _diagnose_weights(loaded: LoadedModel, path: Path) -> list[str]:
 
 
 def _diagnose_order(loaded: LoadedModel, folder: Path) -> list[str]:
-    """A vocabulary whose order is not that of the ids that the model was trained with."""
-    tokenizer, problems = loaded.tokenizer, []
+    """A vocabulary whose order or case is not that which the model was trained with."""
     settings = encoder_folder(folder) / CONFIG
     values = read_json(settings, "") if settings.exists() else {}  # those of others lack it
-    pad = values.get("pad_token_id")
-    if isinstance(pad, int) and tokenizer.roles.pad and pad != tokenizer.pad_id:
-        problems.append(
-            f"{folder}: {CONFIG} says that the padding piece has the id {pad}, in the vocabulary "
-            f"{tokenizer.roles.pad} has {tokenizer.pad_id}; the vocabulary may be another model's, "
-            "or in another order"
-        )
-    pieces = tokenizer.pieces
-    rising = sum(one < other for one, other in pairwise(pieces))
-    if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
-        problems.append(
-            f"{folder}: the pieces are in alphabetical order, as if the vocabulary had been "
-            "sorted; line numbers are ids, so the order must be that of training"
-        )
-    return problems
+    return doubts(loaded.tokenizer, str(folder), pad=values.get("pad_token_id"))
 
 
 def _diagnose_vocabulary(folder: Path) -> list[str]:

@@ -61,6 +61,7 @@ from bothways.runtime.weights import (
 )
 from bothways.shipped import SHIPPED
 from bothways.tasks.options import TEXT_KINDS
+from bothways.tokenization.doubts import doubts
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -282,6 +283,7 @@ def load_model(
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
+        notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
         loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
         notes += loaded.about.pop("notes", [])
         if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
