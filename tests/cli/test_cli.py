@@ -253,7 +253,7 @@ def test_an_interruption_exits_130(
     assert cli.main(PRETRAIN) == 130
     assert (
         capsys.readouterr().err
-        == "interrupted; what was saved is kept: run the same command again\n"
+        == "interrupted; what was saved, if anything, is kept: run the same command again\n"
     )
 
 
@@ -430,7 +430,7 @@ def test_corpus_report_and_finetune_table_are_printed(
     assert told.endswith(
         "next:\n"
         "  bothways corpus show o\n"
-        "  bothways plan mini --corpus o\n"
+        "  bothways plan --corpus o --minutes 10\n"
         "  bothways pretrain --corpus o --minutes 10\n"
     )
     errors = [{"texts": [["text", "a  long\ntext"]], "gold": "no", "predicted": "yes"}]

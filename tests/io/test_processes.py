@@ -107,7 +107,9 @@ def test_every_verb_says_that_it_was_interrupted(number: signal.Signals, tmp_pat
         process.send_signal(number)
         _, shown = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert shown == "interrupted; what was saved is kept: run the same command again\n"
+    assert (
+        shown == "interrupted; what was saved, if anything, is kept: run the same command again\n"
+    )
 
 
 CHILD = "import signal, time; print('up', flush=True); time.sleep(2); print('whole', flush=True)"

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
             print(
-                "interrupted; what was saved is kept: run the same command again",
+                "interrupted; what was saved, if anything, is kept: run the same command again",
                 file=sys.stderr,
             )
         return 130

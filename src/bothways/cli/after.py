@@ -48,7 +48,7 @@ def after_corpus(config: CorpusConfig) -> None:
     """Pre-training comes next."""
     say_next(
         ["corpus", "show", config.out],
-        ["plan", "mini", "--corpus", config.out],
+        ["plan", "--corpus", config.out, "--minutes", "10"],
         ["pretrain", "--corpus", config.out, "--minutes", "10"],
     )
 
