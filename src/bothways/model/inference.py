@@ -252,10 +252,9 @@ def onednn_pays() -> bool:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     x, transposed = torch.ones(256, 512), torch.ones(512, 1024)
-    with torch.inference_mode():
-        usual, other = least_seconds_in_turns(
-            lambda: torch.mm(x, transposed), lambda: _onednn(x, transposed.t())
-        )
+    usual, other = least_seconds_in_turns(
+        lambda: torch.mm(x, transposed), lambda: _onednn(x, transposed.t())
+    )
     return usual >= _MIN_GAIN * other
 
 
