@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bothways.errors import InputError
+from bothways.finetuning.setup import file_digests
 from bothways.io.annotators import FORMATS, CharacterSpan
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import standard_spelling
@@ -212,6 +215,57 @@ def test_brat(tmp_path: Path) -> None:
     assert read_sentences(path, TaggingOptions(), labelled=True).tags == [["O"] * 6]
 
 
+def test_a_folder_of_brat(tmp_path: Path) -> None:
+    """Its documents in the order of their names; what is wrong with one is said of its file."""
+    for name in ("b", "a"):
+        write(tmp_path, f"{name}.txt", f"{TEXT} {name}")
+        write(tmp_path, f"{name}.ann", BRAT)
+    write(tmp_path, "annotation.conf", "[entities]\nPER\n")
+    found = read_sentences(tmp_path, TaggingOptions(), labelled=True)
+    assert found.words == [[*WORDS, "a"], [*WORDS, "b"]]
+    assert found.tags == [[*TAGS, "O"]] * 2
+    assert f"{tmp_path.name}: it is brat's, 2 documents" in found.notes
+    before = file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["task.train"]
+    write(tmp_path, "b.txt", f"{TEXT} c")
+    assert file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["task.train"] != before
+    write(tmp_path, "b.ann", "T1\tPER 90 94\tMary\n")
+    with pytest.raises(InputError, match=r"b\.ann:1: the span 90 to 94 \(PER\) is not within"):
+        read_sentences(tmp_path, TaggingOptions(), labelled=True)
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(InputError, match=r"b\.ann: .* b\.txt is missing"):
+        read_sentences(tmp_path, TaggingOptions(), labelled=True)
+    for path in tmp_path.glob("*.ann"):
+        path.unlink()
+    with pytest.raises(InputError, match="is a folder without brat's files"):
+        read_sentences(tmp_path, TaggingOptions(), labelled=True)
+
+
+def test_offsets_from_one_are_suspected(tmp_path: Path) -> None:
+    """Endings such as those of Korean are inside of words, beginnings are not."""
+    shifted = [[start + 1, end + 1, label] for start, end, label in TRIPLES]
+    path = write(tmp_path, "a.jsonl", lines({"text": TEXT, "label": shifted}))
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    assert any("most begin there: do the offsets count from 1" in note for note in found.notes)
+    path = write(tmp_path, "a.jsonl", lines({"text": "서울에서 만났다", "label": [[0, 2, "L"]]}))
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    assert any(note.endswith("the whole word is taken") for note in found.notes)
+
+
+def test_tags_after_slashes(tmp_path: Path) -> None:
+    """They are named, and the command that is proposed does what it says."""
+    old = write(tmp_path, "OLD", "EU/B-ORG rejects/O and/or/O\nDr/NNP .../O\n")
+    with pytest.raises(InputError, match=r"after a slash, such as 'EU/B-ORG'") as caught:
+        read_sentences(old, TaggingOptions(), labelled=True)
+    (command,) = re.findall(r"sed -e .* > NEW", str(caught.value))
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    options = TaggingOptions(scheme="none")
+    found = read_sentences(tmp_path / "NEW", options, labelled=True)
+    assert found.words == [["EU", "rejects", "and/or"], ["Dr", "..."]]
+    assert found.tags == [["B-ORG", "O", "O"], ["NNP", "O"]]
+    for fine in ("1/2 O\nkm/h O\n", "a/b\n\nc/d\n"):
+        read_sentences(write(tmp_path, "fine", fine), options, labelled=" " in fine)
+
+
 def spans_file(folder: Path, text: str, *triples: list[Any], **more: Any) -> Sentences:
     item = {"text": text, "label": list(triples), **more}
     path = write(folder, "a.jsonl", lines({"text": TEXT, "label": TRIPLES}, item))
@@ -288,6 +342,14 @@ def test_tasks_of_label_studio_that_nobody_annotated(tmp_path: Path) -> None:
     found = read_sentences(path, TaggingOptions(), labelled=True)
     assert found.words == [WORDS]
     assert any("2 examples that the annotator rejected or skipped" in note for note in found.notes)
+    assert not any("several" in note for note in found.notes)
+    first = task(TEXT, TRIPLES)
+    first["annotations"].append({"result": []})
+    path.write_text(json.dumps([first]))
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    assert found.tags == [TAGS]
+    said = "1 examples have several annotations, of which the first is read"
+    assert any(said in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

@@ -606,7 +606,7 @@ def _contents(paths: Iterable[str | Path]) -> list[Any]:
     found: list[Any] = []
     for path in map(Path, paths):
         if path.is_dir():
-            ends = (".json", ".safetensors", ".txt", ".arrow")
+            ends = (".json", ".safetensors", ".txt", ".arrow", ".ann")
             marks = [own for own in path.iterdir() if own.suffix in ends]
             found += [[p.name, p.stat().st_size, p.stat().st_mtime_ns] for p in sorted(marks)]
         elif path.is_file():

@@ -12,7 +12,7 @@ from typing import Any
 from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
-from bothways.io.frames import is_dataset
+from bothways.io.tagged import holds_examples
 from bothways.io.terminal import table_text
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.kinds import task_of
@@ -66,7 +66,7 @@ class Evaluation(Mapping[str, float]):
 def corpus_folder(data: Any) -> Path | None:
     """The folder of a corpus that is given by path or as an object; None for other data."""
     folder = data if rows.is_path(data) else getattr(data, "folder", None)
-    if folder is None or not Path(folder).is_dir() or is_dataset(Path(folder)):
+    if folder is None or not Path(folder).is_dir() or holds_examples(Path(folder)):
         return None
     return Path(folder)
 

@@ -16,9 +16,8 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import real_path, write_json
-from bothways.io.frames import is_dataset
 from bothways.io.hub import model_folder
-from bothways.io.tagged import NAMES
+from bothways.io.tagged import NAMES, holds_examples
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
 from bothways.io.written import write_rows
@@ -443,7 +442,7 @@ def _note_embedded(loaded: LoadedModel, texts: int, cut: int, long: int, limit: 
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
     with _open(config) as model:
-        if Path(config.file).is_dir() and not is_dataset(Path(config.file)):
+        if Path(config.file).is_dir() and not holds_examples(Path(config.file)):
             if config.task is not None:
                 raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
             from bothways.pretraining.evaluation import evaluate_pretraining

@@ -20,6 +20,7 @@ from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.files import sha256
 from bothways.io.frames import FRAMES, content_of
 from bothways.io.lines import did_you_mean, listed
+from bothways.io.tagged import brat_files
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
@@ -141,6 +142,9 @@ def _digest(file: str) -> str:
     if share(file) is not None:
         return f"{share(file):g} of task.train"
     files = content_of(Path(file)) if file else []
+    if file and (annotations := brat_files(Path(file))):
+        files = [one for own in annotations for one in (own.with_suffix(".txt"), own)]
+        files = [one for one in files if one.is_file()]  # reading names what is missing
     sums = [sha256(path) for path in files]
     return (
         hashlib.sha256("".join(sums).encode()).hexdigest()[:16] if sums[1:] else "".join(sums)[:16]

@@ -59,12 +59,14 @@ class SpanText:
         spans: in the order of the file; None if the file was read without them.
         line: of the file, from 1.
         id: as in the file; None if it has none.
+        path: the file, where each text has its own.
     """
 
     text: str
     spans: list[CharacterSpan] | None
     line: int
     id: str | int | None = None
+    path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -292,12 +294,22 @@ def _is_label_studio(item: Item) -> bool:
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
     """The results of a task's first annotation that was not skipped; None if there is none."""
-    key = "annotations" if isinstance(item.get("annotations"), list) else "completions"
-    for annotation in item[key]:
-        if isinstance(annotation, dict) and not annotation.get("was_cancelled"):
-            results = annotation.get("result")
-            return [r for r in results or [] if isinstance(r, dict)]
+    for annotation in _label_studio_annotations(item):
+        return [r for r in annotation.get("result") or [] if isinstance(r, dict)]
     return None
+
+
+def _label_studio_annotations(item: dict[str, Any]) -> list[dict[str, Any]]:
+    key = "annotations" if isinstance(item.get("annotations"), list) else "completions"
+    return [a for a in item[key] if isinstance(a, dict) and not a.get("was_cancelled")]
+
+
+def is_annotated_twice(item: Any) -> bool:
+    """Whether several people annotated a task of Label Studio, of whom the first is read."""
+    return _is_label_studio(item) and len(_label_studio_annotations(item)) > 1
+
+
+ANNOTATED_TWICE = "examples have several annotations, of which the first is read"
 
 
 def _label_studio_text(data: dict[str, Any], path: Path, line: int) -> str:
@@ -550,7 +562,7 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
         InputError: a span is empty or not within the text, or the file says that another text
             stands there.
     """
-    text, spans = record.text, record.spans or []
+    text, spans, path = record.text, record.spans or [], record.path or path
     if any(_differs(text, span) for span in spans) and any(ord(c) > 0xFFFF for c in text):
         place = {0: 0}
         units = 0
@@ -641,7 +653,7 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
         start, end = int(pieces[0][0]), int(pieces[-1][1])
         said = fields[2] if len(fields) > 2 else None
         spans.append(CharacterSpan(start, end, label, said, len(pieces)))
-    return SpanText(text, spans, 1)
+    return SpanText(text, spans, 1, path=path)
 
 
 def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:

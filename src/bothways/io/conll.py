@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     lines = text_lines(path)
     if is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
+    _refuse_tags_after_slashes([line for _, line in lines], path)
     remarks = []
     comment = layout.comment
     if not comment and _comments_before_sentences(lines):
@@ -171,6 +173,19 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
 
 
 _TAG = re.compile("O|[BIESLUMW][-_].+")
+_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
+
+
+def _refuse_tags_after_slashes(lines: Sequence[str], path: Path) -> None:
+    """Refuse ``EU/B-ORG rejects/O``, whose last word would be taken for the tag."""
+    written = [word for line in lines[:500] for word in line.split()]
+    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
+        raise InputError(
+            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
+            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
+            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
+            path=path,
+        )
 
 
 def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:

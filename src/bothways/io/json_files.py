@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.errors import InputError
-from bothways.io.annotators import plain_row
+from bothways.io.annotators import ANNOTATED_TWICE, is_annotated_twice, plain_row
 from bothways.io.broken import LIST, Broken
 from bothways.io.frames import frame_objects, is_frame
 from bothways.io.lines import (
@@ -52,7 +52,7 @@ def read_json_file(path: Path) -> Any:
 
 def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
-    rejected = 0
+    rejected = several = 0
     for number, item in json_objects(path, broken):
         try:
             if not isinstance(item, dict):
@@ -61,6 +61,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
             if row is None:
                 rejected += 1
                 continue
+            several += is_annotated_twice(item)
             values = _json_values(row, names, layout, path, number)
         except InputError as error:
             broken.leave_out(error)
@@ -68,6 +69,8 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         yield number, values
     if rejected:
         broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+    if several:
+        broken.remark(f"{several:,} {ANNOTATED_TWICE}")
 
 
 def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.io.annotators import (
+    ANNOTATED_TWICE,
     FORMATS,
     CharacterSpan,
     SpanChecks,
     SpanText,
     TaggedWords,
     checked_spans,
+    is_annotated_twice,
     read_brat,
     recognised,
 )
@@ -24,7 +26,7 @@ from bothways.io.conll import (
     read_conll,
     read_word_rows,
 )
-from bothways.io.frames import is_frame
+from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import listed
 from bothways.io.text import COMPRESSED, read_texts, read_whole
@@ -64,11 +66,23 @@ def format_of(path: Path) -> str:
     suffix = names[-1] if names else ""
     if suffix in JSON_SUFFIXES or is_frame(path):
         return ""
-    if suffix == ".ann":
+    if suffix == ".ann" or brat_files(path):
         return BRAT
     if suffix == ".csv" or has_word_columns(path):
         return TABLE
     return COLUMNS
+
+
+def brat_files(path: Path) -> list[Path]:
+    """The ``.ann`` files of a folder, by their names, or the one that is named."""
+    if path.is_dir():
+        return sorted(one for one in path.glob("*.ann") if not one.name.startswith("._"))
+    return [path] if path.suffix.lower() == ".ann" else []
+
+
+def holds_examples(folder: Path) -> bool:
+    """Whether a folder is a labelled file's equal: a data set, or documents of brat."""
+    return is_dataset(folder) or bool(brat_files(folder))
 
 
 def read_tagged(
@@ -78,7 +92,7 @@ def read_tagged(
 
     Args:
         path: CoNLL columns, CoNLL-U, CSV with a word per row, brat's ``.ann`` (with the ``.txt`` of
-            the same name beside it), or JSON of any entry of
+            the same name beside it) or a folder of them, or JSON of any entry of
             :data:`bothways.io.annotators.FORMATS`.
         layout: of columns.
         labelled: tags or spans are needed.
@@ -89,10 +103,9 @@ def read_tagged(
             file and line are named.
     """
     form = format_of(path)
-    if path.is_dir() and not is_frame(path):
+    if path.is_dir() and not is_frame(path) and form != BRAT:
         raise InputError(
-            "is a folder; name a file. brat's files are read one document at a time (.ann, with "
-            "its .txt beside it).",
+            "is a folder without brat's files (.ann, each with its .txt beside it); name a file.",
             path=path,
         )
     if form == COLUMNS:
@@ -102,7 +115,9 @@ def read_tagged(
         found = read_word_rows(path, layout, labelled=labelled)
         return TaggedFile(form, found, remarks=found.remarks)
     if form == BRAT:
-        return _with_texts(form, [_brat_document(path)], ["it is brat's"], path, labelled=labelled)
+        texts = [_brat_document(one) for one in brat_files(path)]
+        own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
+        return _with_texts(form, texts, [own], path, labelled=labelled)
     return _read_json(path, labelled=labelled, names=names)
 
 
@@ -141,6 +156,8 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}"]
     if rejected := found.count(None):
         remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+    if several := sum(is_annotated_twice(item) for _, item in items):
+        remarks.append(f"{several:,} {ANNOTATED_TWICE}")
     kept = [record for record in found if record is not None]
     if not kept:
         raise InputError(
@@ -164,7 +181,7 @@ def _with_texts(
     form: str, texts: list[SpanText], remarks: list[str], path: Path, *, labelled: bool
 ) -> TaggedFile:
     for text in texts:
-        json_text(text.text, "text", path, text.line)
+        json_text(text.text, "text", text.path or path, text.line)
         if labelled and text.spans is None:
             raise InputError(
                 "the text has no list of spans; leave out texts that nobody annotated, or give an "

@@ -115,6 +115,7 @@ class Alignment:
     Attributes:
         spans: all that were given.
         cut: spans that begin or end inside a word, which is then taken as a whole.
+        begun: those of them that begin inside one.
         overlapping: spans that share a word with a longer one (or an earlier one as long), and are
             left out.
         lost: spans that hold no word, and are left out.
@@ -122,16 +123,20 @@ class Alignment:
 
     spans: int = 0
     cut: int = 0
+    begun: int = 0
     overlapping: int = 0
     lost: int = 0
 
     def notes(self) -> list[str]:
         """As sentences."""
         of = f"of {self.spans:,} spans"
+        cut = "begin or end inside a word; the whole word is taken"
+        if 2 * self.begun > self.spans:  # words have endings, but no beginnings of their own
+            cut += " (most begin there: do the offsets count from 1, or bytes?)"
         return [
             f"{count:,} {of} {what}"
             for count, what in (
-                (self.cut, "begin or end inside a word; the whole word is taken"),
+                (self.cut, cut),
                 (self.overlapping, "share a word with a longer one and are left out"),
                 (self.lost, "hold no word and are left out"),
             )
@@ -159,6 +164,7 @@ def spans_over_words(
             found.overlapping += 1
         else:
             first, last = inside[0], inside[-1]
+            found.begun += words[first][0] < span.start
             found.cut += words[first][0] < span.start or words[last][1] > span.end
             entity = EntitySpan(span.label, first, last + 1)
             taken.update(dict.fromkeys(inside, entity))
