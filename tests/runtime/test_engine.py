@@ -197,6 +197,10 @@ def test_only_engines_that_exist_are_taken(
         ConfigError, match="engine is 'tensor'; there are auto, torch, onnxruntime, openvino"
     ):
         load(folders["classifier"], engine="tensor")
+    with pytest.raises(ConfigError, match="precision is 'int4'; choose from auto, fp32, bf16, int"):
+        load(folders["classifier"], precision="int4")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="device is 'gpu'; choose from auto, cpu, cuda"):
+        load(folders["classifier"], device="gpu")  # type: ignore[arg-type]
     assert cli.main(["embed", folders["classifier"], "w1", "--out", "o.npz", "--engine", "x"]) == 1
     assert "engine is 'x'; there are auto, torch, onnxruntime, openvino" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
+from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, ModelError, explain_missing
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.finetuning.results import FinetuneResult
@@ -98,6 +99,8 @@ def load(
             is first computed, or now if the engine is named.
     """
     check_engine(engine)
+    require_choice("device", device, get_args(DeviceName))
+    require_choice("precision", precision, get_args(PredictPrecision))
     folders = [folder_of(item, "folder") for item in (folder, *others)]
     loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
     if engine != AUTO or device == "cuda" or precision == "int8":
