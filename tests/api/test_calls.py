@@ -261,6 +261,8 @@ def test_what_makes_no_sense_is_refused_at_the_call(
 def test_models_are_named_by_objects(start: Path) -> None:
     with pytest.raises(ConfigError, match="model is a int; give a model folder"):
         bw.finetune(3, rows(4), rows(4))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"model is a DataFrame; .* examples: train=\.\.\."):
+        bw.finetune(pd.DataFrame(rows(4)), dev=0.5)  # type: ignore[arg-type]
     model = bw.load(start)
     assert model.folder == start
     found = bw.finetune(

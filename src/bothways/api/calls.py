@@ -382,7 +382,7 @@ def finetune(
             config = config if run is None else replace(config, run=str(run))
             contents: list[Any] = []
         else:
-            given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
+            given = {"model": _start(model, train), "run": run, "seeds": _seeds(seeds)}
             config, files = _with_task(task, {**given, **_plain_names(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
@@ -403,6 +403,20 @@ def _seeds(seeds: int | Sequence[int] | None) -> Any:
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; give how many runs, or a list of seeds.")
     return tuple(range(seeds))
+
+
+def _start(model: Any, train: Any) -> str:
+    """The folder of the model to start from.
+
+    Raises:
+        ConfigError: it is none; it may be the data, given without their name.
+    """
+    try:
+        return folder_of(model, "model")
+    except ConfigError as error:
+        if train is not None:
+            raise
+        raise ConfigError(f"{error} If these are the labelled examples: train=...") from None
 
 
 def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
