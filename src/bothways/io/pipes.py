@@ -39,7 +39,7 @@ def open_file(path: Path) -> BufferedReader:
     if known is None:
         _PIPES[key] = known = _Pipe(path)
     else:
-        known.look_again(path)
+        known.look_again()
     return BufferedReader(_PipeReader(known))
 
 
@@ -100,18 +100,15 @@ class _Pipe:
         data = os.read(self._open, count)
         if data:
             self._keep(data)
-        else:
+        else:  # it stays open: what someone else writes would be lost if it were closed meanwhile
             self._ended = True
-            os.close(self._open)
+            os.set_blocking(self._open, False)
         return data
 
-    def look_again(self, path: Path) -> None:
-        """Begin anew if the pipe had ended and someone else writes to it now."""
-        if not self._ended:
-            return
-        before, self._open = self._size, os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        if not self._has_writer():
-            os.close(self._open)
+    def look_again(self) -> None:
+        """Begin anew if the pipe had ended and someone else has written to it since."""
+        before = self._size
+        if not self._ended or not self._has_writer():
             return
         new = os.pread(self._kept.fileno(), 1, before)
         self._size, self._ended = 0, False
