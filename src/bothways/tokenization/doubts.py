@@ -44,11 +44,11 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
 
 def _has_no_capitals(tokenizer: Tokenizer) -> bool:
     special = set(tokenizer.roles.items().values())
-    words = [p for p in tokenizer.pieces if p not in special and any(map(str.isalpha, p))]
-    words = [word for word in words if not word.startswith("[")]  # [unused1]
+    pieces = [
+        p for p in tokenizer.pieces if p not in special and not p.startswith("[")
+    ]  # [unused1]
+    if any(piece.lower() != piece for piece in pieces):  # of a cased vocabulary soon
+        return False
+    words = [piece for piece in pieces if any(map(str.isalpha, piece))]
     with_case = sum(word.upper() != word for word in words)
-    return (
-        len(words) >= _MANY
-        and with_case >= _WITH_CASE * len(words)
-        and all(word.lower() == word for word in words)
-    )
+    return len(words) >= _MANY and with_case >= _WITH_CASE * len(words)
