@@ -1,10 +1,12 @@
 """What the tables of instances of an epoch take, by the number of documents.
 
-    python scripts/measure_instances.py --documents 100000 300000 1000000
+    python scripts/measure_instances.py --documents 1000000 10000000 100000000
 
 Documents have 1 to 15 sentences of 5 to 35 tokens, drawn at random; there are no tokens, because a
-table is made from lengths alone. Each count runs in a process of its own, whose largest resident
-memory is told (of Linux), with that before the table was made, which holds the lengths.
+table is made from lengths alone. Each count runs in a process of its own. Told are its largest
+memory that no file stands behind (RssAnon of Linux, looked at twenty times a second), that of the
+lengths included, and the bytes of the arrays: those above 256 MiB lie in files without a name, in
+the folder of TMPDIR or in /var/tmp.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import argparse
 import re
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,14 +26,41 @@ from typing import Any, cast
 import numpy as np
 
 LENGTH = 128
+DRAWN = 1 << 18  # lengths at once
 
 
-def resident(name: str) -> float:
-    """MiB of this process: VmRSS now, VmHWM at most."""
-    state = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(rf"{name}:\s+(\d+)", state)
-    assert found
-    return int(found[1]) / 1024
+@contextmanager
+def largest_memory() -> Iterator[list[float]]:
+    """MiB of this process that no file stands behind, at most; of Linux."""
+    largest, ended = [0.0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            state = Path("/proc/self/status").read_text(encoding="ascii")
+            found = re.search(r"RssAnon:\s+(\d+)", state)
+            assert found
+            largest[0] = max(largest[0], int(found[1]) / 1024)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield largest
+    finally:
+        ended.set()
+        looking.join()
+
+
+def drawn_bounds(rng: np.random.Generator, least: int, below: int, count: int) -> Any:
+    """Bounds of rows with lengths drawn at random."""
+    from bothways.io.arrays import Growing
+
+    growing, last = Growing("lengths"), 0
+    growing.append(np.zeros(1, np.int64))
+    for start in range(0, count, DRAWN):
+        own = last + np.cumsum(rng.integers(least, below, min(DRAWN, count - start)))
+        growing.append(own)
+        last = int(own[-1])
+    return growing.array()
 
 
 def measure(documents: int) -> None:
@@ -37,25 +69,33 @@ def measure(documents: int) -> None:
     from bothways.pretraining.options import PairOptions
 
     rng = np.random.default_rng(0)
-    document_bounds = np.concatenate([[0], np.cumsum(rng.integers(1, 16, documents))])
-    sentences = int(document_bounds[-1])
-    sentence_bounds = np.concatenate([[0], np.cumsum(rng.integers(5, 36, sentences))])
+    with largest_memory() as lengths_only:
+        document_bounds = drawn_bounds(rng, 1, 16, documents)
+        sentences = int(document_bounds[-1])
+        sentence_bounds = drawn_bounds(rng, 5, 36, sentences)
     template = SimpleNamespace(room=lambda length, _texts: length - 3, border_cost=1)
     store = SimpleNamespace(
         document_bounds=document_bounds, sentence_bounds=sentence_bounds, documents=documents,
         sentences=sentences, tokenizer=SimpleNamespace(template=template), split="train",
         folder="no folder",
     )  # fmt: skip
-    before, start = resident("VmRSS"), time.process_time()
-    instances = create_instances(
-        cast(Any, store), length=LENGTH, options=PairOptions(), seed=0, epoch=0
-    )
-    table, made = resident("VmHWM"), time.process_time()
-    training_order(len(instances), seed=0, epoch=0)
-    ordered, end = resident("VmHWM"), time.process_time()
+    start, begun = time.process_time(), time.monotonic()
+    with largest_memory() as table:
+        instances = create_instances(
+            cast(Any, store), length=LENGTH, options=PairOptions(), seed=0, epoch=0
+        )
+        made, waited = time.process_time(), time.monotonic()
+    with largest_memory() as ordered:
+        order = training_order(len(instances), seed=0, epoch=0)
+        end, ended = time.process_time(), time.monotonic()
+    assert instances.b is not None
+    assert instances.label is not None
+    held = (document_bounds, sentence_bounds, order)
+    size = sum(array.nbytes for array in (*held, instances.a, instances.b, instances.label))
     print(
         f"| {documents:,} | {sentences:,} | {sentence_bounds[-1]:,} | {len(instances):,} | "
-        f"{before:,.0f} | {table:,.0f} | {ordered:,.0f} | {made - start:.1f} | {end - made:.1f} |",
+        f"{size / 1e6:,.0f} | {lengths_only[0]:,.0f} | {table[0]:,.0f} | {ordered[0]:,.0f} | "
+        f"{made - start:.1f} ({waited - begun:.1f}) | {end - made:.1f} ({ended - waited:.1f}) |",
         flush=True,
     )
 
@@ -68,12 +108,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, nargs="+", default=[100_000, 1_000_000])
     options = parser.parse_args()
-    print(
-        "| documents | sentences | tokens | instances | MiB before | with the table, at most |",
-        end="",
-    )
-    print(" and the order | processor seconds: table | order |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    print("| documents | sentences | tokens | instances | MB of arrays |", end="")
+    print(" MiB at most: lengths | table | order |", end="")
+    print(" processor seconds (and waited): table | order |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
     for count in options.documents:
         subprocess.run([sys.executable, __file__, "--one", str(count)], check=True)
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.randomness import Purpose, below, bits, derived_seed, permutation, uniform
+from bothways.randomness import (
+    Purpose,
+    below,
+    bits,
+    derived_seed,
+    permutation,
+    permutation_in_parts,
+    uniform,
+)
 
 KEYS = st.integers(0, 2**40)
 
@@ -129,14 +137,17 @@ def _unshift(word: np.ndarray[Any, np.dtype[np.uint64]], shift: int) -> Any:
     return found
 
 
-def test_an_order_can_be_made_in_parts() -> None:
-    """By ranges of keys, in the memory of a part, as a corpus too large for one table needs."""
-    size, parts = 10_000, []
-    for part in range(8):
-        keys = bits(4, Purpose.SHUFFLE, 0, np.arange(size))
-        own = np.flatnonzero(keys >> np.uint64(61) == part)
-        parts.append(own[np.argsort(keys[own], kind="stable")])
-    assert (np.concatenate(parts) == permutation(size, 4, Purpose.SHUFFLE, 0)).all()
+@pytest.mark.parametrize("rows", [1, 999, 4096, 10_000, 20_000])
+def test_an_order_in_parts_is_the_same(rows: int) -> None:
+    size = 10_000 if rows > 1 else 50
+    parts = list(permutation_in_parts(size, 4, Purpose.SHUFFLE, 3, rows=rows))
+    assert len(parts) == -(-size // rows)
+    assert max(map(len, parts)) < 1.2 * rows + 5, "a part needs the memory of a part"
+    assert (np.concatenate(parts) == permutation(size, 4, Purpose.SHUFFLE, 3)).all()
+
+
+def test_an_order_of_nothing_has_no_parts() -> None:
+    assert list(permutation_in_parts(0, 4, Purpose.SHUFFLE)) == []
 
 
 def test_derived_seeds_fit_torch() -> None:

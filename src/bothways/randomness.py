@@ -12,6 +12,7 @@ two kinds share their numbers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +25,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _IN_CACHE = 2**14  # words that are computed at once
+_KEYS_AT_ONCE = 2**16
+_ROWS_SORTED = 2**23  # with their keys and their order 200 MB
 
 
 class Purpose(StrEnum):
@@ -90,6 +93,28 @@ def permutation(size: int, seed: int, purpose: Purpose, *counters: int) -> NDArr
     """A random permutation of the integers below ``size``."""
     keys = bits(seed, purpose, *counters, np.arange(size))
     return np.argsort(keys, kind="stable")
+
+
+def permutation_in_parts(
+    size: int, seed: int, purpose: Purpose, *counters: int, rows: int = _ROWS_SORTED
+) -> Iterator[NDArray[np.int64]]:
+    """:func:`permutation`, in parts of about ``rows`` integers, in the memory of one part.
+
+    A part is a range of keys. Each takes a pass over all keys, which are computed again: they are
+    a bijection of the integers, so none stands in two parts and there are no ties.
+    """
+    parts = -(-size // rows)
+    width = -(-(2**64) // max(parts, 1))
+    for part in range(parts):
+        least, most = part * width, min((part + 1) * width, 2**64) - 1
+        found, keys_found = [], []
+        for start in range(0, size, _KEYS_AT_ONCE):
+            numbers = np.arange(start, min(start + _KEYS_AT_ONCE, size))
+            keys = bits(seed, purpose, *counters, numbers)
+            own = np.flatnonzero((keys >= np.uint64(least)) & (keys <= np.uint64(most)))
+            found.append(numbers[own])
+            keys_found.append(keys[own])
+        yield np.concatenate(found)[np.argsort(np.concatenate(keys_found))]
 
 
 def derived_seed(seed: int, purpose: Purpose, *counters: int) -> int:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bothways.config.fields import digest
 from bothways.errors import BothwaysError, StoreError
-from bothways.io.arrays import bounds
+from bothways.io.arrays import Growing, bounds
 from bothways.io.files import sha256, write_json
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -40,6 +40,7 @@ Ids = NDArray[np.uint16 | np.uint32]
 LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
+_BLOCK = 1 << 20  # lengths that are joined at once
 _VOCABULARY_KEY = b"bothways.vocabulary"
 _OPTIONS_KEY = b"bothways.options"
 _PATH_OPTIONS = ("files", "tokenizer", "out")
@@ -175,8 +176,8 @@ class TokenStore:
         self._ids = [shard.ids for shard in shards]
         self._tokenizer: Tokenizer | None = None  # read when it is first used
         self._starts: list[int] = bounds([ids.size for ids in self._ids]).tolist()
-        self.document_bounds = _bounds_over([shard.document_sentences for shard in shards])
-        self.sentence_bounds = _bounds_over([shard.sentence_lengths for shard in shards])
+        self.document_bounds = _bounds_over([shard.document_bounds for shard in shards])
+        self.sentence_bounds = _bounds_over([shard.sentence_bounds for shard in shards])
         self.documents = self.document_bounds.size - 1
         self.sentences = self.sentence_bounds.size - 1
         self.tokens = int(self.sentence_bounds[-1])
@@ -212,7 +213,7 @@ class TokenStore:
         """
         shards: dict[Split, list[Shard]] = {split: [] for split in SPLITS}
         manifest = Manifest({}, tokenizer.fingerprint, tokenizer.vocab_size, shards, {})
-        arrays = _ShardArrays(ids, sentence_lengths, document_sentences)
+        arrays = _ShardArrays(ids, bounds(sentence_lengths), bounds(document_sentences))
         store = cls(Path("memory"), "train", manifest, [arrays])
         store._tokenizer = tokenizer
         return store
@@ -349,11 +350,11 @@ def refuse_damaged(folder: str | Path) -> None:
 
 @dataclass(frozen=True)
 class _ShardArrays:
-    """A shard: ids [T], sentence_lengths [S] in tokens, document_sentences [D]."""
+    """A shard: ids [T], sentence_bounds [S + 1] in tokens, document_bounds [D + 1] in sentences."""
 
     ids: Ids
-    sentence_lengths: NDArray[np.integer]
-    document_sentences: NDArray[np.integer]
+    sentence_bounds: NDArray[np.integer]
+    document_bounds: NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -369,16 +370,16 @@ class _MappedShard(_ShardArrays):
     options: str
 
 
-def _bounds_over(lengths: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
-    """:func:`~bothways.io.arrays.bounds` of the rows of all shards, without joining them first."""
-    result = np.zeros(sum(map(len, lengths)) + 1, np.int64)
-    done = 0
-    for own in lengths:
-        part = result[done + 1 : done + 1 + len(own)]
-        np.cumsum(own, out=part)
-        part += result[done]
-        done += len(own)
-    return result
+def _bounds_over(shards: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
+    """The bounds of all shards' rows from the bounds of each, from 0, in bounded memory."""
+    result, last = Growing("lengths of the corpus"), np.int64(0)
+    result.append(np.zeros(1, np.int64))
+    for own in shards:
+        for start in range(1, len(own), _BLOCK):
+            result.append(own[start : start + _BLOCK] + last)
+        last += own[-1]
+    joined: NDArray[np.int64] = result.array()
+    return joined
 
 
 def _map_shard(path: Path) -> _MappedShard:
@@ -393,8 +394,8 @@ def _map_shard(path: Path) -> _MappedShard:
     ids = sentences.values.to_numpy(zero_copy_only=True)
     return _MappedShard(
         ids=ids,
-        sentence_lengths=np.diff(sentences.offsets.to_numpy()),
-        document_sentences=np.diff(documents.offsets.to_numpy()),
+        sentence_bounds=sentences.offsets.to_numpy(),
+        document_bounds=documents.offsets.to_numpy(),
         ids_at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
         options=file.schema.metadata[_OPTIONS_KEY].decode(),
@@ -452,7 +453,7 @@ def _check_size(path: Path, shard: Shard) -> None:
 def _check_counts(
     path: Path, shard: Shard, mapped: _MappedShard, expected_type: type[np.unsignedinteger[Any]]
 ) -> None:
-    sentences, documents = mapped.sentence_lengths, mapped.document_sentences
+    sentences, documents = np.diff(mapped.sentence_bounds), np.diff(mapped.document_bounds)
     consistent = (
         mapped.ids.dtype == expected_type
         and mapped.ids.size == shard.tokens == sentences.sum()

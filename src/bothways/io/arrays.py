@@ -1,13 +1,20 @@
-"""Arrays of variable-length rows that are stored end to end."""
+"""Arrays of variable-length rows that are stored end to end, and arrays larger than memory."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bothways.errors import BothwaysError
+
+LARGE = 1 << 28
+"""Bytes of an array that is kept in memory; one that grows beyond lies in a file."""
 
 
 def bounds(lengths: NDArray[Any] | Sequence[int]) -> NDArray[np.int64]:
@@ -30,3 +37,67 @@ def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.in
 def split(values: NDArray[Any], edges: NDArray[np.int64]) -> list[NDArray[Any]]:
     """The rows of an array, [N + 1] bounds -> N parts."""
     return [values[start:stop] for start, stop in pairwise(edges.tolist())]
+
+
+class Growing:
+    """Rows that arrive in blocks and are then read as one array.
+
+    They are kept in memory up to :data:`LARGE` bytes, and beyond that in a file that is mapped, of
+    which the system keeps in memory what fits. The file has no name: it goes with the array, and
+    nothing of it is left by a kill. It lies in the folder that ``TMPDIR`` names, or in /var/tmp:
+    /tmp itself is memory on many systems.
+
+    Args:
+        what: the rows hold; for messages.
+        dtype: of the numbers.
+        columns: of a row; None for rows that are numbers.
+    """
+
+    def __init__(self, what: str, dtype: type[np.generic] = np.int64, columns: int | None = None):
+        self._what, self._dtype = what, np.dtype(dtype)
+        self._row = () if columns is None else (columns,)
+        self._blocks: list[NDArray[Any]] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Add a block of rows.
+
+        Raises:
+            BothwaysError: the disk is full, or there is no folder for the file.
+        """
+        rows = np.ascontiguousarray(rows, self._dtype)
+        self._blocks.append(rows)
+        self._bytes += rows.nbytes
+        if self._file or self._bytes > LARGE:
+            self._write()
+
+    def array(self) -> NDArray[Any]:
+        """All rows [N] or [N, columns]; read-only where they lie in a file."""
+        if self._file is None:
+            return np.concatenate([np.empty((0, *self._row), self._dtype), *self._blocks])
+        size = self._bytes // (self._dtype.itemsize * int(np.prod(self._row, dtype=int)))
+        with self._file as file:
+            file.flush()
+            return np.asarray(np.memmap(file, self._dtype, mode="r", shape=(size, *self._row)))
+
+    def _write(self) -> None:
+        folder = _folder_of_large_files()
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (open until array())
+            for rows in self._blocks:
+                self._file.write(rows.data)
+        except OSError as error:
+            raise BothwaysError(
+                f"{folder}: {error.strerror} after {self._bytes:,} bytes of {self._what}, which "
+                "are kept in a file as they are large. Free some space, or name a folder on "
+                "another disk in the variable TMPDIR."
+            ) from error
+        self._blocks.clear()
+
+
+def _folder_of_large_files() -> str:
+    if not os.environ.get("TMPDIR") and os.access("/var/tmp", os.W_OK):
+        return "/var/tmp"
+    return tempfile.gettempdir()

@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
+from bothways.io.arrays import Growing
 from bothways.pretraining.options import PairOptions
-from bothways.randomness import Purpose, below, permutation, uniform
+from bothways.randomness import Purpose, below, permutation_in_parts, uniform
 from bothways.training.options import PairKind
 
 Ints = NDArray[np.int64]
@@ -70,7 +71,7 @@ class Instances:
 def create_instances(
     store: TokenStore, *, length: int, options: PairOptions, seed: int, epoch: int
 ) -> Instances:
-    """The instances of one pass over a store.
+    """The instances of one pass over a store, in memory that does not grow with it.
 
     Args:
         store: a corpus that ``options.kind`` can be made from.
@@ -81,26 +82,39 @@ def create_instances(
 
     Raises:
         StoreError: the store gives no instance of this kind.
+        BothwaysError: the table is large, and there is no room for its file.
     """
     check_store(store, options.kind)
     max_tokens = store.tokenizer.template.room(length, texts_of(options.kind))
     context = _Context(store, max_tokens, options, seed, epoch)
     candidates_at = _CANDIDATES[options.kind]
-    tables, start = [], 0
+    one_segment = options.kind in ("full", "single")
+    table = Growing("the instances of an epoch", columns=2 if one_segment else 4)
+    label = Growing("the labels of an epoch", np.bool_)
+    start = 0
     for first in range(0, store.sentences, _BLOCK):
         sentences = np.arange(first, min(first + _BLOCK, store.sentences))
         candidates = candidates_at(context, sentences)
         on_chain, start = _follow_chain(candidates.next_start, first, start)
-        tables.append(_table(context, candidates.select(on_chain)))
-    table = np.concatenate(tables)
-    if options.kind in ("full", "single"):
-        return Instances(table[:, 0:2].copy(), None, None)  # without the columns of a second text
-    return Instances(table[:, 0:2], table[:, 2:4], table[:, 4] == 1)
+        rows, labels = _rows(context, candidates.select(on_chain))
+        table.append(rows)
+        label.append(labels)
+    rows = table.array()
+    if one_segment:
+        return Instances(rows, None, None)
+    return Instances(rows[:, 0:2], rows[:, 2:4], label.array())
 
 
 def training_order(size: int, *, seed: int, epoch: int) -> Ints:
-    """The rows of an epoch's instances in the order of training, int64 [size]."""
-    return permutation(size, seed, Purpose.SHUFFLE, epoch)
+    """The rows of an epoch's instances in the order of training, int64 [size].
+
+    Raises:
+        BothwaysError: the order is large, and there is no room for its file.
+    """
+    order = Growing("the order of an epoch")
+    for part in permutation_in_parts(size, seed, Purpose.SHUFFLE, epoch):
+        order.append(part)
+    return order.array()
 
 
 def texts_of(kind: PairKind) -> int:
@@ -134,8 +148,7 @@ def store_problem(store: TokenStore, kind: PairKind) -> str:
             "come from another. Add text, separate its documents with blank lines, or train "
             "without pairs (--pairs.kind single or full)."
         )
-    longest = int(np.diff(store.document_bounds).max(initial=0))
-    if kind == "order" and longest < 2:
+    if kind == "order" and store.sentences == store.documents:  # none is empty
         return (
             f"{part}, none of two sentences; sentence order needs two that follow one another. "
             "For unrelated short texts use --pairs.kind single, on a corpus that was built with "
@@ -308,18 +321,21 @@ def _follow_chain(next_start: Ints, first: int, start: int) -> tuple[Ints, int]:
     return np.array(on_chain, dtype=np.int64), position + first
 
 
-def _table(context: _Context, chosen: _Candidates) -> Ints:
-    """One row per instance: A's first sentence and its end, the same for B, the label."""
+def _rows(context: _Context, chosen: _Candidates) -> tuple[Ints, Flags]:
+    """One row per instance: A's first sentence and its end, and but for the kinds with one segment
+    the same for B; and the labels."""
     if context.options.kind == "order":  # a document of one sentence gives no pair
         chosen = chosen.select(np.flatnonzero(chosen.stop - chosen.start > 1))
     a = np.stack([chosen.start, chosen.split], axis=1)
+    if context.options.kind in ("full", "single"):
+        return a, chosen.label
     b = np.stack([chosen.split, chosen.stop], axis=1)
     label = chosen.label[:, None]
     if context.options.kind == "next":
         b = np.where(label, _random_segments(context, chosen), b)
-    elif context.options.kind == "order":
+    else:
         a, b = np.where(label, b, a), np.where(label, a, b)
-    return np.concatenate([a, b, label], axis=1)
+    return np.concatenate([a, b], axis=1), chosen.label
 
 
 def _random_segments(context: _Context, chosen: _Candidates) -> Ints:
