@@ -79,6 +79,14 @@ class Sample:
     """Groups in a list."""
 
 
+@dataclass(frozen=True)
+class Rates:
+    """A list of numbers that need not be whole."""
+
+    rates: tuple[float, ...] = ()
+    """Numbers."""
+
+
 def line(*argv: str, cls: type[Any] = Sample, positional: tuple[str, ...] = ()) -> Any:
     return options.parse(cls, argv, prog="bothways x", description="", positional=positional)
 
@@ -343,6 +351,13 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
     assert line("--numbers", "1", "-2", "--name=-").numbers == (1, -2)
     assert line("--numbers=1").numbers == (1,)
     assert line("--numbers", "[1, 2]").numbers == (1, 2)
+    for words in (["1,2"], ["1,", "2"], ["1", ",2"], ["1", "2,"]):
+        assert line("--numbers", *words).numbers == (1, 2)
+    assert line("--words", "a,b", "c").words == ("a,b", "c"), "a text may have commas"
+    with pytest.raises(
+        UsageError, match=r"^rates\[1\] is '2,5'; it must be a number, and between "
+    ):
+        line("--rates", "1", "2,5", cls=Rates)  # 2.5, as some write it
     assert line("--names", "[ab]*.txt", cls=Names).names == ("[ab]*.txt",)
     assert line("--names", "[ab]", cls=Names).names == ("ab",)
     assert line("--items", "[{size: 3}]").items == (Item(3),)
@@ -367,6 +382,8 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
         (["--count", "x"], "count is 'x'; it must be a whole number, or null."),
         (["--group.rate", "nan"], "group.rate is 'nan'; it must be a number."),
         (["--items", "[{sise: 3}]"], "unknown key 'items[0].sise'; did you mean 'items[0].size'?"),
+        (["--numbers", ","], "numbers[0] is ','; it must be a whole number."),
+        (["--numbers", "1,x"], "numbers[1] is 'x'; it must be a whole number."),
         (["--items", "3"], "items[0] is '3'; it must be 'name: value' lines."),
         (["a.txt"], "unexpected 'a.txt': the one word without a name is the recipe"),
         (["a.yaml", "b.yaml"], "unexpected 'b.yaml': the recipe is a.yaml already."),

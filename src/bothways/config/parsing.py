@@ -295,7 +295,9 @@ class _Reader:
                 raise ValueError
             return kind.parse(node.value)
         except ValueError:
-            self._fail(node, f"{name} is {_shown(node)}; it must be {kind.describe()}")
+            spaces = "," in str(node.value) and name.endswith("]") and kind.inner is float
+            hint = ", and between the numbers of a list stand spaces" * spaces
+            self._fail(node, f"{name} is {_shown(node)}; it must be {kind.describe()}{hint}")
 
     def _unknown(self, key: yaml.Node, cls: type[Any], prefix: str) -> NoReturn:
         if not isinstance(key, yaml.ScalarNode):
@@ -318,6 +320,14 @@ def _node(value: Any) -> yaml.Node:
     if isinstance(value, (list, tuple)):
         return yaml.SequenceNode(_SEQ, [_node(item) for item in value])
     return yaml.ScalarNode(_NULL if value is None else _STR, str(value))
+
+
+def _separated(words: Sequence[str], kind: FieldType) -> Sequence[str]:
+    """The values of a list: words, of whole numbers and names also with commas between them. A
+    comma in a number may be a decimal one."""
+    if kind.inner is not int and not kind.choices:
+        return words
+    return [part for word in words for part in word.split(",") if part] or words
 
 
 def _sequence(text: str) -> yaml.Node | None:
@@ -501,7 +511,8 @@ class _Parser(argparse.ArgumentParser):
             kind, last = self.types[name], occurrences[-1]
             if kind.is_list and not kind.is_group and len(occurrences) > 1:
                 self.error(f"--{name} is given twice; write all its values after one --{name}")
-            nodes = [_node(None if t == "null" else t) for t in (last if kind.is_list else [last])]
+            texts = _separated(last, kind) if kind.is_list else [last]
+            nodes = [_node(None if t == "null" else t) for t in texts]
             whole = yaml.SequenceNode(_SEQ, nodes) if kind.is_list else nodes[0]
             listed = _sequence(last[0]) if kind.is_list else None
             values[name] = _Reader(error=UsageError).value(listed or whole, kind, name)
