@@ -20,7 +20,7 @@ from bothways import cli
 from bothways.api.calls import export
 from bothways.api.model import load
 from bothways.batch import collate
-from bothways.errors import EXTRAS, BothwaysError, ConfigError, ModelError
+from bothways.errors import EXTRAS, BothwaysError, ConfigError, InputError, ModelError
 from bothways.exporting import export as module
 from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
@@ -459,7 +459,7 @@ def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
     elif head == "choice":
         gate = tmp_path / "dev.tsv"
         options |= {"text_a": "a", "label": "label", "choices": ["x", "y"]}
-        lines_ = [f"{text}\tw1 w2\tw3\t{n % 2}" for n, text in enumerate(words)]
+        lines_ = [f"{text}\tw{n} w2\tw{4 * n}\t{n % 2}" for n, text in enumerate(words)]
         gate.write_text("\n".join(["a\tx\ty\tlabel", *lines_]) + "\n")
     else:
         gate.write_text("\n".join(words) + "\n")
@@ -476,6 +476,16 @@ def test_errors_of_a_gate_leave_nothing(task: tuple[Path, Path], tmp_path: Path)
     with pytest.raises(BothwaysError):
         export(task[0], tmp_path / "out", int8=True, gate=tmp_path / "none.tsv")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_with_one_answer_is_no_gate(task: tuple[Path, Path], tmp_path: Path) -> None:
+    """A model that has collapsed answers in 8 bits as in fp32, whatever 8 bits do to it."""
+    header, first, *_ = task[1].read_text(encoding="utf-8").splitlines()
+    gate = tmp_path / "same.tsv"
+    gate.write_text("\n".join([header, *[first] * 9]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"same\.tsv: in fp32 the model answers '\w+' to all of"):
+        export(task[0], tmp_path / "out", int8=True, gate=gate)
+    assert list(tmp_path.iterdir()) == [gate]
 
 
 def test_layers_are_the_last_alone(tmp_path: Path) -> None:

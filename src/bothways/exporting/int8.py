@@ -140,6 +140,7 @@ def quantize(
     sequences = _some(calibration, _CALIBRATION, fp32.config.positions)
     largest = _ranges(fp32, weights, sequences)
     expected = gate.run(fp32.engine)
+    _refuse_one_answer(expected, config)
     maps = linear_maps(weights.config)
     order: list[str] = []
     attempts: list[Attempt] = []
@@ -161,6 +162,19 @@ def quantize(
     return GateReport(
         holds, gate.measure, expected.metric, tuple(attempts), gate.texts, len(sequences)
     )
+
+
+def _refuse_one_answer(expected: _Run, config: ExportConfig) -> None:
+    """Refuse a file on which everything is the same in fp32: that it is in 8 bits says nothing."""
+    first, *others = (np.asarray(value).tolist() for value in expected.values)
+    if others and all(other == first for other in others):
+        answer = f"{first!r}" if isinstance(first, str | float) else "the same"
+        raise InputError(
+            f"in fp32 the model answers {answer} to all of this file, which so cannot show whether "
+            "8 bits change anything. Give a file that asks for more than one answer; a model that "
+            "gives one to everything has collapsed, and needs other training.",
+            path=Path(config.gate or ""),
+        )
 
 
 _SLOW = "it is only"
