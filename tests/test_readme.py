@@ -8,6 +8,7 @@ and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds inst
 
 from __future__ import annotations
 
+import ast
 import csv
 import importlib
 import json
@@ -469,6 +470,20 @@ def test_named_files_exist(document: str) -> None:
     now = {re.sub("^recipes/", "src/bothways/recipes/", name) for name in named}
     missing = sorted(name for name in now if not (ROOT / name).resolve().exists())
     assert not missing, f"{document} names files that are not there"
+
+
+def test_the_site_has_a_place_for_every_page() -> None:
+    """`make site` refuses a page outside its navigation; this tells at once."""
+    code = ast.parse((ROOT / "docs/site/conf.py").read_text(encoding="utf-8"))
+    (navigation,) = (
+        ast.literal_eval(node.value)
+        for node in code.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAVIGATION"
+    )
+    named = {page for pages in navigation.values() for page in pages}
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("[A-Z]*.md")]
+    found = {path.relative_to(ROOT).with_suffix("").as_posix() for path in pages}
+    assert found - named == {"README"}, "the first page holds the navigation"
 
 
 def test_recipes_parse() -> None:

@@ -58,6 +58,7 @@ NAVIGATION = {
         "docs/finetuning",
         "docs/tasks",
         "docs/using",
+        "docs/faults",
         "docs/export",
         "docs/serve",
         "docs/scale",
