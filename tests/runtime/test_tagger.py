@@ -237,6 +237,11 @@ def test_entities_of_a_text_with_their_characters(
     [
         ("The U.S. army.", "The|U.S.|army|."),
         ("(the U.S.), e.g., Mr. O'Neil", "(|the|U.S.|)|,|e.g.|,|Mr|.|O'Neil"),
+        (
+            "(C. Lewis), J. K. Rowling, É. Zola. It is a. Plan B.",
+            "(|C.|Lewis|)|,|J.|K.|Rowling|,|É.|Zola|.|It|is|a|.|Plan|B|.",
+        ),
+        ("E\u0301.\u0301 Zola, 이. 김", "E\u0301.\u0301|Zola|,|이|.|김"),
         ('He said: "well-known..."', 'He|said|:|"|well-known|.|.|.|"'),
         ("It grew 3.5. It cost $1,000.50!", "It|grew|3.5|.|It|cost|$|1,000.50|!"),
         ("Paris.\u200b \ufeffRome\u200b- \u200b \x00\n", "Paris|.|Rome|-"),

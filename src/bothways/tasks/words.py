@@ -32,7 +32,8 @@ def split_words(tokenizer: Tokenizer, text: str) -> list[Place]:
 
     Words end at white space. Punctuation before and after a word is cut off, each mark a word of
     its own; inside a word it stays (O'Neil, well-known), and so does a period after letters with
-    another period among them (U.S.). Ideographs are words of their own, as in the tokenizer.
+    another period among them (U.S.), and after an initial (J. Smith). Ideographs are words of their
+    own, as in the tokenizer.
 
     Args:
         tokenizer: its normalisation decides what is an ideograph, and what is nothing at all.
@@ -70,9 +71,12 @@ def _cut(text: str, kind: Callable[[str], str]) -> list[Place]:
     spans, end = [], 0
     while match := _WORD.search(kinds, end):
         start, end = match.span()
-        if kinds[start:end].rstrip("mn").endswith("a") and "." in kinds[start:end]:
-            abbreviated = _PERIOD.match(kinds, end)
-            end = abbreviated.end() if abbreviated else end
+        letters = kinds[start:end].rstrip("mn")
+        abbreviation = letters.endswith("a") and "." in letters
+        initial = letters == "a" and text[start].isupper()
+        if (abbreviation or initial) and (period := _PERIOD.match(kinds, end)):
+            # At its end, a period is that of the text.
+            end = end if initial and not text[period.end() :].strip() else period.end()
         spans.append((start, end))
     return spans
 
