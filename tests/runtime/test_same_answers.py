@@ -79,7 +79,7 @@ def test_engines_give_the_same_answers(
         )
     )  # fmt: skip
     found, scores, near, tables = {}, {}, {}, {}
-    for engine in openers("auto", []):
+    for engine, _ in openers("auto", []):
         loaded = load_model(tmp_path / "run" / "seed-0" / "model", options=EngineOptions(engine))
         task, file = encode_file(loaded, dev, labelled=True)
         found[engine] = outputs_of(loaded, task, file.examples)

@@ -227,14 +227,24 @@ def _chunks(context: _Context, start: Ints) -> _Chunks:
     # The original draws one short target per document, from 2 to the maximum, both included.
     short_target = 2 + below(context.max_tokens - 1, context.seed, Purpose.TARGET, *key)
     target = np.where(short, short_target, context.max_tokens)[document - document[0]]
-    stop = np.searchsorted(bounds, bounds[start] + target)
+    reach = _reach(context, start)
+    stop = start[0] + np.searchsorted(reach, bounds[start] + target)
     return _Chunks(document, document_end, target, np.minimum(stop, document_end))
 
 
+def _reach(context: _Context, start: Ints) -> Ints:
+    """The bounds of all sentences that instances which start at consecutive ones can reach: a
+    sentence has at least one token. A search in them stays in the processor's cache."""
+    return context.store.sentence_bounds[start[0] : start[-1] + context.max_tokens + 2]
+
+
 def _documents(store: TokenStore, sentence: Ints) -> tuple[Ints, Ints]:
-    """The document of each sentence, and the sentence after that document's last."""
-    document = np.searchsorted(store.document_bounds, sentence, side="right") - 1
-    return document, store.document_bounds[document + 1]
+    """The document of each of consecutive sentences, and the sentence after that document's
+    last."""
+    first, last = np.searchsorted(store.document_bounds, sentence[[0, -1]], side="right") - 1
+    ends = store.document_bounds[first + 1 : last + 2]
+    document = first + np.searchsorted(ends, sentence, side="right")
+    return document, ends[document - first]
 
 
 def _random_split(context: _Context, start: Ints, stop: Ints) -> Ints:
@@ -354,5 +364,21 @@ def _random_segments(context: _Context, chosen: _Candidates) -> Ints:
     begin, end = store.document_bounds[other], store.document_bounds[other + 1]
     start = begin + below(end - begin, seed, Purpose.RANDOM_START, *key)
     remaining = chosen.target - (bounds[chosen.split] - bounds[chosen.start])
-    stop = np.searchsorted(bounds, bounds[start] + np.maximum(remaining, 1))
-    return np.stack([start, np.minimum(stop, end)], axis=1)
+    stop = _reaching(bounds, start, np.maximum(remaining, 1), end)
+    return np.stack([start, stop], axis=1)
+
+
+def _reaching(bounds: Ints, start: Ints, tokens: Ints, end: Ints) -> Ints:
+    """Where sentences from ``start`` on have so many tokens, or ``end``.
+
+    A binary search by each between these two; one over all bounds would look at places that no
+    cache holds.
+    """
+    wanted = bounds[start] + tokens
+    low, high = start, np.minimum(end, start + tokens)  # a sentence has at least one token
+    while (apart := low < high).any():
+        middle = (low + high) // 2
+        reached = bounds[middle] >= wanted
+        low = np.where(apart & ~reached, middle + 1, low)
+        high = np.where(apart & reached, middle, high)
+    return low
