@@ -284,6 +284,14 @@ def test_names_that_are_not_utf8_can_be_recorded(tmp_path: Path) -> None:
     assert digest([name]) != digest(["caf\u00e9.txt"])
 
 
+def test_names_of_another_locale_stand_in_a_page_as_they_are(tmp_path: Path) -> None:
+    """An argument in UTF-8, read by a process whose locale is not."""
+    write_text(tmp_path / "page", "of " + "Łódź-한국".encode().decode("ascii", "surrogateescape"))
+    assert (tmp_path / "page").read_text("utf-8") == "of Łódź-한국"
+    write_text(tmp_path / "page", "half a pair: \ud800")
+    assert (tmp_path / "page").read_text("utf-8") == "half a pair: \\ud800"
+
+
 def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
     write_text(tmp_path / "page", "of te\udcff.tsv")
     assert (tmp_path / "page").read_text() == "of te\\udcff.tsv"

@@ -86,9 +86,19 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """:func:`write_bytes` for UTF-8 text; file names that are not UTF-8 are escaped, as by
-    :func:`write_json`."""
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+    """:func:`write_bytes` for a text, by :func:`as_utf8`."""
+    write_bytes(path, as_utf8(text))
+
+
+def as_utf8(text: str) -> bytes:
+    """A text's bytes. Where Python has surrogates, for what is not of the locale in the names of
+    files and in arguments, those bytes are the text's own if they are UTF-8, and else escaped."""
+    try:
+        data = text.encode("utf-8", errors="surrogateescape")
+        data.decode("utf-8")
+    except UnicodeError:
+        return text.encode("utf-8", errors="backslashreplace")
+    return data
 
 
 def write_json(path: Path, value: Any) -> None:

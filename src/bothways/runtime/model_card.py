@@ -15,7 +15,7 @@ from typing import Any
 
 from bothways.families import family_of
 from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE
-from bothways.io.files import write_text
+from bothways.io.files import as_utf8, write_text
 from bothways.runtime.folder import LoadedModel, differences_elsewhere
 
 CARD = "README.md"
@@ -94,7 +94,7 @@ def _own_text(path: Path) -> str | None:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(as_utf8(text)).hexdigest()[:16]
 
 
 def _card(loaded: LoadedModel) -> str:
