@@ -119,6 +119,9 @@ ACCESSIBLE = {
     '<div class="table-wrapper docutils container">': (
         '<div class="table-wrapper docutils container" tabindex="0">'
     ),
+    '<div class="table-wrapper colwidths-auto docutils container">': (
+        '<div class="table-wrapper colwidths-auto docutils container" tabindex="0">'
+    ),
 }
 
 
