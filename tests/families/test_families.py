@@ -703,7 +703,7 @@ def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPat
     old: dict[str, Any] = {"masked_lm": True, "next_sentence": True, "classes": 3}
     before = EncoderModel(config, seed=5, **old).state_dict()
     form = HeadForm({"dense": "dummy.dense", "output": "dummy.output"}, dense=True)
-    dummy = {"dummy": Head(99, "tokens", form=form)}
+    dummy = {"dummy": Head(99, "tokens", "dummy head", form=form)}
     monkeypatch.setattr("bothways.model.model.HEADS", {**dummy, **HEADS})
     monkeypatch.setattr("bothways.families.heads.HEADS", {**dummy, **HEADS})
     model = EncoderModel(config, seed=5, heads={"dummy": 7}, **old)

@@ -170,6 +170,41 @@ def test_weights_where_norms_stand_before_the_layers() -> None:
     assert len(shapes) == len(norms) + 3 + 2 * 4 * 2, "embeddings, and linear maps with biases"
 
 
+def test_norms_behind_the_layers_are_in_each() -> None:
+    """Only of norms that stand before the layers may the first be absent."""
+    post = weight_shapes(replace(BERT, first_norm=False), {}, pooler=False)
+    assert post["encoder.layers.0.attention_norm.weight"] == (32,)
+
+
+def test_what_a_shape_does_without_weighs_nothing() -> None:
+    plain = replace(
+        *(BERT,),
+        place="rotary",
+        segments=0,
+        embedding_norm=False,
+        gated=True,
+        groups=1,
+        biases=False,
+        norm_biases=False,
+        head_biases=False,
+        output_bias=False,
+    )
+    shapes = weight_shapes(plain, {"masked_lm": 1, "classifier": 3}, pooler=False)
+    assert shapes.pop("encoder.embeddings.tokens.weight")[1] == 32
+    assert shapes == {
+        "encoder.layers.0.attention.qkv.weight": (96, 32),
+        "encoder.layers.0.attention.output.weight": (32, 32),
+        "encoder.layers.0.attention_norm.weight": (32,),
+        "encoder.layers.0.expand.weight": (128, 32),  # values, and their gates
+        "encoder.layers.0.contract.weight": (32, 64),
+        "encoder.layers.0.norm.weight": (32,),
+        "masked_lm.dense.weight": (32, 32),
+        "masked_lm.norm.weight": (32,),
+        "classifier.output.weight": (3, 32),
+        "classifier.output.bias": (3,),
+    }
+
+
 def test_a_pooler_that_the_family_lacks_weighs_nothing() -> None:
     without = replace(BERT, pooler=False)
     assert not any("pooler" in name for name in weight_shapes(without, {}, pooler=True))
@@ -189,6 +224,7 @@ def test_messages_are_sentences() -> None:
         "this model has no head for replaced tokens: it is a generator, which predicts tokens; "
         "use the folder of a discriminator."
     )
+    assert missing_head("bert", "choice").startswith("this model has no head for choices; ")
     assert missing_head("bert", "classifier").startswith(
         "this model has no head for labels or scores of texts; fine-tune it first"
     )

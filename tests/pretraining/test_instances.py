@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -222,6 +224,16 @@ def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Instances]
     assert ((counts - expected) ** 2 / expected).sum() < 50  # chi-square of 18, p < 1e-4
 
 
+def test_short_documents_may_have_the_full_length_too() -> None:
+    store = memory_store([[1] * 30] * COUNT)
+    a, b, label = pair_columns(make(store, length=24, options=PairOptions(short=1.0)))
+    firsts = (a[:, 0] % 30 == 0) & ~label
+    targets = np.bincount(b[firsts, 1] - a[firsts, 0], minlength=22)
+    assert targets[:2].sum() == 0
+    assert len(targets) == 22
+    assert all(within_four_sigma(int(n), int(firsts.sum()), 1 / 20) for n in targets[2:])
+
+
 def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Instances]) -> None:
     a, b, label = pair_columns(many[1])
     full = (a[:, 0] % 30 == 0) & ~label & (b[:, 1] - a[:, 0] == 21)
@@ -344,3 +356,15 @@ def test_what_each_kind_needs() -> None:
     assert [k for k in KINDS if not store_problem(none, k)] == []
     with pytest.raises(StoreError, match=r"memory: 3 document\(s\) .*--pairs.kind single"):
         make(lone, options=PairOptions(kind="order"))
+
+
+def test_only_of_a_held_out_part_is_another_share_the_remedy() -> None:
+    part = "no document in the held-out part of the corpus; .*larger share"
+    for documents, split, told in (
+        ([], "heldout", part),
+        ([[4]], "heldout", r"^1 document\(s\) in the heldout part of the corpus; next-sentence"),
+        ([], "train", r"^0 document\(s\) in the train part of the corpus; next-sentence"),
+    ):
+        store = memory_store(documents)
+        store.split = split  # type: ignore[assignment]
+        assert re.search(told, store_problem(store, "next"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -130,6 +131,13 @@ def test_neighbours_and_place_in_the_batch_do_not_matter(
     shown_moved, _, _ = mask(moved, edges, epoch=epochs[order], index=index[order])
     expected = np.concatenate([shown[bounds[i] : bounds[i + 1]] for i in order])
     assert (shown_moved == expected).all()
+
+
+@pytest.mark.parametrize("kind", ["pieces", "words"])
+def test_a_batch_without_sequences_has_no_targets(kind: Literal["pieces", "words"]) -> None:
+    nothing = np.zeros(0, np.int64)
+    found = mask(nothing, np.zeros(1, np.int64), options=MaskOptions(kind=kind))
+    assert [values.tolist() for values in found] == [[], [], []]
 
 
 def test_seed_epoch_and_index_each_change_the_mask() -> None:
@@ -332,7 +340,7 @@ def test_a_word_longer_than_the_budget_is_taken_apart() -> None:
 def test_pieces_of_text_without_spaces_are_words() -> None:
     # Kana and Thai run on without spaces; a Hangul word takes its endings with it; marks, small
     # kana and the prolonged sound belong to the letter before them.
-    begin = ["##の", "##カ", "##ที่", "##中", "##ກ", "##က"]
+    begin = ["##の", "##カ", "##ｶ", "##ㄅ", "##ที่", "##中", "##ກ", "##ក", "##က"]
     continued = ["##입니다", "##ing", "##่", "##ゃ", "##ー", "##1", "##é", "##\uff9e", "##า"]
     assert unspaced(begin).all()
     assert not unspaced(continued).any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -114,9 +115,11 @@ def test_metrics_of_the_wrong_kind_are_refused(kind: str, wanted: str) -> None:
         choose_metrics("classification", ("f1", "f1"), 2)
 
 
-def drawn(classes: int, count: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn(
+    classes: int, count: int = 60, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Probabilities, predicted and right classes."""
-    rng = np.random.default_rng(classes)
+    rng = np.random.default_rng([classes, seed])
     p = rng.dirichlet(np.ones(classes), count)
     gold = np.where(rng.random(count) < 0.5, p.argmax(1), rng.integers(0, classes, count))
     return p, p.argmax(1), gold
@@ -164,17 +167,22 @@ def test_ranks_of_a_class_that_is_absent() -> None:
     assert found.notes == ("roc_auc undefined for labels not in the data: 'yes'",)
 
 
-@pytest.mark.parametrize("metric", ["f1", "accuracy", "matthews", "f1_macro", "balanced_accuracy"])
+@pytest.mark.parametrize(
+    "metric", ["f1", "accuracy", "matthews", "f1_macro", "f1_micro", "balanced_accuracy"]
+)
 def test_no_threshold_is_better_than_the_tuned_one(metric: str) -> None:
-    p, _, gold = drawn(2)
     names = ("no", "yes")
+    for seed in range(20):
+        p, _, gold = drawn(2, 12, seed)
 
-    def score(threshold: float) -> float:
-        predicted = (p[:, 1] >= threshold).astype(np.int64)
-        return measure_classes((metric,), predicted, gold, names).scores[metric]
+        def score(threshold: float, p: np.ndarray = p, gold: np.ndarray = gold) -> float:
+            predicted = (p[:, 1] >= threshold).astype(np.int64)
+            return measure_classes((metric,), predicted, gold, names).scores[metric]
 
-    best = score(tuned_threshold(metric, p[:, 1], gold == 1))
-    assert best == pytest.approx(max(score(t) for t in [*p[:, 1], 0.5]))
+        best = score(tuned_threshold(metric, p[:, 1], gold == 1))
+        assert best == pytest.approx(max(score(t) for t in [*p[:, 1], 0.5]))
+        by_f1 = tuned_threshold("f1", p[:, 1], gold == 1)
+        assert tuned_threshold("roc_auc", p[:, 1], gold == 1) == by_f1
     assert tuned_threshold(metric, p[:, 1], gold > 5) == 0.5
     assert tuned_threshold(metric, np.full(4, 0.3), classes(0, 0, 1, 1) == 1) <= 0.3
 
@@ -186,6 +194,7 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
     gold = rng.integers(0, 2, (40, 3))
     p = np.clip(gold * 0.3 + rng.random((40, 3)) * 0.7, 0, 1)
     known = ("f1_weighted", "precision_micro", "recall_micro", "roc_auc")
+    known += ("ap_micro", "ap_macro", "subset_accuracy", "hamming_loss")
     found = measure_labels(known, p, p >= 0.5, gold, ("a", "b", "c")).scores
     given = (p >= 0.5).astype(int)
     assert found == pytest.approx(
@@ -194,6 +203,10 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
             "precision_micro": theirs.precision_score(gold, given, average="micro"),
             "recall_micro": theirs.recall_score(gold, given, average="micro"),
             "roc_auc": theirs.roc_auc_score(gold, p),
+            "ap_micro": theirs.average_precision_score(gold, p, average="micro"),
+            "ap_macro": theirs.average_precision_score(gold, p, average="macro"),
+            "subset_accuracy": theirs.accuracy_score(gold, given),
+            "hamming_loss": theirs.hamming_loss(gold, given),
         }
     )
     assert choose_metrics_of_several("multilabel", ())[-1] == "hamming_loss"
@@ -206,8 +219,31 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
     assert constant.notes == (
         "collapsed: pearson undefined (all predictions are the same); reported as 0",
     )
-    with pytest.raises(ConfigError, match="mse is an error, of which the lowest is best"):
-        choose_metrics("regression", ("mse",), 0)
+
+
+@pytest.mark.parametrize(
+    ("choose", "error", "others"),
+    [
+        (
+            lambda wanted: choose_metrics_of_several("multilabel", wanted),
+            *("hamming_loss", ("f1_micro", "roc_auc")),
+        ),
+        (
+            lambda wanted: choose_metrics_of_several("multiregression", wanted),
+            *("mae", ("pearson", "spearman", "r2")),
+        ),
+        (lambda wanted: choose_metrics("regression", wanted, 0), "mse", ("pearson", "r2")),
+    ],
+)
+def test_an_error_is_not_the_main_metric(
+    choose: Callable[[tuple[str, ...]], object], error: str, others: tuple[str, ...]
+) -> None:
+    """Of an error the lowest is best, and the highest of the main one is kept."""
+    message = rf"{error} is an error, of which the lowest is best; .* one of {'.*'.join(others)}"
+    with pytest.raises(ConfigError, match=message) as refused:
+        choose((error, *others))
+    assert error not in str(refused.value).partition(" is one of ")[2]
+    choose((*others, error))
 
 
 def test_what_varies_by_a_thousandth_is_not_constant() -> None:
@@ -249,6 +285,27 @@ def test_several_labels_by_hand() -> None:
         (*names, "h"),
     )  # fmt: skip
     assert six.notes[0].endswith("'c', 'd', 'e', 'f', 'g' ...")
+
+
+def test_the_same_labels_for_every_example_are_named() -> None:
+    gold, names = np.eye(3), ("a", "b", "c")
+    for given, shown in (([1, 0, 1], "'a', 'c'"), ([0, 0, 0], "no label")):
+        predicted = np.array([given] * 3, dtype=bool)
+        found = measure_labels(("f1_micro",), gold, predicted, gold, names)
+        assert found.collapsed
+        assert found.notes == (f"collapsed: {shown} for all 3 examples",)
+    assert not measure_labels(("f1_micro",), gold, gold > 0, gold, names).collapsed
+    assert not measure_labels(("f1_micro",), gold[:1], gold[:1] > 0, gold[:1], names).collapsed
+
+
+def test_scores_where_one_label_of_one_example_is_right() -> None:
+    metrics = ("f1_weighted", "precision_micro", "recall_micro")
+    gold = np.array([[0, 1], [0, 0]])
+    for given, score in ((gold, 1.0), (1 - gold, 0.0), (0 * gold, 0.0)):
+        found = measure_labels(metrics, given / 2, given > 0, gold, ("a", "b"))
+        assert found.scores == dict.fromkeys(metrics, score)
+    nothing = measure_labels(metrics, gold / 2, gold > 0, 0 * gold, ("a", "b"))
+    assert nothing.scores == dict.fromkeys(metrics, 0.0), "as scikit-learn, where it is undefined"
 
 
 def test_absent_classes_are_listed_up_to_five() -> None:

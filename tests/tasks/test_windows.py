@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models, processors
 
 from bothways.errors import LengthError
 from bothways.tasks.windows import (
@@ -18,6 +20,7 @@ from bothways.tasks.windows import (
     encode_windows,
     windows_note,
 )
+from bothways.tokenization.tokenizer import Tokenizer
 from pretraining_examples import TOKENIZER
 
 PIECES, ROOM, STRIDE = st.integers(0, 300), st.integers(1, 60), st.integers(1, 80)
@@ -93,6 +96,16 @@ def test_how_texts_were_read_is_counted() -> None:
     assert Reading.of(TOKENIZER, examples, empty=1) == Reading(
         texts=2, several=1, windows=2, cut=0, empty=1, tokens=4 + 6 + 6, unknown=1
     )
+
+
+def test_without_a_piece_for_it_nothing_is_unknown() -> None:
+    ids = {piece: i for i, piece in enumerate(["<s>", "</s>", *"abc"])}
+    library = tokenizers.Tokenizer(models.BPE(ids, []))
+    library.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    tokenizer = Tokenizer(library)
+    assert tokenizer.unk_id is None
+    examples = encode_windows(tokenizer, ["abba", "c"], None, length=8)
+    assert Reading.of(tokenizer, examples) == Reading(texts=2, tokens=6 + 3)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,33 @@ def test_in_one_segment() -> None:
     assert TEMPLATES["segmented"].pair_segments == 2
 
 
+def test_in_one_segment_documents_are_separated_as_before() -> None:
+    one = Template(Layout(((CLS,), (SEP.at(1),)), (1,)), None, (SEP.at(1), CLS)).in_one_segment()
+    assert one == Template(Layout(((CLS,), (SEP,)), (0,)), None, (SEP, CLS))
+
+
+def test_a_sequence_has_one_text_or_two() -> None:
+    template = TEMPLATES["segmented"]
+    for texts in ([], [[7], [8], [9]]):
+        message = f"a sequence has one text or two, not {len(texts)}"
+        for build in (
+            lambda texts: template.wrap(*texts),
+            template.wrap_lists,
+            lambda texts: template.surround(texts, 0),
+            lambda texts: template.content(*map(len, texts)),
+            lambda texts: template.cost(len(texts)),
+        ):
+            with pytest.raises(ValueError, match=message):
+                build(texts)  # type: ignore[no-untyped-call]
+    with pytest.raises(ValueError, match="longer"):
+        template.single.run_lengths([3, 4])
+
+
+def test_how_a_tokenizer_json_spells_a_sequence() -> None:
+    assert ODD.single.spelled == ["<s>:0", "</s>:0", "$A:0"]
+    assert ODD.layout(2).spelled == ["$A:1", "</s>:2", "$B:0", "<s>:0", "</s>:1"]
+
+
 def test_a_template_without_pairs_refuses_them() -> None:
     template = Template(Layout(((CLS,), ()), (0,)))
     assert template.segments == 1

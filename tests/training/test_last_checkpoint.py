@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from bothways.errors import RunError
+from bothways.errors import DiskError, RunError
 from bothways.model.model import EncoderModel
 from bothways.training.checkpoint import (
     LastCheckpoint,
@@ -96,6 +96,16 @@ def test_why_a_trial_failed(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="allocate memory"), try_save(tmp_path / "step-1"):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
     assert files(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with (
+        pytest.raises(DiskError, match=r"run/step-1: cannot be written: Not a directory"),
+        try_save(tmp_path / "run" / "step-1"),
+    ):
+        pytest.fail("there is no folder to write in")
+    assert files(tmp_path) == ["run"]
 
 
 # ------------------------------------------------------------------------------------ of a long run

@@ -29,52 +29,47 @@ class Head:
         key: keys its new weights, with the seed; never changes, and is no other head's. (A head on
             choices was one on texts in 0.1, and has its key.)
         reads: one vector per sequence, single tokens, or masked tokens.
+        title: its name in messages.
         outputs: how many; 0: as many as its task has.
         task: it is a task's: a model has at most one of these.
         kind: of the task, where the folder does not say; empty: no task has this head.
         form: of families that have no form of their own; None: these have no such head.
-        title: its name in messages.
         remedy: what to do where a model lacks it.
     """
 
     key: int
     reads: Literal["sequence", "tokens", "masked"]
+    title: str
     outputs: int = 0
     task: bool = False
     kind: str = ""
     form: HeadForm | None = None
-    title: str = "head"
     remedy: str = _FINETUNE
 
 
 HEADS: dict[str, Head] = {
-    MASKED_LM: Head(0, "masked", outputs=1, title="masked-LM head", remedy=_PRETRAIN),
+    MASKED_LM: Head(0, "masked", "masked-LM head", outputs=1, remedy=_PRETRAIN),
     NEXT_SENTENCE: Head(
-        *(1, "sequence"),
+        *(1, "sequence", "next-sentence head"),
         outputs=2,
-        title="next-sentence head",
         remedy=f"{_PRETRAIN} with pairs.kind next or order",
     ),
     CLASSIFIER: Head(
-        *(2, "sequence"),
+        *(2, "sequence", "head for labels or scores of texts"),
         task=True,
         kind="classification",
-        title="head for labels or scores of texts",
     ),
-    TAGGER: Head(3, "tokens", task=True, kind="tagging", title="head for tags of words"),
-    SPAN: Head(
-        *(4, "tokens"), outputs=2, task=True, kind="spans", title="head for answers in texts"
-    ),
-    CHOICE: Head(2, "sequence", outputs=1, task=True, kind="choice", title="head for choices"),
+    TAGGER: Head(3, "tokens", "head for tags of words", task=True, kind="tagging"),
+    SPAN: Head(4, "tokens", "head for answers in texts", outputs=2, task=True, kind="spans"),
+    CHOICE: Head(2, "sequence", "head for choices", outputs=1, task=True, kind="choice"),
     REPLACED: Head(
-        *(6, "tokens"),
+        *(6, "tokens", "head for replaced tokens"),
         outputs=1,
-        title="head for replaced tokens",
         remedy="use the folder of a discriminator",
     ),
     # Of K classes in order, K - 1 outputs, the sigmoids of which are P(class > k).
     ORDINAL: Head(
-        *(7, "sequence"),
+        *(7, "sequence", "head for ordered classes of texts"),
         task=True,
         form=HeadForm(
             {"dense": "ordinal.dense", "output": "ordinal.output"},
@@ -83,7 +78,6 @@ HEADS: dict[str, Head] = {
             dropout="head",
             first_dropout="head",
         ),
-        title="head for ordered classes of texts",
     ),
 }
 """The heads by name, which is the model's attribute and the beginning of its weights' names."""

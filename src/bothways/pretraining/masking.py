@@ -83,12 +83,12 @@ def unspaced(pieces: list[str]) -> Flags:
     In such scripts a run of letters is a clause, not a word, and would be masked as a whole. Marks,
     small kana and the prolonged sound mark belong to the letter before them and do not count.
     """
-    return np.array([_is_unspaced(piece.removeprefix(CONTINUES)[:1]) for piece in pieces])
+    return np.array([_is_unspaced(piece.removeprefix(CONTINUES)[:1] or " ") for piece in pieces])
 
 
 def _is_unspaced(letter: str) -> bool:
-    name = unicodedata.name(letter, "") if letter else ""
-    joined = unicodedata.category(letter or " ").startswith("M") or any(n in name for n in _JOINED)
+    name = unicodedata.name(letter, "")
+    joined = unicodedata.category(letter).startswith("M") or any(n in name for n in _JOINED)
     return name.startswith(_UNSPACED) and not joined and letter not in _JOINED_VOWELS
 
 

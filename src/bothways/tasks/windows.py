@@ -59,8 +59,6 @@ def best_window(windows: Sequence[Window], pieces: int) -> NDArray[np.int64]:
         int64 [pieces]; the number of each piece's window.
     """
     best = np.zeros(pieces, dtype=np.int64)
-    if len(windows) == 1:
-        return best
     best_context = np.full(pieces, -1.0)
     for number, (start, end) in enumerate(windows):
         left = np.arange(end - start)
@@ -208,7 +206,7 @@ class Reading:
         unknown = 0
         if tokenizer.unk_id is not None:
             unknown = int((examples.tokens == tokenizer.unk_id).sum())
-        windows = len(examples) - texts + several if several else 0
+        windows = len(examples) - texts + several
         size = len(examples.tokens)
         return Reading(texts, several, windows, examples.cut, empty, size, unknown)
 

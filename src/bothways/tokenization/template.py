@@ -117,9 +117,10 @@ class Layout:
     def spelled(self) -> list[str]:
         """Its parts in the words of a tokenizer.json's TemplateProcessing: ``[CLS]:0 $A:0``."""
         spelled: list[str] = []
-        for name, gap, segment in zip("AB ", self.gaps, (*self.segments, None), strict=False):
+        texts = [f"${name}:{segment}" for name, segment in zip("AB", self.segments, strict=False)]
+        for gap, text in zip(self.gaps, (*texts, ""), strict=True):
             spelled += [f"{special.piece}:{special.segment}" for special in gap]
-            spelled += [] if segment is None else [f"${name}:{segment}"]
+            spelled += [text] if text else []
         return spelled
 
     def run_lengths(self, sizes: Sequence[int]) -> list[int]:
@@ -199,9 +200,12 @@ class Template:
 
         Raises:
             ModelError: two, and the tokenizer has no form for pairs.
+            ValueError: another number.
         """
         if texts == 1:
             return self.single
+        if texts != 2:
+            raise ValueError(f"a sequence has one text or two, not {texts}")
         if self.pair is None:
             raise ModelError(
                 "this tokenizer has no form for pairs of texts (its post-processor has none); give "
@@ -352,9 +356,8 @@ class Template:
         ):
             for offset, special in enumerate(gap):
                 tokens[places + offset] = special.id
+                segments[places + offset] = special.segment
                 is_text[places + offset] = False
-                if special.segment:
-                    segments[places + offset] = special.segment
         tokens[is_text] = text
         return WrappedSpans(tokens, segments, np.append((starts - before)[first], len(tokens)))
 

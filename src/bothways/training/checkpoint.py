@@ -661,7 +661,7 @@ class LastCheckpoint(Checkpoints):
         with torch.no_grad():
             for name, tensor in trained_tensors(model, optimizer):
                 # In 0.1 a head on choices was one on texts.
-                old = name.replace("choice.", "classifier.", 1)
+                old = name.replace("choice.", "classifier.")
                 tensor.copy_(tensors.pop(name if name in tensors else old))
         return Restored(restored.step, {**restored.extra, **tensors}, restored.path)
 
