@@ -137,7 +137,15 @@ def test_words_and_tags(content: str, tags: list[str], said: str, tmp_path: Path
     assert said in " ".join(found.notes)
 
 
-@pytest.mark.parametrize("start", [10, "10", 10.0])
+def test_line_ends_of_two_systems_in_one_table(tmp_path: Path) -> None:
+    data = b"sentence,label\r\na,x\r\nb,y\rc,x\r\n"
+    with pytest.raises(InputError, match=r"tr '\\r' '\\n' < OLD > NEW"):
+        read_rows(write(tmp_path, "a.csv", data), TaskOptions(), labelled=True)
+    path = write(tmp_path, "b.csv", data.replace(b"\r", b"\n"))
+    assert read_rows(path, TaskOptions(), labelled=True).labels == ["x", "y", "x"]
+
+
+@pytest.mark.parametrize("start", [10, "10", 10.0, "10.0"])
 @pytest.mark.parametrize("listed", [True, False])
 def test_places_of_answers(start: Any, listed: bool, tmp_path: Path) -> None:
     answers: Any = {"text": ["a small boat"], "answer_start": [start]}
