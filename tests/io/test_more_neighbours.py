@@ -137,7 +137,36 @@ def test_words_and_tags(content: str, tags: list[str], said: str, tmp_path: Path
     assert said in " ".join(found.notes)
 
 
-@pytest.mark.parametrize("start", [10, "10", 10.0])
+def test_a_text_in_a_json_list_has_the_limit_of_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", json.dumps([{"sentence": "a " * 2**19 + "b", "label": "x"}]))
+    with pytest.raises(InputError, match="'sentence' holds a text longer than 1 MiB"):
+        read_rows(path, TaskOptions(), labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.jsonl", '{"sentence": "a", "label": N}\n'), ("a.json", '[{"sentence": "a", "label": N}]')],
+)
+@pytest.mark.parametrize(
+    ("value", "why"), [("9" * 5000, "number of more than 4,300 digits"), ("[" * 100_000, "deeply")]
+)
+def test_values_beyond_all_sense(
+    name: str, content: str, value: str, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=why) as raised:
+        read_rows(write(tmp_path, name, content.replace("N", value)), TaskOptions(), labelled=True)
+    assert "sys." not in str(raised.value)
+
+
+def test_line_ends_of_two_systems_in_one_table(tmp_path: Path) -> None:
+    data = b"sentence,label\r\na,x\r\nb,y\rc,x\r\n"
+    with pytest.raises(InputError, match=r"tr '\\r' '\\n' < OLD > NEW"):
+        read_rows(write(tmp_path, "a.csv", data), TaskOptions(), labelled=True)
+    path = write(tmp_path, "b.csv", data.replace(b"\r", b"\n"))
+    assert read_rows(path, TaskOptions(), labelled=True).labels == ["x", "y", "x"]
+
+
+@pytest.mark.parametrize("start", [10, "10", 10.0, "10.0"])
 @pytest.mark.parametrize("listed", [True, False])
 def test_places_of_answers(start: Any, listed: bool, tmp_path: Path) -> None:
     answers: Any = {"text": ["a small boat"], "answer_start": [start]}

@@ -59,6 +59,18 @@ def test_layouts_of_delimited_files(name: str, content: str, tmp_path: Path) -> 
         ("a.csv", '[{"sentence": "a", "label": "b"}]', "this is JSON; name the file"),
         ("a.csv", CSV + "x,-\n", "'-' is how some files say that there is none"),
         ("a.csv", CSV + "x,good\u200b\n", "differ in their spelling only"),
+        (
+            "a.csv",
+            CSV + "x,g\u043eod\n",
+            r"differ .* only \(cyrillic small letter o and latin small letter o\)",
+        ),
+        (
+            "a.csv",
+            "sentence,label\na,-1\nb,\u22121\nc,1\nd,1\n",
+            r"only \(minus sign and hyphen-minus\)",
+        ),
+        ("a.csv", "sentence,label\na,don't\nb,don\u2019t\n", "differ in their spelling only"),
+        ("a.csv", "sentence,label\na,\u041d\u0435\u0442\nb,\u043d\u0435\u0442\n", "only;"),
         ("a.tsv", rows("\t").replace("\tgood", '\t"good"'), "stands in quotation marks"),
         ("a.jsonl", '{"sentence": "a", "sentence": "b", "label": "c"}\n', "'sentence' twice"),
         ("a.json", "", "is empty"),

@@ -148,6 +148,33 @@ def test_a_closed_pipe_ends_quietly(world: Path) -> None:
         assert not done.stderr
 
 
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [
+        (">&-", 1, b"standard output: it is closed"),
+        ("2>&-", 0, b""),
+        ("<&-", 0, b""),
+        ("<&- >&- 2>&-", 1, b""),
+    ],
+)
+def test_closed_streams(closed: str, status: int, said: bytes, world: Path) -> None:
+    out = Path("split-" + "".join(map(str, map(ord, closed))))
+    command = f"{sys.executable} -m bothways split train.tsv --out {out} {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=world, capture_output=True)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert b"Traceback" not in done.stderr
+    parts = (world / out / f"{name}.tsv" for name in ("train", "dev"))
+    assert sum(len(part.read_bytes().splitlines()) - 1 for part in parts) == 24
+
+
+def test_closed_standard_input_is_empty(world: Path) -> None:
+    command = f"{sys.executable} -m bothways predict tuned <&-"
+    done = subprocess.run(["bash", "-c", command], cwd=world, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"no text given: standard input is empty" in done.stderr
+
+
 def test_library_calls_change_no_stream(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)

@@ -964,3 +964,131 @@ def test_values_of_bothways_json_of_another_type(
         place[name] = None
     path.write_text(json.dumps({**values, name: None}))
     load_model(ours)
+
+
+# ------------------------------------------------------------- files that say different things
+
+
+def longer(weights: Weights, rows: int) -> Weights:
+    """With more rows of the token table, and of the output's bias."""
+    generator = torch.Generator().manual_seed(rows)
+    kept = {name: value for name, value in weights.items() if name != DECODER}
+    kept[TABLE] = torch.cat([kept[TABLE], torch.randn(rows, 16, generator=generator)])
+    for name in [name for name in kept if name in ("cls.predictions.bias", f"{DECODER[:-6]}bias")]:
+        kept[name] = torch.cat([kept[name], torch.zeros(rows)])
+    return kept
+
+
+def settings_of_tokenizer(folder: Path, **changes: Any) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def added_in_a_file(folder: Path) -> None:
+    (folder / "added_tokens.json").write_text(json.dumps({"<e2>": 98, "<e1>": 97}))
+
+
+def added_in_settings(folder: Path) -> None:
+    flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+    tokens = {str(97 + n): {"content": f"<e{n + 1}>", "special": True, **flags} for n in range(2)}
+    settings_of_tokenizer(folder, added_tokens_decoder=tokens)
+
+
+@pytest.mark.parametrize("add", [added_in_a_file, added_in_settings])
+def test_tokens_that_a_tokenizer_json_lacks(add: Callable[[Path], None], folder: Path) -> None:
+    write(folder, longer(weights_of(folder), 2))
+    set_config(folder, vocab_size=99)
+    add(folder)
+    loaded = load_model(folder)
+    assert loaded.tokenizer.encode_plain(["w1 <e1> w2<e2>"]) == [[6, 97, 7, 98]]
+    assert not [note for note in loaded.notes if "left out" in note]
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert theirs("w1 <e1> w2<e2>", add_special_tokens=False)["input_ids"] == [6, 97, 7, 98]
+    assert not diagnose(folder)
+
+
+def test_added_tokens_without_rows_are_named_and_the_remedy_holds(
+    folder: Path, vectors: np.ndarray
+) -> None:
+    added_in_a_file(folder)
+    with pytest.raises(ModelError, match=r"tokens '<e1>', '<e2>' were added .* 97 rows have none"):
+        load_model(folder)
+    (folder / "added_tokens.json").write_text("{}")
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"), [(10, "has 10 pieces, tokenizer.json 97"), (97, r"id 5 is 'w91'")]
+)
+def test_vocabularies_that_disagree(
+    pieces: int, said: str, folder: Path, vectors: np.ndarray
+) -> None:
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    lines = lines[:10] if pieces == 10 else [*lines[:5], *reversed(lines[5:])]
+    (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines))
+    loaded = load_model(folder)
+    (note,) = [note for note in loaded.notes if "vocab.txt" in note]
+    assert said in note
+    assert "tokenizer.json is the one in use; remove vocab.txt or restore it" in note
+    assert any(said in problem for problem in diagnose(folder))
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    (folder / "vocab.txt").unlink()
+    assert not load_model(folder).notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowercase"), [("BertTokenizer", False), ("PreTrainedTokenizerFast", True)]
+)
+def test_case_that_two_files_see_differently(kind: str, lowercase: bool, folder: Path) -> None:
+    settings_of_tokenizer(folder, tokenizer_class=kind, do_lower_case=False)
+    loaded = load_model(folder)
+    (note,) = [note for note in loaded.notes if "do_lower_case" in note]
+    how = "in lower case" if lowercase else "as it is"
+    assert f"tokenizer.json says the opposite; text is read {how}" in note
+    assert loaded.tokenizer.lowercase == lowercase
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert theirs.tokenize("W5") == loaded.tokenizer.tokenize("W5")
+    settings_of_tokenizer(folder, do_lower_case=True)
+    assert not load_model(folder).notes
+
+
+def test_a_weight_in_two_parts_is_that_which_the_index_means(
+    folder: Path, vectors: np.ndarray
+) -> None:
+    weights = weights_of(folder)
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    parts = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    save_file({n: weights[n].clone() for n in names[:12]}, folder / parts[0])
+    others = {n: weights[n] + (n in names[:12]) for n in names[8:]}  # left over from before
+    save_file(others, folder / parts[1])
+    index = {"weight_map": {n: parts[n not in names[:12]] for n in names}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_a_weight_under_two_names(folder: Path, vectors: np.ndarray) -> None:
+    weights = weights_of(folder)
+    name, old = (f"bert.embeddings.LayerNorm.{end}" for end in ("weight", "gamma"))
+    write(folder, {**weights, old: weights[name].clone()})
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    write(folder, {**weights, old: 2 * weights[name]})
+    with pytest.raises(ModelError, match=rf"holds {name} twice, with other values"):
+        load_model(folder)
+
+
+def test_a_model_type_of_another_family(folder: Path, vectors: np.ndarray) -> None:
+    set_config(folder, model_type="roberta")
+    with pytest.raises(ModelError, match=r'named as those of BERT.* Write "model_type": "bert"'):
+        load_model(folder)
+    set_config(folder, model_type="bert")
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_code_of_a_models_own_is_not_run_and_said(folder: Path) -> None:
+    set_config(folder, auto_map={"AutoModel": "modeling_mine.MyModel"})
+    assert any(
+        "auto_map names code of the model's own" in note for note in load_model(folder).notes
+    )

@@ -390,7 +390,7 @@ def test_marks_that_normalisation_strips_belong_to_their_entity(tmp_path: Path) 
 
 
 def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:
-    content = "1 w5 B-X\n2 w6 O\n\n1 w7 O\n"
+    content = "7 w5 B-X\n2 w6 O\n\n4 w7 O\n"
     _, part = encode(tmp_path, content, tagging())
     assert any("every word is a number; task.tagging.word" in note for note in part.notes)
     _, part = encode(tmp_path, content, tagging(word=1))

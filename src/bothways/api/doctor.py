@@ -26,10 +26,9 @@ from bothways.runtime.folder import (
 from bothways.runtime.original_files import SETTINGS
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import weight_files
-from bothways.tokenization.doubts import doubts
-from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
+from bothways.tokenization.doubts import disagreements, doubts
+from bothways.tokenization.reading import TOKENIZER_FILE
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.tokenizer_files import read_vocabulary
 
 _LARGEST = 1000.0
 """Of a weight; in trained encoders the largest are some tens."""
@@ -131,25 +130,14 @@ def _diagnose_order(loaded: LoadedModel, folder: Path) -> list[str]:
 
 
 def _diagnose_vocabulary(folder: Path) -> list[str]:
-    """Check that vocab.txt and tokenizer.json, each a complete vocabulary, agree."""
-    text_file, json_file = folder / VOCABULARY_FILE, folder / TOKENIZER_FILE
-    if not (text_file.exists() and json_file.exists()):
+    """Check that vocab.txt and tokenizer.json, each a complete vocabulary, agree, and the settings
+    beside them."""
+    if not (folder / TOKENIZER_FILE).exists():
         return []
     try:
-        listed = read_vocabulary(text_file)
-        used = Tokenizer.from_folder(json_file)
+        return disagreements(folder, Tokenizer.from_folder(folder / TOKENIZER_FILE))
     except BothwaysError as error:
         return [str(error)]
-    remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
-    for i, (piece, other) in enumerate(zip(listed, used.pieces, strict=False)):
-        if piece != other:
-            return [
-                f"{text_file}: id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}; {remedy}"
-            ]
-    if len(listed) != used.vocab_size:
-        sizes = f"{len(listed)} pieces, {TOKENIZER_FILE} {used.vocab_size}"
-        return [f"{text_file} has {sizes}; {remedy}"]
-    return []
 
 
 # Runs and checkpoints are those of training, which needs torch.

@@ -17,7 +17,7 @@ from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
 from bothways.errors import BothwaysError, OtherProcessError, is_out_of_memory, nearest
 from bothways.io.processes import interrupted_by_signals
-from bothways.io.terminal import show_every_character, visible
+from bothways.io.terminal import open_closed_streams, show_every_character, visible
 
 __all__ = ["VERBS", "Call", "Verb", "VerbGroup", "main"]
 
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Where fonts are kept, and what Ctrl-C cancels, is no news of ours.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="joblib.parallel")
+    open_closed_streams()
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -76,8 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            print(f"bothways: error: standard output: {error.strerror}.", file=sys.stderr)
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF):
+            why = "it is closed" if error.errno == errno.EBADF else error.strerror
+            print(f"bothways: error: standard output: {why}.", file=sys.stderr)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         if error.filename is None:

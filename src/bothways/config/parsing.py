@@ -293,7 +293,15 @@ class _Reader:
         try:
             if kind.is_list or is_null or not isinstance(node, yaml.ScalarNode):
                 raise ValueError
-            return kind.parse(node.value)
+            found = kind.parse(node.value)
+            place = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
+            if found == "" and place in _PLACES:
+                self._fail(
+                    node,
+                    f"{name} is empty; it names a file or folder (is a variable of the shell "
+                    "not set?). Leave it out, or write . for this folder",
+                )
+            return found
         except ValueError:
             spaces = "," in str(node.value) and name.endswith("]") and kind.inner is float
             hint = ", and between the numbers of a list stand spaces" * spaces
@@ -311,6 +319,12 @@ class _Reader:
     def _fail(self, node: yaml.Node, problem: str) -> NoReturn:
         where = "" if self.source is None else f"{self.source}:{node.start_mark.line + 1}: "
         raise self.error(where + problem + ("" if problem.endswith(("?", ".")) else "."))
+
+
+_PLACES = frozenset(
+    "out run model tokenizer corpus vocabulary folder file files train dev test data start".split()
+)
+"""Options that name a file or folder."""
 
 
 def _node(value: Any) -> yaml.Node:

@@ -225,6 +225,11 @@ def _notes(family: Family, values: Mapping[str, Any], where: str) -> list[str]:
         for key, trained in family.training.items()
         if values.get(key, trained) != trained
     ]
+    if values.get("auto_map"):
+        notes.append(
+            f"{where}: auto_map names code of the model's own, which is not run; the model is "
+            f"computed as {family.title}"
+        )
     known = {*HARMLESS, *FIXED, *family.keys, *family.fixed, *family.training, *family.harmless}
     if unknown := sorted(values.keys() - known):
         notes.append(

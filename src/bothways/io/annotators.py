@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class TaggedWords:
     """A sentence cut into words.
 
     Attributes:
-        words: at least one.
+        words: none in an example that is left out.
         tags: of each; numbers are the places of tags in a list that the file lacks; None if there
             are none.
         line: of the file, from 1.
@@ -126,6 +126,7 @@ class AnnotatorFormat:
 
 _START = ("start", "start_offset", "begin", "startOffset", "start_char")
 _END = ("end", "end_offset", "stop", "endOffset", "end_char")
+_OF_TOKENS = ("token_start", "token_end")  # Prodigy's; the last token is within the span
 _LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
 _TEXT = ("text", "data", "content", "sentence", "document")
 _ID = ("id", "doc_id", "uid", "_id")
@@ -138,19 +139,29 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _place(value: Any) -> int | None:
+    """A whole number, also as tables hold it (``12.0``, ``"12"``); None if it is none."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value)
+    return value if _whole(value) else None
+
+
 def _is_triple(value: Any) -> bool:
     return (
         isinstance(value, list)
         and len(value) in (3, 4)
-        and _whole(value[0])
-        and _whole(value[1])
+        and _place(value[0]) is not None
+        and _place(value[1]) is not None
         and isinstance(value[2], str)
     )
 
 
 def _is_span(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(k in value for k in _START) and any(k in value for k in _END)
+        of_text = any(k in value for k in _START) and any(k in value for k in _END)
+        return of_text or all(name in value for name in _OF_TOKENS)
     return _is_triple(value)
 
 
@@ -196,7 +207,8 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
         )
     if _whole(label):
         label = str(label)
-    if not (_whole(start) and _whole(end) and isinstance(label, str) and label.strip()):
+    start, end = _place(start), _place(end)
+    if start is None or end is None or not (isinstance(label, str) and label.strip()):
         raise InputError(
             f"{json.dumps(value)[:60]} is no span; it needs a first character, the character after "
             "the last (whole numbers), and a label.",
@@ -234,14 +246,61 @@ def _has_spans(item: Item) -> bool:
 def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
     if item.get("answer", "accept") != "accept":
         return None
-    key = _spans_key(item)
-    if key is None:
-        known = next((n for n in _SPANS if isinstance(item.get(n), list)), None)
-        values = item[known] if known is not None else None
-    else:
-        values = item[key]
-    spans = None if values is None else [_span(value, path, line) for value in values]
+    key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
+    spans = None if key is None else _spans_under(key, item, path, line)
+    for other in _SPANS:
+        values = item.get(other)
+        if other == key or not (isinstance(values, list) and values and all(map(_is_span, values))):
+            continue
+        if {s[:3] for s in map(astuple, _spans_under(other, item, path, line))} != {
+            s[:3] for s in map(astuple, spans or [])
+        }:
+            raise InputError(
+                f"has spans under {key!r}, and others under {other!r}; keep one of the keys.",
+                path=path,
+                line=line,
+            )
     return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
+def _spans_under(key: str, item: dict[str, Any], path: Path, line: int) -> list[CharacterSpan]:
+    """The spans under a key; those that count tokens by the places that the item's tokens have."""
+    tokens, found = item.get("tokens"), []
+    for value in item[key]:
+        own = value
+        if isinstance(value, dict) and not any(name in value for name in _START):
+            first, last = (_place(value.get(name)) for name in _OF_TOKENS)
+            with_places = isinstance(tokens, list) and all(
+                isinstance(t, dict) and _whole(t.get("start")) and _whole(t.get("end"))
+                for t in tokens
+            )
+            if with_places and first is not None and last is not None:
+                if not 0 <= first <= last < len(tokens or ()):
+                    raise InputError(
+                        f"the span of the tokens {first} to {last} is not within the text, which "
+                        f"has {len(tokens or ())}; tokens count from 0, the last is within.",
+                        path=path,
+                        line=line,
+                    )
+                assert isinstance(tokens, list)
+                own = {**value, "start": tokens[first]["start"], "end": tokens[last]["end"]}
+        found.append(_span(own, path, line))
+    return found
+
+
+def is_accepted_as_empty(item: Any) -> bool:
+    """Whether Prodigy's annotator accepted a text and marked nothing, for which it has no key."""
+    return (
+        isinstance(item, dict)
+        and item.get("answer") == "accept"
+        and _is_prodigy(item)
+        and not any(name in item for name in (*_SPANS, "accept"))
+    )
+
+
+def is_of_one_span(item: Any) -> bool:
+    """Whether an answer of Prodigy is about one span, and says nothing of the other words."""
+    return isinstance(item, dict) and item.get("_is_binary") is True
 
 
 def _is_prodigy(item: Item) -> bool:
@@ -273,6 +332,12 @@ def _is_spacy(item: Item) -> bool:
 def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
     if isinstance(item, dict):
         return _read_spans(item, path, line)
+    if not _is_spacy(item):
+        raise InputError(
+            f"{json.dumps(item)[:40]} is not [text, {{'entities': [[start, end, label]]}}].",
+            path=path,
+            line=line,
+        )
     text, about = item
     values = about if isinstance(about, list) else about["entities"]
     if not isinstance(values, list):
@@ -293,7 +358,8 @@ def _is_label_studio(item: Item) -> bool:
 
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The results of a task's first annotation that was not skipped; None if there is none."""
+    """The results of a task's annotation, of those that were not skipped that which is marked as
+    the truth, or else the first; None if there is none."""
     for annotation in _label_studio_annotations(item):
         return [r for r in annotation.get("result") or [] if isinstance(r, dict)]
     return None
@@ -301,68 +367,100 @@ def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 def _label_studio_annotations(item: dict[str, Any]) -> list[dict[str, Any]]:
     key = "annotations" if isinstance(item.get("annotations"), list) else "completions"
-    return [a for a in item[key] if isinstance(a, dict) and not a.get("was_cancelled")]
+    own = [a for a in item.get(key) or [] if isinstance(a, dict) and not a.get("was_cancelled")]
+    return sorted(own, key=lambda annotation: annotation.get("ground_truth") is not True)
 
 
 def is_annotated_twice(item: Any) -> bool:
-    """Whether several people annotated a task of Label Studio, of whom the first is read."""
+    """Whether several people annotated a task of Label Studio, of whom one is read."""
     return _is_label_studio(item) and len(_label_studio_annotations(item)) > 1
 
 
-ANNOTATED_TWICE = "examples have several annotations, of which the first is read"
+ANNOTATED_TWICE = (
+    "examples have several annotations, of which the first is read, or that marked as the truth"
+)
 
 
-def _label_studio_text(data: dict[str, Any], path: Path, line: int) -> str:
+def _label_studio_text(
+    data: dict[str, Any], owner: str, spans: Sequence[CharacterSpan], path: Path, line: int
+) -> str:
+    """The text that was annotated: of several in the data, one that has what the spans say."""
     texts = {name: value for name, value in data.items() if isinstance(value, str)}
-    if len(texts) > 1 and "text" not in texts:
-        long = max(texts.values(), key=len)
-        texts = {name: value for name, value in texts.items() if value == long}
     if not texts:
         raise InputError(
             f"the task has no text; its data have {listed(list(data))}.", path=path, line=line
         )
-    return texts.get("text", next(iter(texts.values())))
+    if any(span.text is not None for span in spans):
+        fitting = {n: t for n, t in texts.items() if not any(_differs(t, s) for s in spans)}
+        texts = fitting or texts
+    names = [name for name in (owner, "text") if name in texts]
+    return texts[names[0]] if names else max(texts.values(), key=len)
+
+
+_LABELS = ("labels", "hypertextlabels")
+
+
+def _label_studio_spans(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results of a task that are spans with a label, or should have one."""
+    return [
+        result
+        for result in label_studio_results(item) or []
+        if isinstance(result.get("value"), dict)
+        and (result.get("type") in _LABELS or any(name in result["value"] for name in _LABELS))
+    ]
+
+
+def controls(item: Any) -> set[str]:
+    """The controls that the spans of an example of Label Studio were marked with."""
+    if _is_label_studio(item):
+        return {str(result.get("from_name")) for result in _label_studio_spans(item)}
+    return set(_min_keys(item)) if isinstance(item, dict) else set()
 
 
 def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
-    results = label_studio_results(item)
-    if results is None:
+    if label_studio_results(item) is None:
         return None
+    results = _label_studio_spans(item)
+    owners = [*dict.fromkeys(str(result.get("to_name")) for result in results)]
+    if len(owners) > 1:
+        raise InputError(
+            f"the task has spans in several texts ({listed(owners)}), and an example is one text; "
+            "export a task for each.",
+            path=path,
+            line=line,
+        )
     spans = []
     for result in results:
-        value = result.get("value")
-        if isinstance(value, dict) and any(n in value for n in ("labels", "hypertextlabels")):
-            offsets = value.get("globalOffsets")
-            spans.append(
-                _span({**value, **(offsets if isinstance(offsets, dict) else {})}, path, line)
-            )
-    return SpanText(_label_studio_text(item["data"], path, line), spans, line, _id_of(item))
+        value = result["value"]
+        offsets = value.get("globalOffsets")
+        spans.append(_span({**value, **(offsets if isinstance(offsets, dict) else {})}, path, line))
+    data = item["data"] if isinstance(item.get("data"), dict) else {}
+    text = _label_studio_text(data, owners[0] if owners else "", spans, path, line)
+    return SpanText(text, spans, line, _id_of(item))
 
 
-def _min_key(item: dict[str, Any]) -> str | None:
-    """The key of the spans in Label Studio's short form."""
-    for name, value in item.items():
-        if (
-            isinstance(value, list)
-            and value
-            and all(isinstance(v, dict) for v in value)
-            and all(_is_span(v) and ("labels" in v or "hypertextlabels" in v) for v in value)
-        ):
-            return name
-    return None
+def _min_keys(item: dict[str, Any]) -> list[str]:
+    """The keys of spans in Label Studio's short form, one for each control."""
+    return [
+        name
+        for name, value in item.items()
+        if isinstance(value, list)
+        and value
+        and all(isinstance(v, dict) for v in value)
+        and all(_is_span(v) and any(name in v for name in _LABELS) for v in value)
+    ]
 
 
 def _is_label_studio_min(item: Item) -> bool:
     if not isinstance(item, dict):
         return False
-    return _min_key(item) is not None or "annotation_id" in item
+    return bool(_min_keys(item)) or "annotation_id" in item
 
 
 def _read_label_studio_min(item: Item, path: Path, line: int) -> SpanText | None:
-    key = _min_key(item)
     texts = {n: v for n, v in item.items() if n not in ("created_at", "updated_at", "lead_time")}
-    spans = [] if key is None else [_span(value, path, line) for value in item[key]]
-    return SpanText(_label_studio_text(texts, path, line), spans, line, _id_of(item))
+    spans = [_span(value, path, line) for name in _min_keys(item) for value in item[name]]
+    return SpanText(_label_studio_text(texts, "", spans, path, line), spans, line, _id_of(item))
 
 
 def _word_keys(item: Item) -> tuple[str, str | None] | None:
@@ -377,7 +475,7 @@ def _word_keys(item: Item) -> tuple[str, str | None] | None:
         for n in _TAGS
         if isinstance(item.get(n), list)
         and len(item[n]) == len(item[words])
-        and all(isinstance(v, str) or _whole(v) for v in item[n])
+        and all(isinstance(v, str) or _tag_number(v) is not None for v in item[n])
     ]
     return words, of_words[0] if of_words else None
 
@@ -386,8 +484,23 @@ def _is_words(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
 
 
+def _tag_number(value: Any) -> int | None:
+    return None if isinstance(value, str) else _place(value)
+
+
+def _has_words(item: Item) -> bool:
+    """Whether an object has a list of words, even without any, or with some that are none."""
+    if not isinstance(item, dict):
+        return False
+    lists = [item[name] for name in _WORDS if isinstance(item.get(name), list)]
+    without = _first(item, _TEXT, str) is None
+    return any(any(isinstance(w, str) for w in own) or (not own and without) for own in lists)
+
+
 def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     keys = _word_keys(item)
+    if keys is None and _has_words(item) and not any(item.get(name) for name in _WORDS):
+        return TaggedWords([], [], line)
     if keys is None:
         words = next((n for n in _WORDS if n in item), None) if isinstance(item, dict) else None
         what = f"{words!r} is {json.dumps(item[words])[:40]}" if words else "no list of words"
@@ -400,13 +513,18 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     words, tags = keys
     other = next((n for n in _TAGS if isinstance(item.get(n), list)), None)
     if tags is None and other is not None and other not in (words,):
+        wrong = [t for t in item[other] if not isinstance(t, str) and _tag_number(t) is None]
+        among = f", among them {json.dumps(wrong[0])[:40]}" if wrong else ""
         raise InputError(
-            f"has {len(item[words])} words in {words!r} and {len(item[other])} tags in {other!r}; "
-            "each word needs one, a text or a number.",
+            f"has {len(item[words])} words in {words!r} and {len(item[other])} tags in {other!r}"
+            f"{among}; each word needs one, a text or a whole number (O outside of entities).",
             path=path,
             line=line,
         )
-    return TaggedWords(item[words], None if tags is None else item[tags], line)
+    if tags is None:
+        return TaggedWords(item[words], None, line)
+    own = [tag if isinstance(tag, str) else int(tag) for tag in item[tags]]
+    return TaggedWords(item[words], own, line)
 
 
 # --------------------------------------------------------------------------------- writing spans
@@ -490,9 +608,7 @@ FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
-    "words": AnnotatorFormat(
-        "words and tags in JSON", lambda item: _word_keys(item) is not None, _read_words
-    ),
+    "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
         "character spans as spaCy has them", _is_spacy, _read_spacy, _write_spacy, ".json"
     ),

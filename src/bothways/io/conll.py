@@ -15,6 +15,7 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from bothways.errors import InputError
@@ -133,20 +134,13 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     if is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
     _refuse_tags_after_slashes([line for _, line in lines], path)
-    remarks = []
-    comment = layout.comment
-    if not comment and _comments_before_sentences(lines):
-        comment = "# "
-        remarks.append("each sentence begins with a line of '# ', which is read as a comment")
-    lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
+    remarks: list[str] = []
+    by_default = (layout.word, layout.tag) == (0, -1)
+    lines, layout = _prepared(lines, layout, remarks, labelled=labelled)
     collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
     quoted = _quoted_by_line([line for _, line in lines])
-    by_default = (layout.word, layout.tag) == (0, -1)
-    if by_default and len(lines) > 1 and _names_columns(lines[0][1].split()):
-        remarks.append(f"line {lines[0][0]} names the columns and is left out")
-        lines = lines[1:]
     for number, line in lines:
-        if not line.strip(" \t"):
+        if _is_blank(line):
             collected.end_sentence()
             continue
         if re.match(rf"{DOCUMENT}[ \t]|{DOCUMENT}$", line):
@@ -169,9 +163,102 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
     if labelled and by_default:
         _refuse_tags_first(collected, path)
+        _refuse_last_column(collected, lines, separator, path, word=layout.word)
     return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
 
 
+def _prepared(
+    lines: list[tuple[int, str]], layout: ConllFormat, remarks: list[str], *, labelled: bool
+) -> tuple[list[tuple[int, str]], ConllFormat]:
+    """The lines that hold words or end sentences, and their columns; adds to the remarks."""
+    comment, by_default = layout.comment, (layout.word, layout.tag) == (0, -1)
+    if not comment and _comments_before_sentences(lines):
+        comment = "# "
+        remarks.append("each sentence begins with a line of '# ', which is read as a comment")
+    lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
+    if by_default and len(lines) > 1 and _names_columns(lines[0][1].split()):
+        remarks.append(f"line {lines[0][0]} names the columns and is left out")
+        lines = lines[1:]
+    if labelled and _end_in_tabs(lines):
+        remarks.append("each line ends in a tab, which is left out")
+        lines = [(number, line.removesuffix("\t")) for number, line in lines]
+    if by_default and _numbers_words(lines, 3 if labelled else 2):
+        layout = ConllFormat(1, layout.tag, layout.comment)
+        remarks.append("its first column numbers the words, which are read from column 1")
+    return lines, layout
+
+
+_INVISIBLE = "\u200b\u2060\ufeff"
+
+
+def _is_blank(line: str) -> bool:
+    """Whether a line shows nothing and has no columns; in a file with tabs a space is a word."""
+    return not line.strip(" \t") or not ("\t" in line or line.strip(_INVISIBLE).strip())
+
+
+def _words_of(lines: Sequence[tuple[int, str]]) -> list[list[str]]:
+    """The columns of the first lines with words."""
+    rows = (line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT)))
+    first = [*islice(rows, _LOOKED_AT)]
+    tabs = bool(first) and "\t" in first[0]
+    return [line.split("\t") if tabs else re.split("[ \t]+", line.strip(" \t")) for line in first]
+
+
+def _end_in_tabs(lines: Sequence[tuple[int, str]]) -> bool:
+    """Whether each line with a word ends in a tab, behind which there is nothing."""
+    rows = _words_of(lines)
+    return bool(rows) and all(len(row) > 2 and not row[-1].strip() for row in rows)
+
+
+def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
+    """Whether the first of so many columns or more counts words, in each sentence or on and on."""
+    if not all(len(row) >= columns and row[0].isdecimal() for row in _words_of(lines)):
+        return False
+    first = last = None
+    begins, rows = True, 0
+    for _, line in lines:
+        if _is_blank(line) or line.startswith(DOCUMENT):
+            begins = True
+            continue
+        text = re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
+        if not text.isdecimal():
+            return False
+        number, rows = int(text), rows + 1
+        first = number if first is None else first
+        goes_on = last is not None and number == last + 1
+        if first > 1 or not (goes_on or (begins and number == first)):
+            return False
+        last, begins = number, False
+    return rows > 1
+
+
+def _refuse_last_column(
+    collected: _SentenceCollector,
+    lines: Sequence[tuple[int, str]],
+    separator: str,
+    path: Path,
+    *,
+    word: int,
+) -> None:
+    """Refuse the last column as that of the tags where it says nothing, and another has some."""
+    collected.end_sentence()
+    if len(found := {tag for tags in collected.tags for tag in tags}) != 1:
+        return
+    rows = [line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT))]
+    table = [row.split("\t") if separator == "\t" else row.split() for row in rows]
+    width = min(map(len, table))
+    for column in range(word + 1, width - 1):
+        tags = {row[column].strip() for row in table}
+        if len(tags) > 1 and all(map(_TAG.fullmatch, tags)):
+            raise InputError(
+                f"every word has {found.pop()!r} in the last column, and tags stand in column "
+                f"{column}, such as {max(tags, key=len)!r}; name the columns, from 0: "
+                f"--task.tagging.word {word} --task.tagging.tag {column}.",
+                path=path,
+            )
+
+
+_LOOKED_AT = 500  # lines
 _TAG = re.compile("O|[BIESLUMW][-_].+")
 _AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
 
@@ -237,8 +324,7 @@ def _read_conllu(
     """Universal Dependencies: word in FORM, tag in UPOS, unless other columns are named. Ranges
     (``2-3``) and empty nodes (``4.1``) are no words; ``# newdoc`` begins a document."""
     if (layout.word, layout.tag) == (0, -1):
-        layout = ConllFormat(1, 3)
-        names = "FORM (1), tags in UPOS (3)"
+        layout, names = _conllu_columns(path, lines, labelled=labelled)
     else:
         names = f"column {layout.word}, tags in column {layout.tag}"
     collected, columns, ranges, empty = _SentenceCollector(), 0, 0, 0
@@ -252,6 +338,13 @@ def _read_conllu(
         else:
             values = line.split("\t")
             columns = columns or len(values)
+            if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
+                raise InputError(
+                    "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
+                    "\\t/g' OLD > NEW.",
+                    path=path,
+                    line=number,
+                )
             if not _CONLLU_ID.fullmatch(values[0]):
                 raise InputError(
                     f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
@@ -276,6 +369,33 @@ def _read_conllu(
     if ranges or empty:
         remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
     return collected.file(path, columns, layout, "\t", remarks, labelled=labelled)
+
+
+def _conllu_columns(
+    path: Path, lines: list[tuple[int, str]], *, labelled: bool
+) -> tuple[ConllFormat, str]:
+    """FORM and UPOS, where they are: CoNLL-U Plus names its columns in the first line.
+
+    Raises:
+        InputError: it does, and has no FORM, or no UPOS where tags are needed.
+    """
+    number, first = lines[0] if lines else (1, "")
+    named = re.match(r"#\s*global\.columns\s*=\s*(.*)", first)
+    columns = named[1].split() if named else ["ID", "FORM", "LEMMA", "UPOS"]
+    missing = [name for name in ("FORM", "UPOS")[: 1 + labelled] if name not in columns]
+    if missing:
+        raise InputError(
+            f"its columns are {listed(columns)}, and none is {missing[0]}; name them, from 0: "
+            f"--task.tagging.word {columns.index('FORM') if 'FORM' in columns else 1} "
+            f"--task.tagging.tag {len(columns) - 1}.",
+            path=path,
+            line=number,
+        )
+    word = columns.index("FORM")
+    tag = columns.index("UPOS") if "UPOS" in columns else len(columns)
+    return ConllFormat(word, tag), f"FORM ({word})" + f", tags in UPOS ({tag})" * (
+        "UPOS" in columns
+    )
 
 
 def _quoted_by_line(lines: list[str]) -> bool:
@@ -324,6 +444,10 @@ def _word_and_tag(
         if len(values) == columns:
             name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
+            if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
+                problem += (
+                    f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
+                )
         raise InputError(
             f"has {len(values)} column{'s' * (len(values) > 1)}, {problem}: {listed(values, 6)}.",
             path=path,
@@ -331,7 +455,8 @@ def _word_and_tag(
         )
     if not values[word] or (labelled and not values[tag or 0].strip()):
         name = "word" if not values[word] else "tag"
-        raise InputError(f"the {name} is empty.", path=path, line=number)
+        remedy = "" if name == "word" else "; write O for a word of no entity"
+        raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
     # A word may be a space (KLUE), but none has spaces at its ends.
     own = values[word].strip(" ") or values[word]
     return own, number, "" if tag is None else values[tag].strip()
@@ -470,14 +595,9 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
             continue
         if not values[word].strip() or (labelled and not own):
             name = "word" if not values[word].strip() else "tag"
-            raise InputError(f"the {name} is empty.", path=path, line=number)
-        if own.startswith(("[", "{")) and own.endswith(("]", "}")):
-            raise InputError(
-                f"the tag is {own[:40]!r}: rows of this file are texts with a list of annotations, "
-                "not words. Export them as JSON.",
-                path=path,
-                line=number,
-            )
+            remedy = "" if name == "word" else "; write O for a word of no entity"
+            raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
+        _refuse_whole_sentences(values[word], own, path, number)
         collected.current.append((values[word], number, own))
     remarks = [f"it has a word per row: {columns.shown}"]
     if blank:
@@ -501,4 +621,24 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     )
 
 
+def _refuse_whole_sentences(text: str, tags: str, path: Path, line: int) -> None:
+    """Refuse a row that is no word with its tag, but a text with all of its tags or spans."""
+    words = len(text.split())
+    if words > 1 and words == len(re.split(r"[\s,]+", tags)) and _TAG_LIST.search(tags):
+        raise InputError(
+            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word a "
+            'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
+            path=path,
+            line=line,
+        )
+    if tags.startswith(("[", "{")) and tags.endswith(("]", "}")):
+        raise InputError(
+            f"the tag is {tags[:40]!r}: rows of this file are texts with a list of annotations, "
+            "not words. Export them as JSON.",
+            path=path,
+            line=line,
+        )
+
+
+_TAG_LIST = re.compile(r"(^|[\s,])(O|[BIESLUMW][-_][^\s,]+)([\s,]|$)")
 _LONG_SENTENCE = 200

@@ -374,7 +374,8 @@ def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[
         if "new-line character" in str(error):
             raise InputError(
                 "a line break within a field (a carriage return) is not in quotation marks; put "
-                "the field into quotation marks, or remove it.",
+                "the field into quotation marks, or remove it. If such lines end there: "
+                "tr '\\r' '\\n' < OLD > NEW.",
                 path=path,
                 line=number,
             ) from None

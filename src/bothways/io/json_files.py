@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from bothways.errors import InputError
 from bothways.io.annotators import ANNOTATED_TWICE, is_annotated_twice, plain_row
-from bothways.io.broken import LIST, Broken
+from bothways.io.broken import LIST, TEXT, Broken
 from bothways.io.frames import frame_objects, is_frame
 from bothways.io.lines import (
     Layout,
@@ -43,11 +43,19 @@ def read_json_file(path: Path) -> Any:
         raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
     except _KeyTwiceError as error:
         raise InputError(f"{error}.", path=path) from None
-    except ValueError:  # Python reads no whole number that is longer
-        limit = sys.get_int_max_str_digits()
-        raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
+    except ValueError as error:
+        raise InputError(f"is not JSON ({_why(error)}).", path=path) from None
     except RecursionError:
         raise InputError("is nested too deeply.", path=path) from None
+
+
+def _why(error: Exception) -> str:
+    """Why a text cannot be read as JSON, without the words of Python's own."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError | _KeyTwiceError):
+        return str(error)
+    return f"a number of more than {sys.get_int_max_str_digits():,} digits"  # which it reads not
 
 
 def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
@@ -154,7 +162,7 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
             try:
                 item = parse_json(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
+                raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path, number)
         except InputError as error:
@@ -173,7 +181,7 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
+            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
         objects.append((line, item))
         position = _skip_space(text, end)
         position = _skip_space(text, position + 1) if text.startswith(",", position) else position
@@ -281,7 +289,7 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
+            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
         if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
@@ -347,7 +355,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
         item = parse_json(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
+        raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
     if not isinstance(item, dict):
         raise InputError(
             f"is JSON but not an object; write one {{...}} per line, got {line[:40]!r}.",
@@ -410,6 +418,12 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
         )
     if "\0" in value:
         raise InputError(_NUL, path=path, line=number)
+    if len(value) > TEXT.bytes:
+        raise InputError(
+            f"key {name!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}",
+            path=path,
+            line=number,
+        )
     if problem := surrogate_problem(value):
         raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -261,8 +262,8 @@ def _answers(
     answers = []
     for number, (text, start) in enumerate(_listed_answers(item, path, where), start=1):
         here = f"{where}, answer {number}"
-        if isinstance(start, str) and start.strip().lstrip("-").isdigit():
-            start = int(start)
+        if isinstance(start, str) and re.fullmatch(r"-?\d+(\.0+)?", start.strip(), re.ASCII):
+            start = int(float(start))  # as tables with empty cells hold whole numbers
         if isinstance(start, float) and start.is_integer():
             start = int(start)
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):

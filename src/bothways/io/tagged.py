@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.errors import InputError
@@ -14,7 +16,10 @@ from bothways.io.annotators import (
     SpanText,
     TaggedWords,
     checked_spans,
+    controls,
+    is_accepted_as_empty,
     is_annotated_twice,
+    is_of_one_span,
     read_brat,
     recognised,
 )
@@ -147,17 +152,13 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
         raise InputError(
             f"has {keys}, which no known format of tags has: "
-            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}.",
+            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}. {_PLAIN}",
             path=path,
             line=items[0][0],
         )
-    read = FORMATS[form].read
-    found = [read(item, path, number) for number, item in items]
+    found = [_record(form, item, path, number) for number, item in items]
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}"]
-    if rejected := found.count(None):
-        remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
-    if several := sum(is_annotated_twice(item) for _, item in items):
-        remarks.append(f"{several:,} {ANNOTATED_TWICE}")
+    found = _without_marks(items, found, remarks)
     kept = [record for record in found if record is not None]
     if not kept:
         raise InputError(
@@ -167,10 +168,64 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         )
     words = [record for record in kept if isinstance(record, TaggedWords)]
     if words:
-        sentences = _sentences(words, path, names, labelled=labelled)
+        full = [record for record in words if record.words]
+        if len(full) < len(words):
+            remarks.append(f"{len(words) - len(full):,} examples without words are left out")
+        if not full:
+            raise InputError("no example has a word.", path=path)
+        sentences = _sentences(full, path, names, labelled=labelled)
         return TaggedFile(form, sentences, remarks=tuple(remarks))
     texts = [record for record in kept if isinstance(record, SpanText)]
     return _with_texts(form, texts, remarks, path, labelled=labelled)
+
+
+def _without_marks(
+    items: Sequence[tuple[int, object]],
+    found: list[SpanText | TaggedWords | None],
+    remarks: list[str],
+) -> list[SpanText | TaggedWords | None]:
+    """The records, where an example that was accepted without a mark has no spans; adds to the
+    remarks what the annotators' answers mean."""
+    every = [item for _, item in items]
+    if rejected := found.count(None):
+        remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+    if several := sum(map(is_annotated_twice, every)):
+        remarks.append(f"{several:,} {ANNOTATED_TWICE}")
+    if len(together := sorted(set().union(*map(controls, every)))) > 1:
+        remarks.append(f"spans of several controls ({listed(together)}) are read together")
+    if single := sum(map(is_of_one_span, every)):
+        remarks.append(
+            f"{single:,} answers are about one span each (_is_binary), so other entities of their "
+            "texts are read as O; merge the answers first, as Prodigy's data-to-spacy does"
+        )
+    if not any(isinstance(record, SpanText) and record.spans for record in found):
+        return found
+    empty = [*map(is_accepted_as_empty, every)]
+    if any(empty):
+        remarks.append(f"{sum(empty):,} accepted examples have no spans, so no entities")
+    return [
+        replace(record, spans=[]) if own and isinstance(record, SpanText) else record
+        for record, own in zip(found, empty, strict=True)
+    ]
+
+
+_PLAIN = (
+    'Write texts as {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or words as '
+    '{"tokens": [...], "tags": [...]}, one object per line.'
+)
+
+
+def _record(form: str, item: object, path: Path, number: int) -> SpanText | TaggedWords | None:
+    """What an item has; None if it was rejected or skipped, as some tools write by null."""
+    if item is None:
+        return None
+    if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
+        raise InputError(
+            f"{json.dumps(item)[:40]} is no object, as others of this file are.",
+            path=path,
+            line=number,
+        )
+    return FORMATS[form].read(item, path, number)
 
 
 def _are_items(values: list[object]) -> bool:
@@ -205,7 +260,24 @@ def _with_texts(
     ):
         if count:
             remarks = [*remarks, f"{count:,} {what}"]
+    if differing := _annotated_otherwise(kept, spans):
+        remarks = [
+            *remarks,
+            f"{differing:,} texts occur again with other spans (of several annotators?); each is "
+            "an example of its own",
+        ]
     return TaggedFile(form, None, tuple(kept), spans, tuple(remarks))
+
+
+def _annotated_otherwise(
+    texts: Sequence[SpanText], spans: Sequence[Sequence[CharacterSpan]]
+) -> int:
+    """How many texts occur again with other spans."""
+    seen: dict[str, set[frozenset[tuple[int, int, str]]]] = {}
+    for text, own in zip(texts, spans, strict=True):
+        found = frozenset((span.start, span.end, span.label) for span in own)
+        seen.setdefault(text.text, set()).add(found)
+    return sum(len(found) > 1 for found in seen.values())
 
 
 def _sentences(
@@ -215,7 +287,7 @@ def _sentences(
     for record in records:
         own = record.tags
         if own is None and labelled:
-            raise InputError("the words have no tags.", path=path, line=record.line)
+            raise InputError(f"the words have no tags. {_PLAIN}", path=path, line=record.line)
         for word in record.words:
             json_text(word, "tokens", path, record.line)
             if not word:
@@ -230,6 +302,13 @@ def _sentences(
 def _tag(tag: str | int, names: tuple[str, ...], path: Path, line: int, *, labelled: bool) -> str:
     if isinstance(tag, str):
         return tag.strip()
+    if tag < 0 and labelled:
+        raise InputError(
+            f"the tag is the number {tag}, and tags count from 0; -100 is what training leaves "
+            "out in data that were cut into pieces already: take the words and tags from before.",
+            path=path,
+            line=line,
+        )
     if 0 <= tag < len(names):
         return names[tag]
     if not labelled:

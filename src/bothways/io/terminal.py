@@ -38,6 +38,24 @@ _ACROSS = frozenset("─━┄┅┈┉╌╍═╴╶╸╺╼╾")
 _DOWN = frozenset("│┃┆┇┊┋╎╏║╵╷╹╻╽╿")
 
 
+def open_closed_streams() -> None:
+    """Put the null device where a stream of the process is closed (``>&-``), so that no file of
+    ours takes its number.
+
+    What is printed to a closed stdout is an error, as on a full disk; a closed stderr loses what it
+    is told, as was asked for, and a closed stdin is empty.
+    """
+    for number, name, flags in (
+        (0, "stdin", os.O_RDONLY),
+        (1, "stdout", os.O_RDONLY),  # so that writing fails
+        (2, "stderr", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is not None:
+            continue
+        place = os.open(os.devnull, flags)  # the lowest number that is free
+        setattr(sys, name, os.fdopen(place, "w" if number else "r", encoding="utf-8"))
+
+
 def show_every_character() -> None:
     """Make stdout and stderr show what their encoding lacks, instead of raising an error.
 

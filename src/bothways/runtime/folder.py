@@ -33,6 +33,7 @@ from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.io.lines import listed
 from bothways.runtime.about import check_about
 from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
@@ -61,7 +62,7 @@ from bothways.runtime.weights import (
 )
 from bothways.shipped import SHIPPED
 from bothways.tasks.options import TEXT_KINDS
-from bothways.tokenization.doubts import doubts
+from bothways.tokenization.doubts import disagreements, doubts
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -284,6 +285,7 @@ def load_model(
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
+        notes += disagreements(model_folder(vocabulary or folder), tokenizer)
         loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
         notes += loaded.about.pop("notes", [])
         if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
@@ -613,6 +615,14 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
     Raises:
         ModelError: naming both.
     """
+    beyond = tokenizer.pieces[config.vocab_size :]
+    if beyond and tokenizer.added.issuperset(beyond):
+        raise ModelError(
+            f"{where}: the tokens {listed(beyond, 4)} were added to the vocabulary, and the "
+            f"model's {config.vocab_size:,} rows have none for them. Take them out of "
+            "added_tokens.json (or added_tokens_decoder of tokenizer_config.json, or "
+            "tokenizer.json) if it was trained without them; or get the weights that have them."
+        )
     if tokenizer.vocab_size != config.vocab_size:
         raise ModelError(
             f"{where}: the vocabulary has {tokenizer.vocab_size} pieces but the model has "

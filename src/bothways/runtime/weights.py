@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from bothways.errors import InputError, ModelError, not_installed
-from bothways.families import Family, HeadForm, ModelConfig, family_of
+from bothways.families import FAMILIES, Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
     CHOICE,
@@ -171,12 +171,15 @@ def stored_weights(folder: Path, checkpoint: Path | None = None) -> tuple[Path, 
         checkpoint = checkpoint or whole.with_suffix("")  # type: ignore[union-attr]
         found = read_original(checkpoint)
         return Path(f"{checkpoint}{INDEX}"), {n: Stored(*of) for n, of in found.items()}
+    part_of = _listed(whole) if whole.suffix == ".json" else {}
     for file in weight_files(folder):
         try:
             checked(file)
         except InputError as error:
             raise ModelError(str(error)) from None
-        weights |= map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+        own = map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+        # Of a weight in two parts, the one that the index means.
+        weights |= {n: v for n, v in own.items() if part_of.get(n, file.name) == file.name}
     return whole, weights
 
 
@@ -191,7 +194,7 @@ def weight_files(folder: Path) -> list[Path]:
         return checkpoint_files(path.with_suffix(""))
     if path.suffix != ".json":
         return [path]
-    names = _listed(path)
+    names = sorted(set(_listed(path).values()))
     missing = [name for name in names if not is_there(folder / name)]
     if missing:
         raise ModelError(
@@ -229,17 +232,18 @@ def _whole_or_index(folder: Path) -> Path:
     )
 
 
-def _listed(index: Path) -> list[str]:
-    """The names of the parts, in order."""
+def _listed(index: Path) -> dict[str, str]:
+    """The part that each weight is in."""
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
-        names = sorted(set(read_json_file(checked(index))["weight_map"].values()))
+        part_of = dict(read_json_file(checked(index))["weight_map"])
+        names = sorted(set(part_of.values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
             raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
     except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(index, error) from None
-    return names
+    return part_of
 
 
 # safetensors' names of types -> NumPy's, and the usual name where that differs.
@@ -530,10 +534,15 @@ def account_for(
     family = family_of(config)
     bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
     bare |= {family.sinusoids} - {""}
-    remaining = {
-        modern_name(family, name, bare): value
-        for name, value in _unwrapped(theirs, family, where).items()
-    }
+    remaining: dict[str, Stored] = {}
+    for name, value in _unwrapped(theirs, family, where, architectures).items():
+        modern = modern_name(family, name, bare)
+        if modern in remaining and not _equal(remaining[modern], value):
+            raise ModelError(
+                f"{where} holds {modern} twice, with other values under {name}; save only the "
+                "model's state_dict()."
+            )
+        remaining[modern] = value
     floating = {value.dtype for value in remaining.values() if "float" in value.dtype}
     table = f"{family.prefix}.{family.tokens}"
     if tied and table not in remaining and family.tied in remaining:
@@ -628,7 +637,9 @@ def words_head_names(config: ModelConfig) -> set[str]:
     return names | {family.tied, family.twin_bias} - {""}
 
 
-def _unwrapped(theirs: Mapping[str, Stored], family: Family, where: str) -> dict[str, Stored]:
+def _unwrapped(
+    theirs: Mapping[str, Stored], family: Family, where: str, architectures: Sequence[str]
+) -> dict[str, Stored]:
     """The weights without what a wrapper put before their names: ``module.`` of data parallelism,
     ``_orig_mod.`` of compiling, ``model.``, ``0.auto_model.`` and the like, however stacked.
 
@@ -636,7 +647,7 @@ def _unwrapped(theirs: Mapping[str, Stored], family: Family, where: str) -> dict
     only that) was put there; weights beside the encoder keep their names.
 
     Raises:
-        ModelError: two encoders.
+        ModelError: two encoders, or one of another family.
     """
     for anchor in (family.tokens, family.tied):
         ends = {n[: -len(anchor)] for n in theirs if n == anchor or n.endswith("." + anchor)}
@@ -653,6 +664,14 @@ def _unwrapped(theirs: Mapping[str, Stored], family: Family, where: str) -> dict
     wrapper = re.sub(rf"(^|(?<=\.)){re.escape(family.prefix)}\.$", "", prefix)
     if not wrapper:
         return dict(theirs)
+    for other in FAMILIES.values():  # whose sizes may fit, with positions of another meaning
+        named = [name for name in architectures if name in other.classes]
+        if named and other.prefix != family.prefix and wrapper.endswith(f"{other.prefix}."):
+            raise ModelError(
+                f"{where}: the weights are named as those of {other.title}, and config.json names "
+                f"{named[0]}, but its model_type is {family.model_type!r}. Write "
+                f'"model_type": "{other.model_type}" to it if that is what it is.'
+            )
     found: dict[str, Stored] = {}
     for name, value in theirs.items():
         short = name.removeprefix(wrapper)

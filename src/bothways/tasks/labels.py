@@ -16,6 +16,17 @@ _MISSING = frozenset(
 _UNSURE = frozenset("-?_.")
 """How files of several annotators write that they did not agree, or that nothing is known."""
 
+_LATIN = {
+    "\u0410\u0412\u0415\u0405\u0406\u0408\u041a\u041c\u041d\u041e": "ABESIJKMHO",
+    "\u0420\u0421\u0422\u0423\u0425\u0430\u0435\u0455\u0456\u0458": "PCTYXaesij",
+    "\u043e\u0440\u0441\u0443\u0445\u0475\u0391\u0392\u0395\u0396": "opcyxvABEZ",
+    "\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf": "HIKMNOPTYXo",
+    "\u2010\u2011\u2012\u2013\u2014\u2212": "------",
+    "\u2018\u2019\u02bc\u201c\u201d": "'''\"\"",
+}
+_ALIKE = {ord(a): b for those, latin in _LATIN.items() for a, b in zip(those, latin, strict=True)}
+"""Letters of Cyrillic and Greek, dashes and quotation marks -> what looks alike in ASCII."""
+
 
 def match_labels(
     outputs: Sequence[str], wanted: Sequence[str]
@@ -100,19 +111,31 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
         if number is None and label.casefold() in ("true", "false") and numbers <= {0.0, 1.0}:
             number = float(label.casefold() == "true") if numbers else None
         plain = "".join(c for c in label if unicodedata.category(c) != "Cf")
-        plain = " ".join(unicodedata.normalize("NFKC", plain).casefold().split())
-        other = seen.setdefault(plain if number is None else number, label)
-        if other != label:
-            raise InputError(
-                f"the labels {label!r} here and {other!r} on line {first[other]} differ in their "
-                "spelling only; write one of them everywhere (or name all labels in task.labels, "
-                "if both are meant).",
-                path=path,
-                line=line,
-            )
+        plain = unicodedata.normalize("NFKC", plain)
+        forms = {" ".join(p.casefold().split()) for p in (plain, plain.translate(_ALIKE))}
+        for key in sorted(forms) if number is None else [number]:
+            other = seen.setdefault(key, label)
+            if other != label:
+                raise InputError(
+                    f"the labels {label!r} here and {other!r} on line {first[other]} differ in "
+                    f"their spelling only{_letters_told(label, other)}; write one of them "
+                    "everywhere (or name all labels in task.labels, if both are meant).",
+                    path=path,
+                    line=line,
+                )
+
+
+def _letters_told(label: str, other: str) -> str:
+    """The first letters that look alike and differ, in words; empty if only case or spaces do."""
+    for pair in zip(label, other, strict=False):
+        one, two = (letter.translate(_ALIKE) for letter in pair)
+        if pair[0] != pair[1] and one == two:
+            return f" ({' and '.join(unicodedata.name(letter).lower() for letter in pair)})"
+    return ""
 
 
 def _number(label: str) -> float | None:
+    label = label.translate(_ALIKE)
     try:
         return int(label)
     except ValueError:

@@ -193,6 +193,12 @@ class _LocatedAnswers:
 
 
 def _misaligned_message(id: str, passage: str, answer: GoldAnswer) -> str:
+    if answer.text.strip() not in passage:
+        return (
+            f"question {id!r}: the answer {answer.text[:60]!r} is nowhere in the passage, "
+            "letter by letter (other capitals, spaces or accents?). Correct one of them, or set "
+            "task.spans.misaligned to skip."
+        )
     actual = passage[max(0, answer.start) :][: len(answer.text)]
     if actual:
         reason = f"which has {actual[:60]!r} there"

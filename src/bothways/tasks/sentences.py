@@ -11,6 +11,7 @@ from bothways.errors import InputError
 from bothways.io.annotators import SpanText
 from bothways.io.conll import ConllFormat
 from bothways.io.tagged import TaggedFile, read_tagged
+from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
     OUTSIDE,
@@ -88,7 +89,7 @@ def read_sentences(
     file = read_tagged(path, layout, labelled=labelled, names=tuple(labels))
     notes = tuple(f"{path.name}: {remark}" for remark in file.remarks)
     if file.sentences is None:
-        return _from_texts(path, file, options, notes, labelled=labelled)
+        return _from_texts(path, file, options, notes, labels, labelled=labelled)
     found = file.sentences
     sentences = Sentences(
         path,
@@ -101,11 +102,22 @@ def read_sentences(
         format=file.format,
         notes=notes,
     )
-    return _with_scheme(sentences, options, labels) if labelled else sentences
+    if not labelled:
+        return sentences
+    sentences = _with_scheme(sentences, options, labels)
+    if not labels:
+        _refuse_spellings(sentences)
+    return sentences
 
 
 def _from_texts(
-    path: Path, file: TaggedFile, options: TaggingOptions, notes: tuple[str, ...], *, labelled: bool
+    path: Path,
+    file: TaggedFile,
+    options: TaggingOptions,
+    notes: tuple[str, ...],
+    labels: Sequence[str],
+    *,
+    labelled: bool,
 ) -> Sentences:
     """Texts as sentences of words, each a document of its own; their spans as tags in IOB2."""
     places = [words_of_text(text.text, spaces=options.spaces) for text in file.texts]
@@ -125,7 +137,7 @@ def _from_texts(
         ]
         tags = [write_tags(e, len(own), "iob2") for e, own in zip(entities, places, strict=True)]
         notes += tuple(f"{path.name}: {note}" for note in found.notes())
-    return Sentences(
+    sentences = Sentences(
         path,
         words,
         [[text.line] * len(own) for text, own in zip(texts, words, strict=True)],
@@ -139,6 +151,25 @@ def _from_texts(
         places=places,
         notes=notes,
     )
+    if labelled and not labels:
+        _refuse_spellings(sentences)
+    return sentences
+
+
+def _refuse_spellings(sentences: Sentences) -> None:
+    """Refuse types of entities that differ by an accident of their spelling.
+
+    Raises:
+        InputError: naming both.
+    """
+    if sentences.tags is None or sentences.scheme == "none":
+        return
+    types: dict[str, int] = {}
+    for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
+        for tag, line in zip(tags, lines, strict=True):
+            if tag != OUTSIDE:
+                types.setdefault(parse_tag(tag)[1], line)
+    check_spellings(sentences.path, ((line, name) for name, line in types.items()))
 
 
 def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence[str]) -> Sentences:
@@ -181,6 +212,12 @@ def _refuse_unknown_prefixes(sentences: Sentences) -> None:
     assert sentences.tags is not None
     for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
         for tag, line in zip(tags, lines, strict=True):
+            if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
+                raise InputError(
+                    f"the tag {tag!r} has no type behind its prefix. Correct it.",
+                    path=sentences.path,
+                    line=line,
+                )
             if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
                 raise InputError(
                     f"the tag {tag!r} has no prefix that says where its entity begins; the known "

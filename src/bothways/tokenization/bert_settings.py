@@ -53,6 +53,12 @@ def takes_characters_apart(rules: normalizers.Normalizer | None) -> bool:
     return bool(rules.normalize_str(_COMPOSED) == unicodedata.normalize("NFD", _COMPOSED[0]) + "e")
 
 
+def lowercases(library: tokenizers.Tokenizer) -> bool:
+    """Whether a tokenizer.json by itself lower-cases text."""
+    rules = json.loads(library.to_str())["normalizer"]
+    return bool(bert_settings(rules)["do_lower_case"])
+
+
 def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     """Apply the settings of a tokenizer_config.json to a tokenizer.json."""
     rules = json.loads(library.to_str())["normalizer"] or {}

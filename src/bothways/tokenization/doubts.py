@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
+from bothways.io.folder_files import is_there
+from bothways.tokenization.bert_settings import lowercases
+from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer_files import (
+    read_library_file,
+    read_settings,
+    read_vocabulary,
+)
 
 _MANY, _SORTED = 100, 0.97
 """Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
@@ -40,6 +49,46 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             '"BertTokenizer" and "do_lower_case": true to its tokenizer_config.json'
         )
     return found
+
+
+def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Sentences on files of a tokenizer that say the same thing differently.
+
+    Args:
+        folder: with a tokenizer.json, which is what is read; others have nothing to say here.
+        tokenizer: read from it.
+
+    Raises:
+        ModelError: a file is damaged.
+    """
+    text_file, json_file = folder / VOCABULARY_FILE, folder / TOKENIZER_FILE
+    if not is_there(json_file):
+        return []
+    found = []
+    if is_there(text_file) and (problem := _other_pieces(text_file, tokenizer)):
+        remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
+        found.append(f"{text_file}{problem}; {remedy}")
+    settings = read_settings(folder / SETTINGS_FILE)
+    said = settings.get("do_lower_case")
+    if said is not None and said != lowercases(read_library_file(json_file)):
+        how = "in lower case" if tokenizer.lowercase else "as it is"
+        found.append(
+            f"{folder / SETTINGS_FILE}: do_lower_case is {str(said).lower()}, and "
+            f"{TOKENIZER_FILE} says the opposite; text is read {how}, as transformers does by "
+            f"tokenizer_class {settings.get('tokenizer_class')}. Make the two agree"
+        )
+    return found
+
+
+def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:
+    """How a vocab.txt differs from the pieces in use; empty if it does not, but for added ones."""
+    listed, used = read_vocabulary(path), tokenizer.pieces
+    for i, (piece, other) in enumerate(zip(listed, used, strict=False)):
+        if piece != other:
+            return f": id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}"
+    if len(listed) > len(used) or not tokenizer.added.issuperset(used[len(listed) :]):
+        return f" has {len(listed)} pieces, {TOKENIZER_FILE} {len(used)}"
+    return ""
 
 
 def _has_no_capitals(tokenizer: Tokenizer) -> bool:

@@ -127,6 +127,9 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
         library = with_settings(read_library_file(path), settings)
         library = _with_spaces(library, settings)
+        added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
+        lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
+        library = with_added_tokens(library, lacking, path)
         return ReadTokenizer(library, path, declared, named, segmenter=segmenter)
     usual = _class_of_file(path, named)
     library = _READERS[usual.reader](path, settings, usual, declared)

@@ -221,6 +221,11 @@ class Tokenizer:
     # ------------------------------------------------------------------------------------- roles
 
     @property
+    def added(self) -> frozenset[str]:
+        """The pieces that are found in text before it is split, special ones among them."""
+        return frozenset(token["content"] for token in self._settings["added_tokens"])
+
+    @property
     def unk_id(self) -> int | None:
         """The id for what the vocabulary cannot spell; None if it can spell everything."""
         return None if self.roles.unk is None else self._ids[self.roles.unk]

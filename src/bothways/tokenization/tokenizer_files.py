@@ -199,7 +199,7 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
 def with_added_tokens(
     library: tokenizers.Tokenizer, tokens: Mapping[int, AddedToken], source: Path
 ) -> tokenizers.Tokenizer:
-    """Add tokens under the ids that they had.
+    """Add tokens under the ids that they had in a tokenizer_config.json or added_tokens.json.
 
     Raises:
         ModelError: an id belongs to another piece, or the ids do not continue the vocabulary's.
