@@ -235,7 +235,7 @@ def _chunks(context: _Context, start: Ints) -> _Chunks:
 def _reach(context: _Context, start: Ints) -> Ints:
     """The bounds of all sentences that instances which start at consecutive ones can reach: a
     sentence has at least one token. A search in them stays in the processor's cache."""
-    return context.store.sentence_bounds[start[0] : start[-1] + context.max_tokens + 2]
+    return context.store.sentence_bounds[start[0] : start[-1] + context.max_tokens + 1]
 
 
 def _documents(store: TokenStore, sentence: Ints) -> tuple[Ints, Ints]:
