@@ -295,7 +295,8 @@ class _Reader:
                 raise ValueError
             found = kind.parse(node.value)
             place = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
-            if found == "" and place in _PLACES:
+            typed = self.error is UsageError  # a recipe that was printed has empty defaults
+            if typed and found == "" and place in _PLACES:
                 self._fail(
                     node,
                     f"{name} is empty; it names a file or folder (is a variable of the shell "

@@ -44,7 +44,7 @@ def read_json_file(path: Path) -> Any:
     except _KeyTwiceError as error:
         raise InputError(f"{error}.", path=path) from None
     except ValueError as error:
-        raise InputError(f"is not JSON ({_why(error)}).", path=path) from None
+        raise InputError(f"holds {_why(error)}.", path=path) from None
     except RecursionError:
         raise InputError("is nested too deeply.", path=path) from None
 
@@ -55,7 +55,7 @@ def _why(error: Exception) -> str:
         return "it is nested too deeply"
     if isinstance(error, json.JSONDecodeError | _KeyTwiceError):
         return str(error)
-    return f"a number of more than {sys.get_int_max_str_digits():,} digits"  # which it reads not
+    return f"a number of more than {sys.get_int_max_str_digits():,} digits"  # Python reads none
 
 
 def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
