@@ -27,14 +27,16 @@ BYTES_PER_TOKEN = 332e6 / 77.6e6
 VOCABULARY_RATE = 327e6 / 51.5  # bytes a processor second
 # benchmarks/2026-11-21-corpus.md, with nothing else running.
 CORPUS_RATE = 6.68e6  # bytes a processor second
-# benchmarks/2026-11-26-scale.md: by documents, MiB at most with table and order, and processor
-# seconds of both.
+# benchmarks/2026-11-27-scale.md: by documents, MB of lengths, tables and order, and processor
+# seconds of tables.
 TABLES = {
-    100_000: (79, 0.3),
-    300_000: (133, 1.0),
-    1_000_000: (328, 4.9),
-    3_000_000: (887, 18.1),
+    1_000_000: (177, 1.2),
+    10_000_000: (1_773, 14.3),
+    100_000_000: (17_728, 172.9),
 }
+# The same: memory at most, and of the order of 256,781,932 instances seconds and passes.
+MEMORY = 996 * 2**20
+INSTANCES, ORDER_SECONDS, ORDER_PASSES = 256_781_932, 43.4, 31
 TOKENS_PER_DOCUMENT = 160.1
 # benchmarks/2026-11-26-h100.md: base, 256 x 128 and 64 x 512, and mini.
 MEASURED = {
@@ -47,10 +49,10 @@ INFERENCE_RATE = 107 * 26.8  # tokens a second
 
 
 def slope() -> tuple[float, float]:
-    """Bytes and processor seconds of the tables for each document: fitted lines."""
+    """Bytes on disk and processor seconds of the tables for each document: fitted lines."""
     counts = np.array([*TABLES], dtype=float)
-    memory, seconds = np.array([*TABLES.values()]).T
-    return np.polyfit(counts, memory, 1)[0] * 2**20, np.polyfit(counts, seconds, 1)[0]
+    size, seconds = np.array([*TABLES.values()]).T
+    return np.polyfit(counts, size, 1)[0] * 1e6, np.polyfit(counts, seconds, 1)[0]
 
 
 def planned(size: Any, phase: Phase, **changes: Any) -> Forecast:
@@ -98,18 +100,22 @@ def stages() -> Iterator[tuple[str, str, str]]:
     yield "corpus: disk, two bytes a token", large(2 * TOKENS), "computed"
     each, seconds = slope()
     documents = TOKENS / TOKENS_PER_DOCUMENT
-    fitted = "computed; slope measured (2026-11-26-scale.md)"
+    fitted = "computed; slope measured (2026-11-27-scale.md)"
     yield (
-        "tables of instances and order: memory for each document",
-        f"{each:,.0f} bytes",
-        "measured",
+        "tables of instances and order: memory, at most",
+        large(MEMORY),
+        "measured, up to 10^8 documents; above 2 billion instances the order takes more",
     )
+    yield "the same: disk for each document", f"{each:,.0f} bytes", "measured"
     yield "the same for all, in each process", large(each * documents), fitted
-    yield "the same: processor time of an epoch", years(seconds * documents), fitted
+    yield "tables: processor time of an epoch", years(seconds * documents), fitted
+    instances = documents * INSTANCES / max(TABLES)
+    passes = 256  # where parts of the usual size would be more
+    yield "order: memory", large(24 * instances / passes), "computed, not run"
     yield (
-        "tokens whose tables take 256 GB",
-        f"{256e9 / each * TOKENS_PER_DOCUMENT:.2g}",
-        fitted,
+        "order: processor time of an epoch",
+        years(ORDER_SECONDS / ORDER_PASSES * passes * instances / INSTANCES),
+        "computed; a pass over the keys measured",
     )
     one = planned("base", Phase(length=128, batch=256, micro_batch=256))
     yield (

@@ -27,6 +27,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _IN_CACHE = 2**14  # words that are computed at once
 _KEYS_AT_ONCE = 2**16
 _ROWS_SORTED = 2**23  # with their keys and their order 200 MB
+_PASSES = 256
 
 
 class Purpose(StrEnum):
@@ -96,13 +97,15 @@ def permutation(size: int, seed: int, purpose: Purpose, *counters: int) -> NDArr
 
 
 def permutation_in_parts(
-    size: int, seed: int, purpose: Purpose, *counters: int, rows: int = _ROWS_SORTED
+    size: int, seed: int, purpose: Purpose, *counters: int, rows: int = 0
 ) -> Iterator[NDArray[np.int64]]:
     """:func:`permutation`, in parts of about ``rows`` integers, in the memory of one part.
 
     A part is a range of keys. Each takes a pass over all keys, which are computed again: they are
-    a bijection of the integers, so none stands in two parts and there are no ties.
+    a bijection of the integers, so none stands in two parts and there are no ties. Without
+    ``rows``, a part takes 200 MB, or a 256th of what all would.
     """
+    rows = rows or max(_ROWS_SORTED, -(-size // _PASSES))
     parts = -(-size // rows)
     width = -(-(2**64) // max(parts, 1))
     for part in range(parts):
