@@ -738,6 +738,11 @@ def test_a_lora_is_merged_into_its_base(
         ({}, {f"{PAIR[:-5]}lora_magnitude_vector": torch.ones(16)}, "lora_magnitude_vector"),
         ({}, {PAIR.replace("layer.0", "layer.7") + "A.weight": torch.ones(2, 16)}, "another base"),
         ({}, {f"{PAIR}A.weight": torch.ones(2, 8)}, "the adapter is of another base"),
+        ({"r": 8}, {}, r"the rank of .*query is 8, but its matrices have 2"),
+        ({"lora_alpha": None}, {}, "lora_alpha is None for .*; it must be a number"),
+        ({"lora_alpha": "16"}, {}, "lora_alpha is '16'"),
+        ({"alpha_pattern": {"(": 8}}, {}, r"alpha_pattern is no map of patterns .*terminated"),
+        ({"rank_pattern": [8]}, {}, "rank_pattern is no map"),
     ],
 )
 def test_adapters_that_cannot_be_merged(
@@ -747,6 +752,27 @@ def test_adapters_that_cannot_be_merged(
     write_adapter(tmp_path / "adapter", "../model", {**pair(), **extra}, **changes)
     with pytest.raises(ModelError, match=message):
         load_model(tmp_path / "adapter")
+
+
+def test_an_adapter_beside_the_config_of_its_base(folder: Path, tmp_path: Path) -> None:
+    write_adapter(tmp_path / "adapter", "../model", pair(), task_type=None)
+    expected = load(tmp_path / "adapter").embed(TEXTS)
+    shutil.copy(folder / "config.json", tmp_path / "adapter")
+    np.testing.assert_array_equal(load(tmp_path / "adapter").embed(TEXTS), expected)
+
+
+def test_an_adapter_beside_whole_weights_is_not_merged_in_silence(
+    folder: Path, tmp_path: Path, vectors: np.ndarray
+) -> None:
+    write_adapter(tmp_path / "adapter", "../model", pair(), task_type=None)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copy(tmp_path / "adapter" / name, folder)
+    model = load(folder)
+    np.testing.assert_array_equal(model.embed(TEXTS), vectors)
+    (note,) = model.loaded.notes
+    assert "holds an adapter, too" in note
+    changed = load(tmp_path / "adapter")  # as the note says, from a folder of its own
+    assert not np.allclose(changed.embed(TEXTS), vectors, atol=1e-3)
 
 
 # --------------------------------------------------------------------------- checksums and verdicts

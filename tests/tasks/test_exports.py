@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.tasks.options import TaggingOptions
+from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.sentences import Sentences, read_sentences
 
 TEXT = "Mary Shelley lived in London."
@@ -289,3 +290,52 @@ def test_a_comment_before_each_sentence_and_numbers(tmp_path: Path) -> None:
 
 def test_a_table_of_words_in_commas_by_its_name(tmp_path: Path) -> None:
     assert read(tmp_path, "a.csv", rows(",")).words == [WORDS]
+
+
+# -------------------------------------------------------------------------- labels of whole texts
+
+
+def chosen(kind: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"from_name": "label", "to_name": "text", "type": kind, "value": {kind: value, **more}}
+
+
+def read_labels(folder: Path, results: list[list[Any]], kind: Any = "classification") -> Rows:
+    texts = "ab"[: len(results)]
+    items = [
+        {"data": {"text": text}, "annotations": [{"result": own}]}
+        for text, own in zip(texts, results, strict=True)
+    ]
+    path = folder / "a.json"
+    path.write_text(json.dumps(items), encoding="utf-8")
+    return read_rows(path, TaskOptions(text_a="text", label="label", kind=kind), labelled=True)
+
+
+def test_ratings_and_numbers_are_scores(tmp_path: Path) -> None:
+    found = read_labels(tmp_path, [[chosen("rating", 4)], [chosen("number", 2.5)]], "regression")
+    assert found.labels == ["4", "2.5"]
+
+
+def test_choices_of_one_control_twice_are_several(tmp_path: Path) -> None:
+    results = [[chosen("choices", ["x"]), chosen("choices", ["y"])], [chosen("choices", ["y"])]]
+    with pytest.raises(InputError, match="holds 2 labels"):
+        read_labels(tmp_path, results)
+    assert read_labels(tmp_path, results, "multilabel").several == [("x", "y"), ("y",)]
+
+
+def test_a_choice_for_a_region_is_not_the_label_of_the_text(tmp_path: Path) -> None:
+    of_region = chosen("choices", ["x"], start=0, end=1, text="a")
+    with pytest.raises(InputError, match="'label' is missing"):
+        read_labels(tmp_path, [[of_region], [chosen("choices", ["y"])]])
+    both = [of_region, chosen("choices", ["y"])]
+    assert read_labels(tmp_path, [both, [chosen("choices", ["x"])]]).labels == ["y", "x"]
+
+
+def test_several_choices_in_the_short_form(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    items = [
+        {"text": "a", "annotation_id": 1, "label": {"choices": ["x", "y"]}},
+        {"text": "b", "annotation_id": 2, "label": ["y"]},
+    ]
+    path.write_text(json.dumps(items), encoding="utf-8")
+    options = TaskOptions(text_a="text", label="label", kind="multilabel")
+    assert read_rows(path, options, labelled=True).several == [("x", "y"), ("y",)]

@@ -629,8 +629,8 @@ def recognised(items: Sequence[Item]) -> str | None:
 def plain_row(item: dict[str, Any]) -> dict[str, Any] | None:
     """The columns of an object that a tool exported with labels of whole texts.
 
-    Of a task of Label Studio: its data, and what was chosen under the name of each control. Of
-    other objects: themselves.
+    Of a task of Label Studio: its data, and what was chosen (or the number that was given) for the
+    whole text under the name of each control. Of other objects: themselves.
 
     Returns:
         None if the annotator rejected or skipped it.
@@ -639,13 +639,21 @@ def plain_row(item: dict[str, Any]) -> dict[str, Any] | None:
         results = label_studio_results(item)
         if results is None:
             return None
-        row = {"id": item.get("id"), **item["data"]}
+        given: dict[str, Any] = {}
         for result in results:
-            value = result.get("value")
-            chosen = value.get("choices") if isinstance(value, dict) else None
-            if isinstance(chosen, list) and isinstance(result.get("from_name"), str):
-                row[result["from_name"]] = chosen
-        return row
+            value, name = result.get("value"), result.get("from_name")
+            if not (isinstance(value, dict) and isinstance(name, str)) or "start" in value:
+                continue  # of a region of the text
+            if isinstance(value.get("choices"), list):
+                given[name] = [*given.get(name, []), *value["choices"]]
+            for kind in ("rating", "number"):
+                given |= {name: value[kind]} if kind in value else {}
+        return {"id": item.get("id"), **item["data"], **given}
+    if "annotation_id" in item:  # its short form
+        return {
+            name: value["choices"] if isinstance(value, dict) and [*value] == ["choices"] else value
+            for name, value in item.items()
+        }
     if item.get("answer") in ("reject", "ignore") and _is_prodigy(item):
         return None
     if "label" not in item and isinstance(item.get("accept"), list) and _is_prodigy(item):

@@ -20,7 +20,7 @@ from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.runtime.weights import Stored, map_safetensors, stored_weights
+from bothways.runtime.weights import Stored, has_weights, map_safetensors, stored_weights
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"
@@ -66,8 +66,18 @@ _CLASSES = {
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter instead of a model."""
-    return is_there(folder / ADAPTER) and not is_there(folder / "config.json")
+    """Whether a folder holds an adapter instead of a model; some have its base's config.json."""
+    return is_there(folder / ADAPTER) and not has_weights(folder)
+
+
+def left_beside(folder: Path) -> list[str]:
+    """That a folder of a model has an adapter, too, as a sentence."""
+    if not is_there(folder / ADAPTER):
+        return []
+    return [
+        f"{folder} holds an adapter, too ({ADAPTER}), which is not merged into its weights; put it "
+        "into a folder of its own and name that for the model with it, or remove it if it is merged"
+    ]
 
 
 def read_adapter(folder: Path) -> Adapted:
@@ -112,7 +122,8 @@ def read_adapter(folder: Path) -> Adapted:
                 f"{path}: {module} is not among the weights of {base}, or has one matrix of two; "
                 "the adapter is of another base."
             )
-        weights[name] = _merged(weights[name], pair, _scale(module, pair, values), path, name)
+        scale = _scale(module, pair, values, folder / ADAPTER)
+        weights[name] = _merged(weights[name], pair, scale, path, name)
     return Adapted(base, path, weights, _CLASSES.get(str(values.get("task_type")), ""))
 
 
@@ -167,17 +178,37 @@ def _in_base(name: str, weights: Mapping[str, Stored]) -> str:
     return ""
 
 
-def _scale(module: str, pair: Mapping[str, Stored], values: Mapping[str, Any]) -> float:
+def _scale(module: str, pair: Mapping[str, Stored], values: Mapping[str, Any], path: Path) -> float:
+    """What the product of a pair is multiplied by.
+
+    Raises:
+        ModelError: the settings have no number for it, or another rank than the pair.
+    """
     rank = pair["A"].shape[0]
-    alpha = _of_module(module, values.get("alpha_pattern"), values.get("lora_alpha", rank))
+    said = _of_module(module, values, "rank_pattern", values.get("r", rank), path)
+    alpha = _of_module(module, values, "alpha_pattern", values.get("lora_alpha", rank), path)
+    for name, value in (("r", said), ("lora_alpha", alpha)):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ModelError(f"{path}: {name} is {value!r} for {module}; it must be a number.")
+    if said != rank:
+        raise ModelError(
+            f"{path}: the rank of {module} is {said}, but its matrices have {rank}; the files do "
+            "not belong together. Copy the adapter again."
+        )
     return float(alpha) / (math.sqrt(rank) if values.get("use_rslora") else rank)
 
 
-def _of_module(module: str, pattern: Any, usual: Any) -> Any:
+def _of_module(module: str, values: Mapping[str, Any], name: str, usual: Any, path: Path) -> Any:
     """The value of a pattern for a module, as PEFT matches them: at the end of its name."""
-    for key, value in (pattern or {}).items():
-        if re.match(rf"(.*\.)?({key})$", module):
-            return value
+    patterns = values.get(name) or {}
+    try:
+        for key, value in patterns.items():
+            if re.match(rf"(.*\.)?({key})$", module):
+                return value
+    except (AttributeError, re.error) as error:
+        raise ModelError(
+            f"{path}: {name} is no map of patterns to numbers ({error}); copy the file again."
+        ) from None
     return usual
 
 

@@ -35,7 +35,7 @@ from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
 from bothways.runtime.about import check_about
-from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
+from bothways.runtime.adapters import Adapted, is_adapter, left_beside, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
@@ -221,7 +221,7 @@ def load_model(
             model's.
     """
     named = model_folder(folder)
-    if is_adapter(named):
+    if adapted is None and is_adapter(named):
         return _load_adapter(named, vocabulary, options)
     if named.suffix.lower() == ".zip" and named.is_file():
         with unpacked(named) as inside:
@@ -232,6 +232,7 @@ def load_model(
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
+    notes += left_beside(folder)
     classes = _classes(values, config, notes)
     weights: Weights | None = None
     if adapted is None and is_there(folder / GRAPH) and not has_weights(folder):
