@@ -14,7 +14,8 @@ constraints=$(dirname "$0")/../constraints.txt
 "$environment/bin/pip" install --disable-pip-version-check --no-cache-dir --quiet \
     --constraint "$constraints" "bothways[serve] @ file://$(realpath "$source")"
 
-# What a container is started for must work before it is shipped.
+# What a container is started for must work before it is shipped, away from the checkout.
+environment=$(realpath "$environment")
 cd /
 "$environment/bin/bothways" --version
 "$environment/bin/bothways" fill-mask 'She opened the [MASK] and looked out.' --top 1
