@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
+from bothways.io import arrays
 from bothways.pretraining import instances as module
 from bothways.pretraining.instances import (
     RANDOM_NEXT,
@@ -169,6 +170,22 @@ def test_blocks_change_nothing(documents: Documents) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK", 3)
         assert rows(make(store)) == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_large_lies_in_files_and_is_the_same(kind: PairKind) -> None:
+    documents, options = random_documents(np.random.default_rng(3), 300), PairOptions(kind=kind)
+    kept = make(memory_store(documents), options=options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "LARGE", 0)
+        store = memory_store(documents)
+        mapped = make(store, options=options)
+        order = training_order(len(mapped), seed=7, epoch=1)
+    assert not store.sentence_bounds.flags.writeable
+    assert not mapped.a.flags.writeable
+    for name, values in vars(kept).items():
+        np.testing.assert_array_equal(getattr(mapped, name), values)
+    assert (order == training_order(len(kept), seed=7, epoch=1)).all()
 
 
 def test_depends_on_seed_and_epoch_alone() -> None:
