@@ -19,6 +19,7 @@ from bothways.families import config_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.engine import layer_name
+from bothways.runtime.onnx_engine import OnnxEngine
 from family_examples import EXAMPLES, LENGTHS, perturb, rows
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
@@ -167,3 +168,19 @@ def test_what_it_does_not_do_is_refused(tmp_path: Path) -> None:
         engine.compute(collate([[9]], [[2]], max_positions=9), layers=(0,))
     with pytest.raises(ConfigError, match="has no network of torch"):
         _ = load(tmp_path, engine="onnxruntime").network
+
+
+def test_a_graph_that_is_damaged_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """onnxruntime tells on standard output that it tries again, if it does. (A name that is not
+    UTF-8 is such a case.)"""
+
+    def refused(*_: Any) -> None:
+        raise ValueError("damaged")
+
+    session = "onnxruntime.InferenceSession._create_inference_session"
+    monkeypatch.setattr(session, refused)
+    with pytest.raises(ValueError, match="damaged"):
+        OnnxEngine.session(b"", "fp32", 1)
+    assert capfd.readouterr() == ("", "")

@@ -419,6 +419,7 @@ class _OnnxSession(Session):
             graph if isinstance(graph, bytes) else str(graph),
             options,
             providers=["CPUExecutionProvider"],
+            enable_fallback=0,  # to the same provider, with lines on standard output
         )
         self.inputs = frozenset(one.name for one in self._session.get_inputs())
         self.outputs = frozenset(one.name for one in self._session.get_outputs())
