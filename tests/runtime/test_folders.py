@@ -910,6 +910,12 @@ def test_checksums_that_say_the_same_in_other_bytes(ours: Path) -> None:
         b'{"x": {"dtype": [], "shape": [4], "data_offsets": [0, 16]}}',
         b'{"x": {"dtype": "F32", "shape": 4, "data_offsets": [0, 16]}}',
         b'{"x": 3}',
+        b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, '
+        b'"y": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}',
+        b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, '
+        b'"y": {"dtype": "F32", "shape": [1], "data_offsets": [12, 16]}}',
+        b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, '
+        b'"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}',
         b"\xff\xfe",
     ],
 )

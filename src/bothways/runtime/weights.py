@@ -8,7 +8,6 @@ of 64; on disk neither is the case.
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 import re
@@ -37,7 +36,7 @@ from bothways.families.heads import (
     forms_of,
 )
 from bothways.io.folder_files import checked, is_there
-from bothways.io.json_files import read_json_file
+from bothways.io.json_files import parse_json, read_json_file
 from bothways.io.tensor_bundle import INDEX
 from bothways.runtime.original_files import checkpoint_files, checkpoint_in, read_original
 
@@ -267,9 +266,9 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
             raise ValueError("the header ends after the file")
         if size > _MOST_HEADER:
             raise ValueError(f"a header of {size:,} bytes")
-        header = json.loads(content[8 : 8 + size].tobytes())
+        header = parse_json(content[8 : 8 + size].tobytes().decode())
         header.pop("__metadata__", None)
-        found, end = {}, 0
+        found, places = {}, []
         for name, entry in header.items():
             begin, stop = entry["data_offsets"]
             if entry["dtype"] not in _DTYPES:
@@ -284,7 +283,13 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
                 raise ValueError(f"{name} has another size than its shape")
             values = data[begin:stop].view(dtype).reshape(entry["shape"])
             kind = "bfloat16" if entry["dtype"] == "BF16" else dtype.name
-            found[name], end = Stored(values, kind), max(end, stop)
+            found[name] = Stored(values, kind)
+            places.append((begin, stop))
+        end = 0
+        for begin, stop in sorted(places):
+            if begin != end:
+                raise ValueError("its weights overlap, or have bytes between them")
+            end = stop
         if end != len(data):
             raise ValueError("the file ends before or after its weights")
     except RecursionError:
