@@ -23,6 +23,7 @@ from bothways.errors import BothwaysError, ConfigError, ModelError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from bothways.tasks.kinds import task_of
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
@@ -483,6 +484,19 @@ def test_a_part_of_a_head_is_never_left_out_in_silence(
 
 
 # ------------------------------------------------------------------------------------- vocabularies
+
+
+def test_the_task_of_a_folder_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading its options takes as long as predicting a short text."""
+    write(folder, encoder_of(folder) | head(3))
+    set_config(folder, architectures=["BertForSequenceClassification"])
+    model, made = load(folder), []
+    monkeypatch.setattr(
+        "bothways.runtime.folder.task_of", lambda loaded: made.append(1) or task_of(loaded)
+    )
+    labels = [model.predict(TEXTS).labels for _ in range(2)]
+    assert labels[0] == labels[1]
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("separator", [" ", "\t"])

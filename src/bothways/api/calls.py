@@ -14,14 +14,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways.api import rows
 from bothways.api.corpus import Corpus, store_of
-from bothways.api.model import Model, folder_of
-from bothways.api.results import Finetuned
+from bothways.api.model import Model, folder_of, load
 from bothways.config.fields import changed, digest, recipe_fields, recorded_fields, to_dict
 from bothways.config.parsing import load_recipe, options_from
 from bothways.config.recipes import list_of_recipes, shipped_recipes
@@ -31,6 +31,7 @@ from bothways.errors import ConfigError, InputError, RunError, StoreError
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
 from bothways.io.json_files import read_json_file
 from bothways.io.terminal import (
@@ -319,6 +320,24 @@ def pretrain(
             from bothways.pretraining.pretrain import pretrain as train
 
             return train(config)
+
+
+@dataclass(frozen=True, repr=False)
+class Finetuned(FinetuneResult):
+    """The result of :func:`bothways.finetune`; in a notebook it shows scores and curves.
+
+    Attributes: those of :class:`bothways.finetuning.results.FinetuneResult`.
+    """
+
+    @classmethod
+    def of(cls, result: FinetuneResult) -> Finetuned:
+        """The same result."""
+        return cls(**{item.name: getattr(result, item.name) for item in fields(result)})
+
+    @cached_property
+    def model(self) -> Model:
+        """The model of the seed that is best on dev."""
+        return load(self.best.model)
 
 
 def finetune(
@@ -762,7 +781,6 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     Raises:
         ModelError: see :func:`bothways.load`; or the new folder exists.
     """
-    from bothways.api.model import load
     from bothways.api.verbs import convert as write
 
     write(

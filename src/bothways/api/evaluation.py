@@ -15,7 +15,6 @@ from bothways.io import html
 from bothways.io.tagged import holds_examples
 from bothways.io.terminal import table_text
 from bothways.runtime.folder import LoadedModel
-from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
 
 
@@ -80,7 +79,7 @@ def data_file(
     Raises:
         ConfigError, InputError: data in memory that do not make examples.
     """
-    task = task_of(loaded).options
+    task = loaded.task.options
     named = {"text_a": text or task.text_a, "label": label or task.label}
     if rows.is_path(data):
         own = text is None and label is None

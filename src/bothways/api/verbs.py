@@ -59,7 +59,7 @@ from bothways.runtime.texts import FileTexts, kept_columns, text_windows
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
-from bothways.tasks.kinds import other_kind, task_of
+from bothways.tasks.kinds import other_kind
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import row_windows
@@ -109,7 +109,7 @@ def tag(config: PredictConfig) -> list[str]:
     """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
     loaded = load_ensemble([config.model, *config.ensemble])
     if not _tags(loaded):
-        raise other_kind(task_of(loaded), "a model fine-tuned on tags of words (--kind ner)")
+        raise other_kind(loaded.task, "a model fine-tuned on tags of words (--kind ner)")
     return predict(config)
 
 
@@ -135,7 +135,7 @@ def predict(config: PredictConfig) -> list[str]:
             prediction = model.predict(config.texts, b)
             _note_cut(prediction.cut, len(config.texts), prediction.length)
             _note_windows(prediction.several, len(config.texts), prediction.length)
-            lines = _prediction_lines(prediction, task_of(model.loaded))
+            lines = _prediction_lines(prediction, model.loaded.task)
     if config.out is None:
         return lines
     rows = [line.split("\t") for line in lines]
@@ -153,7 +153,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     if config.submission and _tags(loaded):
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
-        for path in task_of(loaded).output_files(Path(config.out)):
+        for path in loaded.task.output_files(Path(config.out)):
             _refuse_to_overwrite(path, config.file, config.task)
     if config.format is not None and TAGGER not in loaded.heads:
         raise ConfigError(
@@ -161,7 +161,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         )
     if config.format is not None and config.format not in NAMES:
         raise ConfigError(f"format is {config.format!r}; choose from {', '.join(NAMES)}.")
-    if isinstance(task_of(loaded), TextTask):
+    if isinstance(loaded.task, TextTask):
         return _predict_rows(loaded, config, columns)
     _refuse_bulk(config, "files with a text in each row")
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
@@ -267,7 +267,7 @@ def _refuse_bulk(config: PredictConfig | EmbedConfig, of: str) -> None:
 
 def _tags(loaded: LoadedModel) -> bool:
     """Whether the task is one of tags."""
-    return TAGGER in loaded.heads and task_of(loaded).options.kind == "tagging"
+    return TAGGER in loaded.heads and loaded.task.options.kind == "tagging"
 
 
 def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
@@ -315,7 +315,7 @@ def answer(config: AnswerConfig) -> list[str]:
         raise InputError("the text to search for an answer is empty.", path=config.file)
     with _open(config) as model:
         answers = model.answer(config.question, context or "", top=config.top)
-    spans = task_of(model.loaded).options.spans
+    spans = model.loaded.task.options.spans
     if spans.no_answer is None:
         print_note(
             "the model folder does not say whether questions may have no answer, so every question "

@@ -42,7 +42,7 @@ from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
-from bothways.tasks.kinds import has_head_for, task_of
+from bothways.tasks.kinds import has_head_for
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import ONLY_OF, SEVERAL, SEVERAL_OPTIONS, TaskOptions
 from bothways.tasks.task import Task
@@ -479,7 +479,7 @@ def update_extra_files(
         if earlier != MEASURED_IN:  # 0.1 measured in the precision of training
             say(f"{result.name}: these in {MEASURED_IN}, its other scores were in {earlier}")
         loaded = load_model(result.model)
-        model, task = network_of(loaded).to(run.device.torch), task_of(loaded)
+        model, task = network_of(loaded).to(run.device.torch), loaded.task
         further |= measure_extra_files(extra, names, task, model, result.folder)
         scores = {name: measurement.record() for name, measurement in further.items()}
         files = {**kept, **{name: extra.digests[name] for name in names}}

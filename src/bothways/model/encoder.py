@@ -278,12 +278,13 @@ def init_weights(
     the same network. ``index`` distinguishes modules with the same purpose. Padding rows of the
     vocabulary are 0. Parameters on the meta device, which have only shapes, are skipped.
     """
+    own = [(name, values) for name, values in module.named_parameters() if not values.is_meta]
+    if not own:
+        return
     generator = torch.Generator().manual_seed(derived_seed(seed, purpose, index))
     std = config.init_std
-    for name, parameter in module.named_parameters():
+    for name, parameter in own:
         with torch.no_grad():
-            if parameter.is_meta:
-                continue
             if parameter.ndim == 2:
                 _truncated_normal(parameter, std, generator)
                 if name.endswith("embeddings.tokens.weight"):

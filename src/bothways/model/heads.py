@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from bothways.families import HeadForm, ModelConfig
 from bothways.families.heads import MASKED_LM, form_of
-from bothways.model.activations import activate
-from bothways.model.shared import LayerNorm, Linear, Shared
+from bothways.model.shared import LayerNorm, Linear, Shared, activate
 
 
 class MaskedLMHead(nn.Module):

@@ -13,13 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.families.config import ModelConfig
-from bothways.model.activations import activate
 from bothways.model.attention import Attention
 from bothways.model.batch import Inputs
 from bothways.model.kernels import compiled
 from bothways.model.kernels.layer import LayerRun, compiled_layer
 from bothways.model.kernels.varlen import VarlenLayout
-from bothways.model.shared import LayerNorm, Linear, Shared
+from bothways.model.shared import LayerNorm, Linear, Shared, activate
 from bothways.model.tiles import QueryTiles, Tiles
 
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from bothways.errors import ModelError
 from bothways.families.heads import HEADS
-from bothways.model.activations import activate
 from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.layers import Layer
 from bothways.model.model import HIDDEN, EncoderModel
 from bothways.model.rotary import Rotation
+from bothways.model.shared import activate
 
 
 class PaddedForm(nn.Module):

@@ -1,8 +1,10 @@
-"""Dropout and settings shared by a model's layers; layers that compute in their input's dtype."""
+"""What layers are made of: shared dropout and settings, linear layers and norms that compute in
+their input's dtype, activations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import torch
@@ -139,3 +141,17 @@ class LayerNorm(nn.LayerNorm):
         own: Tensor | None = self.bias
         bias = None if own is None else own.to(x.dtype)
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), bias, self.eps)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+def activate(name: str, x: Tensor) -> Tensor:
+    """An activation of :data:`bothways.families.config.Activation`, element by element."""
+    return _ACTIVATIONS[name](x)

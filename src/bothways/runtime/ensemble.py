@@ -33,7 +33,6 @@ from bothways.io.probabilities import log_expit, logsumexp
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import CONFIG, RUN_FILE, LoadedModel, load_model, read_json
 from bothways.tasks.examples import Examples
-from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import LossKind, Outputs
 
@@ -79,11 +78,11 @@ def load_ensemble(
     first = load_model(paths[0], options=options)
     if len(paths) == 1:
         return first
-    of_tasks = [to_dict(task_of(first).options)]
+    of_tasks = [to_dict(first.task.options)]
     for path in paths[1:]:
         other = load_model(path)
         _check_alike(first, other, paths[0], path)
-        of_tasks.append(to_dict(task_of(other).options))
+        of_tasks.append(to_dict(other.task.options))
     about = first.about
     if about.get("options"):
         about = {**about, "options": to_dict(_pooled(of_tasks, paths))}
@@ -156,7 +155,7 @@ def _average_labels(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _check_alike(first: LoadedModel, other: LoadedModel, one: Path, two: Path) -> None:
     """Refuse two models, loaded from the folders ``one`` and ``two``, that cannot be averaged."""
-    tasks = task_of(first), task_of(other)
+    tasks = first.task, other.task
     for what, ours, theirs in (
         ("vocabularies", first.tokenizer.fingerprint, other.tokenizer.fingerprint),
         ("kinds of task", *(task.options.kind for task in tasks)),

@@ -18,7 +18,7 @@ from bothways.io import html
 from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
-from bothways.tasks.kinds import other_kind, task_of
+from bothways.tasks.kinds import other_kind
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
@@ -129,7 +129,7 @@ def tag_texts(
         InputError: something that is not a text.
         LengthError: ``length`` is beyond the encoder's positions.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, TaggingTask):
         raise other_kind(task, "a model fine-tuned on tags of words (--kind ner)")
     if isinstance(texts, str):

@@ -61,7 +61,9 @@ from bothways.runtime.weights import (
     words_head_names,
 )
 from bothways.shipped import SHIPPED
+from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
+from bothways.tasks.task import Task
 from bothways.tokenization.doubts import disagreements, doubts
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
@@ -175,6 +177,16 @@ class LoadedModel:
         shapes = weight_shapes(config, self.heads, lstm=self.lstm, pooler=self.pooler)
         padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
         return sum(math.prod(shape) for shape in shapes.values()) - padding
+
+    @cached_property
+    def task(self) -> Task[Any, Any]:
+        """The task that the folder was fine-tuned on; of what ``about`` says when it is first asked
+        for.
+
+        Raises:
+            ModelError: as :func:`bothways.tasks.kinds.task_of`.
+        """
+        return task_of(self)
 
     def refuse_part_of_head(self) -> None:
         """Refuse to copy a model whose task head is in the file only in part.

@@ -27,7 +27,7 @@ from bothways.runtime.folder import LoadedModel
 from bothways.runtime.options import AttributionMethod
 from bothways.runtime.pipeline import check_pairs, check_segments, choose_length, outputs_of
 from bothways.tasks.examples import Examples, check_room
-from bothways.tasks.kinds import other_kind, task_of
+from bothways.tasks.kinds import other_kind
 from bothways.tasks.texts import TextTask
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
@@ -353,7 +353,7 @@ def ask(loaded: LoadedModel, a: str, b: str | None, target: str | None) -> Quest
         InputError: something that is not a text, a pair for a model of single texts or the reverse,
             no such target, or a text of several windows.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, TextTask):
         raise other_kind(task, "labels or scores of texts, of which a token can have a share")
     check_texts([a], None if b is None else [b])

@@ -28,7 +28,7 @@ from bothways.runtime.folder import LoadedModel
 from bothways.runtime.sentence_modules import ACTIVATIONS, GIVES_SCORES
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
-from bothways.tasks.kinds import other_kind, task_of
+from bothways.tasks.kinds import other_kind
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
@@ -155,7 +155,7 @@ def predict_texts(
             of first and second texts, pairs for a model of single texts or the reverse.
         LengthError: ``length`` is beyond the encoder's positions.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, TextTask):
         raise other_kind(task, "labels or scores of texts")
     check_pairs(loaded, pair=b is not None)
@@ -239,7 +239,7 @@ def predict_choices(
             two choices.
         LengthError: ``length`` is beyond the encoder's positions.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, ChoiceTask):
         raise other_kind(task, "a model fine-tuned on choices (--kind choice)")
     check_texts(contexts)
@@ -296,7 +296,7 @@ def rank_texts(
         InputError: something that is not a text, or a single text instead of a list.
         LengthError: ``length`` is beyond the encoder's positions.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, TextTask) or task.outputs != 1:
         outputs = f"{task.options.kind!r} with {loaded.task_outputs} outputs"
         raise ModelError(
@@ -355,7 +355,7 @@ def answer_questions(
         InputError: something that is not a text, or another number of passages.
         LengthError: ``length`` is beyond the encoder's positions, or leaves a passage no room.
     """
-    task = task_of(loaded)
+    task = loaded.task
     if not isinstance(task, SpanTask):
         raise other_kind(task, "a model fine-tuned on questions (--kind qa)")
     check_segments(loaded, pair=True)
@@ -421,7 +421,7 @@ def outputs_of(
     if task.loss == "place" or not task.options.labels:
         return outputs
     labels = task.options.labels
-    by_output, _ = match_labels(task_of(loaded).options.labels, labels)
+    by_output, _ = match_labels(loaded.task.options.labels, labels)
     return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
 
 
@@ -547,7 +547,7 @@ def task_for_file(
     Raises:
         ModelError: no task head, other labels, or no options in the folder or as ``override``.
     """
-    task = task_of(loaded)
+    task = loaded.task
     fine_tuned_here = bool(loaded.about.get("options"))
     if override is not None:
         return task.for_file(override, learned=fine_tuned_here)

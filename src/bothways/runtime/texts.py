@@ -18,7 +18,6 @@ from bothways.io.tagged import read_tagged
 from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.readers import layout_of, row_windows, window_ends
 from bothways.tasks.sentences import read_sentences
@@ -252,7 +251,7 @@ def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
             )
         return options
     known = loaded.about.get("options") and loaded.about.get("kind") not in _WITHOUT_COLUMNS
-    return task_of(loaded).options if known and loaded.task_outputs else TaskOptions()
+    return loaded.task.options if known and loaded.task_outputs else TaskOptions()
 
 
 def _unknown_column(error: MissingColumnError, column: str, path: Path) -> InputError:

@@ -47,7 +47,6 @@ from bothways.serving.served import (
     ServedModel,
     Threads,
 )
-from bothways.tasks.kinds import task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
 
@@ -466,7 +465,7 @@ def _policy(page: bytes) -> str:
 
 def _info(server: Server, served: ServedModel) -> wire.Info:
     loaded, limits = served.model.loaded, server.limits
-    task = task_of(loaded) if {CLASSES, ANSWERS} & {*served.tasks} else None
+    task = loaded.task if {CLASSES, ANSWERS} & {*served.tasks} else None
     threshold, thresholds = None, list[float]()
     if isinstance(task, SpanTask) and task.no_answer:
         threshold = task.options.spans.threshold

@@ -33,7 +33,6 @@ from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
-from bothways.tasks.kinds import task_of
 from bothways.tasks.texts import TextTask
 
 T = TypeVar("T")
@@ -176,7 +175,7 @@ class ServedModel:
     def _is_cut(self, task: str) -> bool:
         """Whether longer texts are cut for a task, so that no sequence is longer than a window."""
         if task in (CLASSES, RANK, ATTRIBUTION):
-            return task_of(self.model.loaded).options.long != "windows"
+            return self.model.loaded.task.options.long != "windows"
         return task in (FILL, CHOOSE, NEXT)
 
     async def run(self, ticket: Ticket, function: Callable[[Model], T], characters: int) -> T:
@@ -300,7 +299,7 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     loaded = model.loaded
     found, explained = [], False
     if (head := loaded.task_head) in _OF_HEADS:
-        task = task_of(loaded)
+        task = loaded.task
         explained = isinstance(task, TextTask)
         found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
         if explained and task.outputs == 1 and loaded.about.get("pair") is not False:

@@ -115,6 +115,10 @@ class Segmenter:
             length += len(divided.text) + len(whole)
         return Divided(whole.join(parts), tuple(added))
 
+    def divide_all(self, texts: Sequence[str], whole: str | None) -> list[Divided]:
+        """Each text as :meth:`divide_around`."""
+        return [self.divide_around(text, whole) for text in texts]
+
     def divided(self, lines: Iterable[str]) -> Iterable[str]:
         """Texts with spaces between their words, one at a time."""
         return (self.divide(line).text for line in lines)
@@ -144,12 +148,3 @@ def allowed_segmenter(name: str, source: object) -> Segmenter:
         return Segmenter(name)
     except ConfigError as error:
         raise ModelError(f"{source}: {error}") from None
-
-
-def divide_all(
-    segmenter: Segmenter | None, texts: Sequence[str], whole: str | None
-) -> list[Divided]:
-    """Texts divided by a segmenter, if there is one, around a piece that stays whole."""
-    if segmenter is None:
-        return [Divided(text) for text in texts]
-    return [segmenter.divide_around(text, whole) for text in texts]

@@ -26,7 +26,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bothways.errors import ModelError
+from bothways.errors import LengthError, ModelError
 from bothways.io.arrays import ranges
 
 Ints = NDArray[np.int64]
@@ -225,6 +225,26 @@ class Template:
     def shortest(self, texts: int = 1) -> int:
         """The length of a sequence with one token of each text."""
         return self.cost(texts) + texts
+
+    def kept(self, sizes: list[int], length: int | None) -> list[int]:
+        """How many tokens of each text, of which ``sizes`` says how many they have, stay in a
+        sequence of ``length``; all without one.
+
+        Of two texts the longer is shortened to the other's size, then both, as ``tokenizers`` does.
+
+        Raises:
+            LengthError: the limit has no room for the special tokens.
+        """
+        if length is None or sum(sizes) + self.cost(len(sizes)) <= length:
+            return sizes
+        room = self.room(length, len(sizes))
+        if room < 0:
+            raise LengthError(f"the limit of {length} tokens has no room for {self.names}.")
+        if len(sizes) == 1:
+            return [room]
+        # If the room is odd, the longer text keeps one token more; the second if both are as long.
+        shorter = min(*sizes, room // 2)
+        return [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
 
     @property
     def border_cost(self) -> int:

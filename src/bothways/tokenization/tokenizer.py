@@ -60,11 +60,10 @@ from bothways.tokenization.reading import (
     word_pieces,
 )
 from bothways.tokenization.roles import WHAT, Declared, find_roles
-from bothways.tokenization.segmenter import SETTING, Segmenter, divide_all
+from bothways.tokenization.segmenter import SETTING, Segmenter
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
 from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
-from bothways.tokenization.truncation import truncated_lengths
 
 
 @dataclass(frozen=True)
@@ -463,14 +462,17 @@ class Tokenizer:
             InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
         check_texts(a, b)
-        divided = divide_all(self.segmenter, [*a] if b is None else [*a, *b], self.roles.mask)
-        encoded = self._run_library([one.text for one in divided])
+        texts = [*a] if b is None else [*a, *b]
+        if self.segmenter is not None:
+            divided = self.segmenter.divide_all(texts, self.roles.mask)
+            texts = [one.text for one in divided]
+        encoded = self._run_library(texts)
         results = []
         for number in range(len(a)):
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = truncated_lengths(sizes, max_length, self.template)
+                keep = self.template.kept(sizes, max_length)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
@@ -497,7 +499,8 @@ class Tokenizer:
             InputError: an input is not text, or a single text is given instead of a list.
         """
         check_texts(texts)
-        texts = [one.text for one in divide_all(self.segmenter, texts, self.roles.mask)]
+        if self.segmenter is not None:
+            texts = [one.text for one in self.segmenter.divide_all(texts, self.roles.mask)]
         try:
             encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
