@@ -13,7 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, type_of
 from bothways.families import HeadForm
 from bothways.families.config import ModelConfig
 from bothways.families.heads import (
@@ -206,7 +206,7 @@ class EncoderModel(Trainable):
         """
         if not isinstance(inputs, Inputs):
             raise InputError(
-                f"the network computes flat batches, not a {type(inputs).__name__}: make one with "
+                f"the network computes flat batches, not {type_of(inputs)}: make one with "
                 "bothways.model.batch.collate([ids], [segments], max_positions=...), or give texts "
                 "to bw.load(...).embed_tokens."
             )
