@@ -127,6 +127,12 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
 
 
+def type_of(value: object) -> str:
+    """The type of a value as messages name it: ``a dict``, ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
+
+
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
     """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
     close = difflib.get_close_matches(name, candidates, n=1)

@@ -219,7 +219,7 @@ def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> Non
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train": 3}, "train is a int; give the path of a file, a data frame"),
+        ({"train": 3}, "train is an int; give the path of a file, a data frame"),
         ({"train": ["a text"]}, "train is a list of str; give"),
         ({"train": []}, "train has no rows"),
         ({"text": "revue"}, "text is 'revue', but train has no such column; it has 'id', 'review'"),
@@ -259,7 +259,7 @@ def test_what_makes_no_sense_is_refused_at_the_call(
 
 
 def test_models_are_named_by_objects(start: Path) -> None:
-    with pytest.raises(ConfigError, match="model is a int; give a model folder"):
+    with pytest.raises(ConfigError, match="model is an int; give a model folder"):
         bw.finetune(3, rows(4), rows(4))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"model is a DataFrame; .* examples: train=\.\.\."):
         bw.finetune(pd.DataFrame(rows(4)), dev=0.5)  # type: ignore[arg-type]
@@ -276,7 +276,7 @@ def test_models_are_named_by_objects(start: Path) -> None:
     with pytest.raises(ModelError, match="no task head"):
         model.evaluate(rows(4))
     assert bw.load(found).predict(texts).labels == found.model.predict(texts).labels
-    with pytest.raises(ConfigError, match="folder is a int; give a model folder"):
+    with pytest.raises(ConfigError, match="folder is an int; give a model folder"):
         bw.load(3)
 
 
@@ -374,7 +374,7 @@ def test_pretraining_by_keywords(corpus: bw.Corpus, capsys: pytest.CaptureFixtur
     ):
         with pytest.raises(ConfigError, match=message):
             bw.pretrain(corpus, **options)
-    with pytest.raises(ConfigError, match="corpus is a int; give a corpus folder"):
+    with pytest.raises(ConfigError, match="corpus is an int; give a corpus folder"):
         bw.pretrain(3, minutes=1)
 
 

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "one sentence": ("t.txt", b"The king sold.\n", {}, "has 0 documents .* 1 dropped"),
     "JSON, broken": ("t.jsonl", records(ONE, '{"text": "x'), {}, ":2: not JSON"),
     "JSON, no field": ("t.jsonl", records(ONE, {"body": "x"}), {}, ":2: no field 'text', only"),
-    "JSON, a number": ("t.jsonl", records(ONE, {"text": 5}), {}, ":2: field 'text' is a int"),
+    "JSON, a number": ("t.jsonl", records(ONE, {"text": 5}), {}, ":2: field 'text' is an int"),
     "JSON, null": ("t.jsonl", records(ONE, {"text": None}), {}, ":2: field 'text' is null"),
     "JSON, a list": ("t.jsonl", records(ONE, [1]), {}, ":2: a JSON list, not an object"),
     "JSON, half a pair": ("t.jsonl", records(ONE, {"text": "a\ud800"}), {}, ":2: .*surrogate"),

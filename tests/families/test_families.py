@@ -23,6 +23,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from bothways.api.model import load
+from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of, new_shape
 from bothways.families.family import ACTIVATIONS, write_config
@@ -35,6 +36,7 @@ from bothways.families.heads import (
     missing_head,
     weight_shapes,
 )
+from bothways.families.options import SizeOptions
 from bothways.model.batch import (
     Inputs,
     PretrainingBatch,
@@ -539,6 +541,10 @@ def test_verbs_refuse_by_family_and_head(tmp_path: Path) -> None:
         roberta.next_sentence("w1", "w2")
     assert len(roberta.fill_mask("w1 [MASK] w2")[0]) == 5
     assert roberta.embed(["w1 w2", "w3"]).shape == (2, 32)
+
+
+def test_help_and_completion_name_the_families_that_there_are() -> None:
+    assert field_types(SizeOptions)["family"].choices == tuple(FAMILIES)
 
 
 @pytest.mark.parametrize("key", ["is_decoder", "add_cross_attention", "quantization_config"])

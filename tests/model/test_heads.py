@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.batch import IGNORE, ROUND_TARGETS, round_up
+from bothways.families.heads import CLASSIFIER
 from bothways.model.batch import Inputs, TokenTargets
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
 from bothways.model.model import EncoderModel
@@ -165,16 +166,16 @@ def test_the_classifier_drops_out_in_training_alone() -> None:
     model = small_bert(small_config(dropout=0.5), classes=3)
     inputs = random_inputs(97)
     x_BH = model.encoder(inputs).detach()[inputs.starts]
-    assert torch.equal(model.class_logits(x_BH), model.class_logits(x_BH))
+    assert torch.equal(model.logits(CLASSIFIER, x_BH), model.logits(CLASSIFIER, x_BH))
     model.train()
     model.shared.dropout.reseed(1)
-    first = model.class_logits(x_BH)
-    assert not torch.equal(first, model.class_logits(x_BH))
+    first = model.logits(CLASSIFIER, x_BH)
+    assert not torch.equal(first, model.logits(CLASSIFIER, x_BH))
     model.shared.dropout.reseed(1)
-    assert torch.equal(first, model.class_logits(x_BH))
+    assert torch.equal(first, model.logits(CLASSIFIER, x_BH))
 
 
-@pytest.mark.parametrize("name", ["masked_lm_logits", "next_sentence_logits", "class_logits"])
+@pytest.mark.parametrize("name", ["masked_lm_logits", "next_sentence_logits"])
 def test_a_head_that_is_not_there_is_named(name: str) -> None:
     model = small_bert()
     with pytest.raises(ValueError, match="this model has no"):

@@ -17,6 +17,7 @@ from bothways.api.model import load
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
 from bothways.families.config import ModelConfig
+from bothways.families.heads import NEXT_SENTENCE
 from bothways.families.options import SizeOptions
 from bothways.model.engine import load_network, network_of
 from bothways.model.folder import save_model
@@ -101,7 +102,7 @@ def test_a_tagger_gets_the_pooler_of_a_new_model() -> None:
     tagger = EncoderModel(shape, tags=3, seed=1)
     assert tagger.encoder.pooler is None
     before = {name: value.clone() for name, value in tagger.state_dict().items()}
-    tagger.add_next_sentence(seed=5)
+    tagger.add_head(NEXT_SENTENCE, seed=5)
     new = EncoderModel(shape, next_sentence=True, seed=5)
     assert tagger.encoder.pooler is not None
     assert new.encoder.pooler is not None

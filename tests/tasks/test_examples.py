@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import LengthError
+from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import Inputs, TaskInputs, flat_inputs
 from bothways.objectives.labelled import LabelledExamples
@@ -142,8 +143,8 @@ def test_neighbours_and_padding_do_not_matter() -> None:
                 np.zeros(40, np.int64), np.zeros(40, np.int64), np.array([0, 40]), max_positions=40
             )
             for logits in (
-                model.class_logits(model.encoder(alone)[alone.starts]),
-                model.class_logits(hidden[ends.starts]),
+                model.logits(CLASSIFIER, model.encoder(alone)[alone.starts]),
+                model.logits(CLASSIFIER, hidden[ends.starts]),
             ):
                 np.testing.assert_allclose(together[i], logits[0].numpy(), atol=2e-6)
 

@@ -42,6 +42,7 @@ from bothways.io.terminal import (
     shown,
 )
 from bothways.pretraining.options import PretrainConfig
+from bothways.runtime.folder import RUN_FILE
 from bothways.runtime.options import ConvertConfig, ScoreConfig
 from bothways.shipped import DEFAULT, model_folder
 from bothways.tasks.catalogue import recipe_of
@@ -59,7 +60,6 @@ T = TypeVar("T")
 
 RUNS, CORPORA = "runs", "corpora"
 """Folders, where the program was started, for runs and corpora that are given no folder."""
-RUN_FILE, CORPUS_FILE = "run.json", "corpus.json"
 _MOST_TINY, _FEW_TOKENS = 10.0, 1_000_000
 """Minutes, and tokens of a corpus, up to which a pre-training without a recipe trains a tiny
 encoder."""

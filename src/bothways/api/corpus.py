@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from bothways.config.parsing import options_from
 from bothways.corpus.store import Manifest, Split, TokenStore
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, type_of
 from bothways.io import html
 from bothways.pretraining.options import ShowConfig
 from bothways.tokenization.tokenizer import Tokenizer
@@ -222,5 +222,5 @@ def store_of(corpus: Any) -> str:
     if isinstance(corpus, str | Path):
         return str(corpus)
     raise ConfigError(
-        f"corpus is a {type(corpus).__name__}; give a corpus folder, or what bw.build_corpus gives."
+        f"corpus is {type_of(corpus)}; give a corpus folder, or what bw.build_corpus gives."
     )

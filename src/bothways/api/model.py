@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.config.fields import require_choice
-from bothways.errors import ConfigError, InputError, ModelError, explain_missing
+from bothways.errors import ConfigError, InputError, ModelError, explain_missing, type_of
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
@@ -127,7 +127,7 @@ def folder_of(model: Any, name: str) -> str:
     if isinstance(path := getattr(model, "model", None), Path):  # of a pre-training
         return str(path)
     raise ConfigError(
-        f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
+        f"{name} is {type_of(model)}; give a model folder, the name of a bundled model, a "
         "model that bw.load gives, or the result of a training."
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 
 Columns = dict[str, list[Any]]
@@ -104,10 +104,10 @@ def _named(value: Any, classes: Sequence[str]) -> Any:
 def _of_rows(data: Any, name: str) -> Columns:
     rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
     if rows is None or not all(isinstance(row, Mapping) for row in rows):
-        shown = type(data).__name__
+        shown = type_of(data)
         if rows:
             shown += f" of {type(rows[0]).__name__}"
-        raise ConfigError(f"{name} is a {shown}; give {_FORMS}.")
+        raise ConfigError(f"{name} is {shown}; give {_FORMS}.")
     names = [*rows[0]] if rows else []
     for number, row in enumerate(rows):
         if missing := [key for key in names if key not in row]:
@@ -122,7 +122,7 @@ def listed(values: Any, name: str) -> list[Any]:
         ConfigError: it is a single text, or cannot be listed.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise ConfigError(f"{name} is a {type(values).__name__}; give a list of values.")
+        raise ConfigError(f"{name} is {type_of(values)}; give a list of values.")
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, method):
             values = getattr(values, method)()

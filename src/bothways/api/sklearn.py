@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from bothways.api import rows
 from bothways.api.calls import finetune
 from bothways.api.model import Model, load
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, type_of
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.pipeline import Prediction
 from bothways.shipped import DEFAULT
@@ -554,7 +554,7 @@ def texts_of(X: Any) -> Texts:
         ValueError: more than two columns, or a single text.
     """
     if isinstance(X, str | bytes) or not (isinstance(X, Iterable) or hasattr(X, "columns")):
-        raise ValueError(f"X is a {type(X).__name__}; give a list of texts.")
+        raise ValueError(f"X is {type_of(X)}; give a list of texts.")
     if (names := rows.names_of(X)) is not None:
         listed = [rows.listed(X[name], "X") for name in names]
         items: list[Any] = [*map(list, zip(*listed, strict=True))]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig
     from bothways.finetuning.options import FinetuneConfig
     from bothways.finetuning.results import FinetuneResult
-    from bothways.pretraining.options import PretrainConfig
     from bothways.pretraining.pretrain import PretrainResult
     from bothways.tasks.options import SplitConfig
     from bothways.tokenization.options import VocabularyConfig
@@ -78,7 +77,7 @@ def after_plan(words: Sequence[str]) -> None:
         say_next(["pretrain", *words])
 
 
-def after_pretraining(_: PretrainConfig, result: PretrainResult) -> None:
+def after_pretraining(result: PretrainResult) -> None:
     """Fillings of hidden words, and fine-tuning; of several processes, the first says it."""
     if not is_first_process():
         return

@@ -221,7 +221,7 @@ def _pretrain(config: PretrainConfig) -> int:
 
     with shown(is_first_process()):
         config = with_run_folder(config)
-    after_pretraining(config, pretrain(config))
+    after_pretraining(pretrain(config))
     return 0
 
 

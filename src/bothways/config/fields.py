@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar, Union, cast
 
-from bothways.errors import ConfigError, nearest
+from bothways.errors import ConfigError, nearest, type_of
 
 # --------------------------------------------------------------------------------
 # Fields of the option classes: the three kinds, fields that exclude each other, range checks, JSON
@@ -155,7 +155,7 @@ def _short(value: Any) -> str:
     if isinstance(value, str | int | float | list | tuple | dict | type(None)):
         shown = repr(value)
         return shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"a {type(value).__name__}"
+    return type_of(value)
 
 
 def require_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bothways.errors import ConfigError, ModelError
@@ -16,7 +15,6 @@ from bothways.families.config import ModelConfig, shortened
 
 Names = str | tuple[str, ...]
 """Of a weight or a module in a file; those of several are stacked in ours."""
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 REQUIRED = ...
 """In place of a default: the key has to be there."""
 
@@ -375,8 +373,3 @@ def heads_of(
 def _shares(own: set[str], left: set[str], names: Collection[str]) -> bool:
     """Whether a head has weights that another one has claimed."""
     return bool(own & (set(names) - left))
-
-
-def variant(family: Family, **changes: Any) -> Family:
-    """A family that differs from another in some attributes."""
-    return replace(family, **changes)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bothways.config.fields import Options, require_choice
+from bothways.config.fields import Options
 from bothways.families import FAMILIES, ModelConfig, new_shape
+
+if TYPE_CHECKING:
+    FamilyName = str
+else:
+    FamilyName = Literal[*FAMILIES]
 
 # Layers, hidden size, heads. tiny to medium: Turc et al. 2019; base, large: Devlin et al. 2019.
 SIZES: dict[str, tuple[int, int, int]] = {
@@ -23,9 +28,8 @@ SIZES: dict[str, tuple[int, int, int]] = {
 class SizeOptions(Options):
     """The size of a new encoder."""
 
-    family: str = "bert"
-    """Family of the encoder: bert, roberta, xlm-roberta, albert, electra, distilbert, modernbert or
-    roformer. What the family leaves open is as in its published models."""
+    family: FamilyName = "bert"
+    """Family of the encoder. What the family leaves open is as in its published models."""
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
     """Preset of layers/hidden size/heads: tiny 2/128/2, mini 4/256/4, small 4/512/8,
     medium 8/512/8, base 12/768/12, large 24/1024/16."""
@@ -52,10 +56,6 @@ class SizeOptions(Options):
     """normal: random weights, as in the original. primed: sinusoidal positions, and first-layer
     heads that attend to neighbouring tokens or to other occurrences of the same token (the weights
     of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("model.family", self.family, tuple(FAMILIES))
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The architecture for a vocabulary of this size.

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bothways.errors import InputError
+from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
@@ -75,7 +75,7 @@ def json_field(line: str, name: str) -> str:
 def _type_name(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    return f"a {type(value).__name__}"
+    return type_of(value)
 
 
 def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[pa.Array, int]]:

@@ -144,7 +144,7 @@ class _Pass:
         config = prepared.config
         self.bounds = inputs.bounds
         self.tokens = self.rows = int(inputs.bounds[-1])
-        if dtype == torch.bfloat16 or (dtype == torch.float32 and onednn_pays()):
+        if _by_onednn(dtype):
             self.rows = round_up(self.tokens, _ROUND_MANY if self.tokens > _MANY else _ROUND_FEW)
         self.heads, self.causal = config.heads, config.left_to_right
         exact = np.float64 if dtype == torch.float64 else np.float32
@@ -258,6 +258,13 @@ def onednn_pays() -> bool:
     return usual >= _MIN_GAIN * other
 
 
+def _by_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes products on a CPU: in bf16 where it can, in fp32 where it pays."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 and onednn_pays()
+
+
 def _onednn(x: Tensor, weight: Tensor) -> Tensor:
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return out
@@ -274,16 +281,17 @@ class Product:
     def __init__(self, weight: Tensor, dtype: torch.dtype, *, share: bool = False):
         values = weight.detach()
         self._for_onednn: Tensor | None = None
+        onednn = values.device.type == "cpu" and _by_onednn(dtype)
         if dtype == torch.bfloat16:
             self._transposed = values.to(dtype).t()
-            if values.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            if onednn:
                 packed = self._transposed.t().contiguous()
                 self._for_onednn = torch.ops.mkldnn._reorder_linear_weight(packed, _PACKED_FOR)
             return
         self._transposed = values.t().to(dtype).contiguous()
         if share and dtype == weight.dtype:
             weight.data = self._transposed.t()
-        if dtype == torch.float32 and values.device.type == "cpu" and onednn_pays():
+        if onednn:
             self._for_onednn = self._transposed.t()  # oneDNN reads it as fast as if it were packed
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import InputError
+from bothways.errors import InputError, type_of
 from bothways.families import HeadForm
 from bothways.families.config import ModelConfig
 from bothways.families.heads import (
@@ -150,14 +150,6 @@ class EncoderModel(Trainable):
         found = {name: getattr(self, name, None) for name in HEADS}
         return {name: head for name, head in found.items() if head is not None}
 
-    def add_masked_lm(self, seed: int) -> None:
-        """Give the model a new masked-LM head, as a new model with this seed has it."""
-        self.add_head(MASKED_LM, seed)
-
-    def add_next_sentence(self, seed: int) -> None:
-        """Give the model a new next-sentence head, as a new model with this seed has it."""
-        self.add_head(NEXT_SENTENCE, seed)
-
     def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
         """Give the model a new head, as a new model with this seed has it; and a pooler, if the
         head reads one and the model has none.
@@ -206,7 +198,7 @@ class EncoderModel(Trainable):
         """
         if not isinstance(inputs, Inputs):
             raise InputError(
-                f"the network computes flat batches, not a {type(inputs).__name__}: make one with "
+                f"the network computes flat batches, not {type_of(inputs)}: make one with "
                 "bothways.model.batch.collate([ids], [segments], max_positions=...), or give texts "
                 "to bw.load(...).embed_tokens."
             )
@@ -269,10 +261,6 @@ class EncoderModel(Trainable):
     def next_sentence_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, 2] from the hidden states of each [CLS]; column 0 = B follows A."""
         return self.logits(NEXT_SENTENCE, x_BH)
-
-    def class_logits(self, x_BH: Tensor) -> Tensor:
-        """Logits [B, C] of the classifier from :meth:`sequence_vectors`."""
-        return self.logits(CLASSIFIER, x_BH)
 
     def replaced_logits(self, x_RH: Tensor) -> Tensor:
         """One logit per token, [R], from their hidden states; above 0: it was replaced."""

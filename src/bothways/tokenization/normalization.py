@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, normalizers
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from bothways.errors import BothwaysError, InputError
+from bothways.errors import BothwaysError, InputError, type_of
 
 Normalization = Literal["bert", "composed", "spaced"]
 PRESETS: tuple[Normalization, ...] = ("bert", "composed", "spaced")
@@ -214,7 +214,7 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
         if isinstance(texts, str):
             raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
         if not hasattr(texts, "__len__"):
-            raise InputError(f"a list of texts is needed, not a {type(texts).__name__}.")
+            raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
         if not all(isinstance(text, str) for text in texts):
             raise not_text_error(texts, what)
     if b is not None and len(a) != len(b):
