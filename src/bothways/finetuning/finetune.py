@@ -485,7 +485,7 @@ def _remedies(
     )
     if not result.collapsed and not lost:
         return ()
-    weights = [] if config.class_weights else ["--class_weights balanced"]
+    weights = [] if config.class_weights or rare is None else ["--class_weights balanced"]
     tries = [*weights, f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
     what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
     return (f"{what}; try {', '.join(tries[:-1])} or {tries[-1]}",)
