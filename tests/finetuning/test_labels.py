@@ -462,6 +462,18 @@ def test_weights_are_no_advice_for_labels_of_equal_shares(
     assert told == "a run collapsed; try --lr 5e-06, more --epochs or --freeze"
 
 
+def test_advice_where_taggers_collapse(config: FinetuneConfig, tmp_path: Path) -> None:
+    path = tmp_path / "words.conll"
+    rows = [f"w{i % 7} {'B-X' if i % 9 == 0 else 'O'}\n" + "\n" * (i % 5 == 4) for i in range(100)]
+    path.write_text("".join(rows))
+    task = TaskOptions(name="words", kind="tagging", train=str(path), dev=str(path))
+    slow = dataclasses.replace(config.optimizer, lr=1e-6)
+    result = finetune(dataclasses.replace(config, task=task, optimizer=slow, epochs=1))
+    advice = ("a run collapsed; try --lr 5e-06, more --epochs or --freeze",)
+    assert result.collapsed
+    assert result.advice == advice
+
+
 @pytest.mark.parametrize("dev", ["20%", "2", "0,2"])
 def test_a_share_that_is_none_is_named(dev: str, config: FinetuneConfig) -> None:
     with pytest.raises(InputError, match="a number between 0 and 1"):

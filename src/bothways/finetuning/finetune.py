@@ -476,9 +476,9 @@ def _remedies(
     config: FinetuneConfig, data: FinetuningData, result: FinetuneResult
 ) -> tuple[str, ...]:
     """What to try where runs predict the same for all, or nothing of the rarest class."""
-    if config.task.kind not in ("classification", "multilabel") or config.freeze:
+    if config.task.kind not in ("classification", "multilabel", "tagging") or config.freeze:
         return ()
-    rare = most_lopsided(data.task, data.train)
+    rare = None if config.task.kind == "tagging" else most_lopsided(data.task, data.train)
     lost = rare is not None and any(
         not seed.measurement.parts.get(rare[0], {"predicted": 1})["predicted"]
         for seed in result.seeds
