@@ -436,6 +436,36 @@ def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
         bw.pretraining_step(bw.load("mini-en"), corpus)
 
 
+def test_a_model_that_has_answered_still_gives_steps(tmp_path: Path) -> None:
+    model = bw.load("mini-en", engine="torch", precision="fp32")
+    texts = ["The dog slept. It was warm.", "Prices rose. Nobody knew why."]
+    corpus = bw.build_corpus(texts, model.tokenizer, out=tmp_path / "corpus", verbose=False)
+    fresh = bw.pretraining_step(model, corpus, batch=2, length=32)
+    other = bw.load("mini-en", engine="torch", precision="fp32")
+    other.fill_mask("She opened the [MASK].")
+    step = bw.pretraining_step(other, corpus, batch=2, length=32)
+    assert step.losses == fresh.losses
+    assert step.gradient_norm == pytest.approx(fresh.gradient_norm, rel=1e-6)
+    before = other.fill_mask("She opened the [MASK].")[0][0]
+    step.descend(0.1)
+    assert other.fill_mask("She opened the [MASK].")[0][0] != before
+
+
+def test_what_is_no_list_of_texts_is_named() -> None:
+    model = bw.load("mini-en")
+    frame = pd.DataFrame({"text": ["a", "b"], "n": [1, 2]})
+    frames = (frame, pl.DataFrame(frame.to_dict("list")), frame.to_dict("list"))
+    for given in frames:
+        with pytest.raises(InputError, match="; give one of its columns: 'text', 'n'"):
+            model.embed(given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"not a set; give list\(\.\.\.\) of it"):
+        model.embed({"a", "b"})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"one text is needed; .* tokenizer\.encode_batch"):
+        model.tokenizer(["a", "b"])  # type: ignore[arg-type]
+    for given in (pd.Series(["a"]), pd.Index(["a"]), np.array(["a"]), ("a",), pl.Series(["a"])):
+        np.testing.assert_array_equal(model.embed(given), model.embed(["a"]))
+
+
 def test_objects_show_themselves(corpus: bw.Corpus, tune: Callable[..., Any]) -> None:
     model = bw.load("mini-en")
     encoding = model.tokenizer("A <b>dog</b>.")

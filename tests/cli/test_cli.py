@@ -203,6 +203,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
         (["--verson"], "unknown verb '--verson'; did you mean 'version'?"),
         (["pretrain", "--optimzer.lr", "1"], "unknown option '--optimzer.lr'; did you mean"),
+        (
+            ["finetune", "--learning_rate", "1"],
+            "unknown option '--learning_rate'; did you mean '--lr'?",
+        ),
+        (
+            ["finetune", "--num-train-epochs", "1"],
+            "unknown option '--num-train-epochs'; did you mean '--epochs'?",
+        ),
+        (
+            ["finetune", "--batch_size", "1"],
+            "unknown option '--batch_size'; did you mean '--batch'?",
+        ),
         (["doctor"], "bothways doctor needs FOLDER"),
         (["convert", "a"], "bothways convert needs OUT"),
         (["help", "zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
@@ -376,7 +388,9 @@ def test_standard_input_that_cannot_be_used(
     assert "no text given; write texts after the model" in capsys.readouterr().err
     give_stdin(monkeypatch, b"")
     assert cli.main(["fill-mask", "m"]) == 1
-    assert "standard input is empty" in capsys.readouterr().err
+    assert "standard input is empty. ('m' is read as the model.)" in capsys.readouterr().err
+    assert cli.main(["predict", "A fine story."]) == 2
+    assert "'A fine story.' is read as the model, and" in capsys.readouterr().err
     give_stdin(monkeypatch, b"good\nbad \xff\n")
     assert cli.main(["embed", "m", "--out", "e.npz"]) == 1
     assert "standard input:2: not UTF-8: byte 0xff at byte 4" in capsys.readouterr().err

@@ -6,17 +6,19 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import bothways as bw
 from bothways.cli import main
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError, InputError, RunError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.frozen import fit_head, head_inputs
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
@@ -224,6 +226,14 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     model = bw.load(seed.model)
     texts = [row["text"] for row in csv.DictReader(data.open())]
     prediction = model.predict(texts)
+    said = f"'complaint' is predicted from a probability of {threshold:.4g} on"
+    assert said in result.table()
+    assert said in model.evaluate(data).notes
+    facts = dict(bw.info(seed.model).facts)
+    assert facts["threshold"] == f"'complaint' from a probability of {threshold:.4g} on"
+    column = pd.Series(texts[:3], index=[7, 2, 2])
+    assert model.predict(column).to_frame().index.tolist() == [7, 2, 2]
+    assert model.predict(texts[:3]).to_frame().index.tolist() == [0, 1, 2]
     assert prediction.labels == [
         "complaint" if p >= threshold else "fine" for p in prediction.values[:, 1]
     ]
@@ -431,10 +441,43 @@ def test_names_of_labels(
     assert main(["evaluate", str(result.best.model), str(data)]) == 0
     shown = capsys.readouterr().out
     assert "\tprecision\trecall\tf1\tpredicted\tsupport" in shown
-    assert "complaint\t" in shown
+    assert re.search(r"^complaint\t[\d.]+\t[\d.]+\t[\d.]+\t\d+\t30$", shown, re.MULTILINE)
     for wrong in (("0=fine", "0=good"), ("fine",), ("=x",)):
         with pytest.raises(ConfigError, match="write each label once, as LABEL=NAME"):
             TaskOptions(names=wrong)
+
+
+def test_weights_are_no_advice_for_labels_of_equal_shares(
+    config: FinetuneConfig, data: Path, tmp_path: Path
+) -> None:
+    rows = list(csv.DictReader(data.open()))
+    even = tmp_path / "even.csv"
+    with even.open("w", newline="") as file:
+        written = csv.DictWriter(file, [*rows[0]])
+        written.writeheader()
+        written.writerows({**row, "label": "ab"[i % 2]} for i, row in enumerate(rows))
+    slow = dataclasses.replace(config.optimizer, lr=1e-6)
+    config = with_task(dataclasses.replace(config, optimizer=slow, epochs=1), train=str(even))
+    (told,) = finetune(config).advice
+    assert told == "a run collapsed; try --lr 5e-06, more --epochs or --freeze"
+
+
+def test_advice_where_taggers_collapse(config: FinetuneConfig, tmp_path: Path) -> None:
+    path = tmp_path / "words.conll"
+    rows = [f"w{i % 7} {'B-X' if i % 9 == 0 else 'O'}\n" + "\n" * (i % 5 == 4) for i in range(100)]
+    path.write_text("".join(rows))
+    task = TaskOptions(name="words", kind="tagging", train=str(path), dev=str(path))
+    slow = dataclasses.replace(config.optimizer, lr=1e-6)
+    result = finetune(dataclasses.replace(config, task=task, optimizer=slow, epochs=1))
+    advice = ("a run collapsed; try --lr 5e-06, more --epochs or --freeze",)
+    assert result.collapsed
+    assert result.advice == advice
+
+
+@pytest.mark.parametrize("dev", ["20%", "2", "0,2"])
+def test_a_share_that_is_none_is_named(dev: str, config: FinetuneConfig) -> None:
+    with pytest.raises(InputError, match="a number between 0 and 1"):
+        finetune(with_task(config, dev=dev))
 
 
 def test_advice_where_runs_collapse(config: FinetuneConfig) -> None:

@@ -561,6 +561,14 @@ def test_a_folder_without_vocabulary_or_no_folder_at_all(tmp_path: Path) -> None
     (folder / "vocab.txt").unlink()
     with pytest.raises(ModelError, match=r"vocab\.txt"):
         load_model(folder)
+    with pytest.raises(ModelError, match=r"did you mean 'mini-en'\? a model folder holds"):
+        load_model("minien")
+    (tmp_path / "saved").mkdir()
+    with pytest.raises(ModelError, match=r"did you mean '.*saved'\?"):
+        load_model(tmp_path / "save")
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    with pytest.raises(ModelError, match="this is a file, and a model is a folder"):
+        load_model(tmp_path / "rows.csv")
     with pytest.raises(ModelError, match=r"nowhere.config\.json does not exist"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ModelError, match=r"config\.json"):

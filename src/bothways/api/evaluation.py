@@ -13,7 +13,7 @@ from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.tagged import holds_examples
-from bothways.io.terminal import table_text
+from bothways.io.terminal import shown_measure, table_text
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.options import TaskOptions
 
@@ -48,7 +48,7 @@ class Evaluation(Mapping[str, float]):
         if self.parts:
             names = list(next(iter(self.parts.values())))
             cells = [
-                [part, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in found.items())]
+                [part, *(shown_measure(m, v) for m, v in found.items())]
                 for part, found in self.parts.items()
             ]
             tables.append([["", *names], *cells])

@@ -233,6 +233,9 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     if labels := [str(label) for label in about.get("labels") or ()]:
         more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
         yield "labels", ", ".join(labels[:20]) + more
+        threshold = (about.get("options") or {}).get("threshold")
+        if threshold is not None and about.get("kind") == "classification":
+            yield "threshold", f"{labels[1]!r} from a probability of {threshold:.4g} on"
     if scores := about.get("dev"):
         yield "dev scores", ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
     for key, title in (("made_by", "made by"), ("source", "from"), ("start", "from")):

@@ -18,7 +18,7 @@ from bothways.families.heads import TAGGER
 from bothways.io.files import real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES, holds_examples
-from bothways.io.terminal import print_note, progress_of
+from bothways.io.terminal import print_note, progress_of, shown_measure
 from bothways.io.text import read_texts, refuse_records
 from bothways.io.written import write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
@@ -289,6 +289,8 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
             shown = " ".join(word.split())  # an entity may have tabs or line breaks in it
             lines.append(f"{number}\t{tag}\t{start}\t{end}\t{p:.6f}\t{shown}")
     _note_windows(long, len(texts), choose_length(model.loaded, None))
+    if len(lines) == 1:
+        print_note(f"no entities found in {len(texts):,} text{'s'[: len(texts) != 1]}")
     return lines
 
 
@@ -461,7 +463,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
         return lines
     measures = next(iter(evaluation.parts.values()))
     rows = [
-        [name, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in part.items())]
+        [name, *(shown_measure(m, v) for m, v in part.items())]
         for name, part in evaluation.parts.items()
     ]
     return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]

@@ -304,6 +304,12 @@ def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
         return config
+    model = str(getattr(config, "model", ""))
+    if not config.texts and " " in model and not Path(model).exists():
+        raise UsageError(
+            f"{model[:40]!r} is read as the model, and there is no such folder; write the model "
+            "before the texts."
+        )
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
     from bothways.io.text import decode_texts
@@ -311,7 +317,8 @@ def _with_texts(config: Any) -> Any:
     stdin = decode_texts(sys.stdin.buffer, "standard input")
     lines = [line for _, line in stdin]
     if not lines:
-        raise InputError("no text given: standard input is empty.")
+        read = f" ({model!r} is read as the model.)" if model and not config.texts else ""
+        raise InputError(f"no text given: standard input is empty.{read}")
     return dataclasses.replace(config, texts=tuple(lines))
 
 

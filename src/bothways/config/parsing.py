@@ -187,7 +187,7 @@ def _full_name(keyword: str, cls: type[Any], short: Mapping[str, str]) -> str:
         names = " or ".join(f"{n.rpartition('.')[0]}={{{keyword!r}: ...}}" for n in found)
         raise ConfigError(f"{keyword} may mean several options; write {names}.")
     if not found:
-        close = nearest(keyword, [*short, *field_types(cls), *types])
+        close = _nearest(keyword, [*short, *field_types(cls), *types])
         raise ConfigError(
             f"there is no option {keyword!r}{f'; did you mean {close!r}?' if close else '.'}"
         )
@@ -370,8 +370,39 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
+# What other libraries call an option, and its last part here.
+_ELSEWHERE = {
+    "batch_size": "batch",
+    "eval_file": "dev",
+    "learning_rate": "lr",
+    "max_len": "length",
+    "max_length": "length",
+    "max_seq_len": "length",
+    "max_seq_length": "length",
+    "model_name": "model",
+    "model_name_or_path": "model",
+    "n_epochs": "epochs",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "output_dir": "run",
+    "per_device_train_batch_size": "batch",
+    "random_state": "seed",
+    "train_batch_size": "batch",
+    "train_file": "train",
+    "validation_file": "dev",
+    "warmup_ratio": "warmup",
+}
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The option that is meant: what another library calls so, or the nearest name."""
+    meant = _ELSEWHERE.get(name)
+    exact = [other for other in known if other == meant or other.endswith(f".{meant}")]
+    return min(exact, key=len) if exact else nearest(name, known)
+
+
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    close = nearest(name, [*option_types(cls), *field_types(cls)])
+    close = _nearest(name, [*option_types(cls), *field_types(cls)])
     return f"; did you mean {prefix + close!r}?" if close else ""
 
 
@@ -596,6 +627,6 @@ class _Parser(argparse.ArgumentParser):
             hint = f"it is given by its place: {self.prog} {places}."
         else:
             known = [*self.short, *(other for other in self.types if other not in self.positional)]
-            close = nearest(name, known)
+            close = _nearest(name, known)
             hint = f"did you mean '--{close}'?" if close else f"see '{self.prog} --help'."
         raise UsageError(f"unknown option {word!r}; {hint}")

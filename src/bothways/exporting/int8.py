@@ -110,6 +110,7 @@ class GateReport:
         return [
             f"{path} was not written: {'; '.join(best.fails)}",
             f"the best of {len(self.attempts)} attempts {told}",
+            "limits are options: --agreement, --lowest, --metric_loss, --speedup",
         ]
 
 

@@ -476,16 +476,16 @@ def _remedies(
     config: FinetuneConfig, data: FinetuningData, result: FinetuneResult
 ) -> tuple[str, ...]:
     """What to try where runs predict the same for all, or nothing of the rarest class."""
-    if config.task.kind not in ("classification", "multilabel") or config.freeze:
+    if config.task.kind not in ("classification", "multilabel", "tagging") or config.freeze:
         return ()
-    rare = most_lopsided(data.task, data.train)
+    rare = None if config.task.kind == "tagging" else most_lopsided(data.task, data.train)
     lost = rare is not None and any(
         not seed.measurement.parts.get(rare[0], {"predicted": 1})["predicted"]
         for seed in result.seeds
     )
     if not result.collapsed and not lost:
         return ()
-    weights = [] if config.class_weights else ["--class_weights balanced"]
+    weights = [] if config.class_weights or rare is None else ["--class_weights balanced"]
     tries = [*weights, f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
     what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
     return (f"{what}; try {', '.join(tries[:-1])} or {tries[-1]}",)

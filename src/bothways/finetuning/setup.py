@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,6 +101,10 @@ def check_files(options: TaskOptions) -> None:
             remedy = ""
             if option in empty_values:
                 remedy = f" --task.{option} {empty_values[option]} leaves it out."
+            if option in ("dev", "test") and re.fullmatch(r"[\d.,]+\s*%?", name):
+                remedy = (
+                    " A share of the training examples is a number between 0 and 1, such as 0.2."
+                )
             raise InputError(
                 f"there is no such file (task.{option}, relative to --data if given).{remedy}",
                 path=name,

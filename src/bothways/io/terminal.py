@@ -413,6 +413,11 @@ def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
         yield update
 
 
+def shown_measure(name: str, value: float) -> str:
+    """A measure of a label for a table: counts whole, others with four digits."""
+    return f"{value:.0f}" if name in ("predicted", "support") else f"{value:.4f}"
+
+
 def table_text(
     rows: Sequence[Sequence[str]],
     title: str | None = None,

@@ -160,7 +160,9 @@ class TorchEngine:
         with self._lock:
             form = self._prepared
             if form is None or (isinstance(form, PreparedEncoder) and not form.is_current):
-                form = prepare(self.network.encoder, self.dtype, share=self._own)
+                # Weights made in inference mode could never be trained: `bw.pretraining_step`.
+                with torch.inference_mode(mode=False), torch.no_grad():
+                    form = prepare(self.network.encoder, self.dtype, share=self._own)
                 self._prepared = form
             return form
 

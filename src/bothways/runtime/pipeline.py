@@ -61,6 +61,7 @@ class Prediction:
         length: the length limit, in tokens.
         logits: float64 [N, C]; the head's outputs, of which the values are made.
         texts: the (first) texts.
+        index: the index of the column of pandas that the texts came as, if they did.
     """
 
     labels: list[Any]
@@ -71,6 +72,7 @@ class Prediction:
     length: int
     logits: NDArray[np.float64]
     texts: Sequence[str] = field(default=(), compare=False)
+    index: Any = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -93,14 +95,16 @@ class Prediction:
         return {**columns, **dict(zip(names, self.values.T.tolist(), strict=True))}
 
     def to_frame(self) -> Any:
-        """The columns as a data frame of pandas, or of polars if only that is installed.
+        """The columns as a data frame of pandas, with the index of the texts if they were a column
+        of one; or of polars if only that is installed.
 
         Raises:
             ConfigError: neither is installed.
         """
         for library in ("pandas", "polars"):
             with contextlib.suppress(ModuleNotFoundError):
-                return import_module(library).DataFrame(self.columns)
+                indexed = {} if library == "polars" else {"index": self.index}
+                return import_module(library).DataFrame(self.columns, **indexed)
         raise ConfigError(
             "to_frame needs pandas or polars: pip install pandas. Without, `columns` has the same."
         )
@@ -174,7 +178,18 @@ def predict_texts(
         cut, several = cut + examples.cut, several + examples.windowed
     logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=[*a])
+    index = getattr(a, "index", None)  # of a list it is a method
+    return Prediction(
+        labels,
+        values,
+        names,
+        cut,
+        several,
+        length,
+        logits_NC,
+        texts=[*a],
+        index=None if callable(index) else index,
+    )
 
 
 def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:

@@ -264,7 +264,11 @@ class ClassificationTask(TextTask):
         """Measures the labels."""
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
         chosen = self._chosen(predictions, probabilities)
-        return self._measure(chosen, self.gold(file), probabilities)
+        measured = self._measure(chosen, self.gold(file), probabilities)
+        if (threshold := self.options.threshold) is None:
+            return measured
+        note = f"{self.labels[1]!r} is predicted from a probability of {threshold:.4g} on"
+        return replace(measured, notes=(*measured.notes, note))
 
     def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The majority class of the training file for every example."""

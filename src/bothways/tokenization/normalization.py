@@ -20,7 +20,7 @@ No rule of either preset looks across a plain space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NotRequired, TypedDict
@@ -51,6 +51,7 @@ ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
 
 ZERO_WIDTH_SPACE = "\u200b"
 _OFTEN = 1000
+_COLUMNS_NAMED = 8  # of a data frame given for texts
 """With one such space for as many letters, it is taken to separate words."""
 
 _HANGUL_AND_KANA = (
@@ -215,6 +216,12 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
             raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
         if not hasattr(texts, "__len__"):
             raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
+        # These iterate over other things.
+        if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
+            names = getattr(texts, "columns", texts if isinstance(texts, Mapping) else ())
+            listed = ", ".join(repr(str(name)) for name in [*names][:_COLUMNS_NAMED])
+            remedy = f"give one of its columns: {listed}." if listed else "give list(...) of it."
+            raise InputError(f"a list of texts is needed, not {type_of(texts)}; {remedy}")
         if not all(isinstance(text, str) for text in texts):
             raise not_text_error(texts, what)
     if b is not None and len(a) != len(b):

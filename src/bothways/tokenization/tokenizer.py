@@ -21,7 +21,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from bothways.errors import ConfigError, LengthError, ModelError
+from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.io import html
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.tokenization.bert_settings import (
@@ -439,6 +439,11 @@ class Tokenizer:
 
     def encode(self, a: str, b: str | None = None, *, max_length: int | None = None) -> Encoding:
         """:meth:`encode_batch` for one text or pair."""
+        if isinstance(a, (list, tuple)):
+            raise InputError(
+                f"a {type(a).__name__} is given, and one text is needed; for a pair "
+                "tokenizer(a, b), for several texts tokenizer.encode_batch(texts)."
+            )
         pairs = None if b is None else [b]
         return self.encode_batch([a], pairs, max_length=max_length)[0]
 
