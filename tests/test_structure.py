@@ -221,7 +221,6 @@ OWN_FILES = {
     "runtime.model_card": "its own cards",
     "runtime.original_files": "a zip, to be unpacked",
     "runtime.speed": "its own figures; the system's",
-    "runtime.weights": "headers of tensors",
     "tasks.catalogue": "shipped tasks",
     "tokenization.bert_settings": "a tokenizer of the library as plain data",
     "tokenization.extension": "a tokenizer of the library as plain data",

@@ -295,7 +295,7 @@ class _Reader:
                 raise ValueError
             found = kind.parse(node.value)
             place = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
-            if found == "" and place in _PLACES:
+            if found == "" and place in _PLACES and self.source is None:  # printed, it is none
                 self._fail(
                     node,
                     f"{name} is empty; it names a file or folder (is a variable of the shell "
