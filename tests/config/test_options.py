@@ -602,3 +602,10 @@ def test_choices_of_several_values_and_none() -> None:
     assert GlueConfig(data="d", run="r", precision=None).precision is None
     with pytest.raises(ConfigError, match=r"^precision is 'fp16'; choose from auto, bf16, fp32\.$"):
         GlueConfig(data="d", run="r", precision="fp16")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--files", "", "--out", "v"]])
+def test_empty_paths_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["vocab", *words]) == 2
+    said = "it names a file or folder (is a variable of the shell not set?)"
+    assert said in capsys.readouterr().err
