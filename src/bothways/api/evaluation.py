@@ -45,14 +45,7 @@ class Evaluation(Mapping[str, float]):
 
     def _tables(self) -> list[list[list[str]]]:
         tables = [[["metric", "score"], *([n, f"{v:.4f}"] for n, v in self.scores.items())]]
-        if self.parts:
-            names = list(next(iter(self.parts.values())))
-            cells = [
-                [part, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in found.items())]
-                for part, found in self.parts.items()
-            ]
-            tables.append([["", *names], *cells])
-        return tables
+        return [*tables, part_rows(self.parts)] if self.parts else tables
 
     def __repr__(self) -> str:
         return "\n".join([*map(table_text, self._tables()), *self.notes])
@@ -60,6 +53,18 @@ class Evaluation(Mapping[str, float]):
     def _repr_html_(self) -> str:
         tables = [html.table(header, cells) for header, *cells in self._tables()]
         return html.fragment("", *tables, html.listing(self.notes))
+
+
+_COUNTS = ("predicted", "support")
+
+
+def part_rows(parts: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """The scores of each label as cells, below the names of the measures."""
+    cells = [
+        [part, *(f"{v:.0f}" if m in _COUNTS else f"{v:.4f}" for m, v in found.items())]
+        for part, found in parts.items()
+    ]
+    return [["", *next(iter(parts.values()))], *cells]
 
 
 def corpus_folder(data: Any) -> Path | None:

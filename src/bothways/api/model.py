@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, ModelError, explain_missing
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
@@ -171,13 +171,14 @@ class Model:
             f"{config.layers} layers, hidden {config.hidden}, {config.heads} heads, feed-forward "
             f"{config.intermediate}, {config.positions} positions"
         )
+        kind = str(loaded.about.get("kind", ""))
         rows = [
             ["folder", "none" if self.folder is None else str(self.folder)],
             ["family", config.family],
             ["encoder", shape],
             ["weights", f"{loaded.parameters / 1e6:.1f} M"],
             ["vocabulary", f"{config.vocab_size:,} pieces, {self.tokenizer.kind}"],
-            ["heads", ", ".join(loaded.heads) or "none"],
+            ["heads", ", ".join(use_of(name, kind) for name in loaded.heads) or "none"],
         ]
         if labels := loaded.about.get("labels"):
             shown = ", ".join(map(str, labels[:12])) + (" ..." if len(labels) > 12 else "")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bothways.api.evaluation import part_rows
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
@@ -459,12 +460,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
     if not evaluation.parts:
         return lines
-    measures = next(iter(evaluation.parts.values()))
-    rows = [
-        [name, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in part.items())]
-        for name, part in evaluation.parts.items()
-    ]
-    return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]
+    return [*lines, *("\t".join(row) for row in part_rows(evaluation.parts))]
 
 
 def inspect(config: InspectConfig) -> list[str]:
