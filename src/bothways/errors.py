@@ -127,8 +127,22 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
 
 
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "max_seq_length": "length",
+    "num_train_epochs": "epochs",
+    "per_device_train_batch_size": "batch",
+}
+"""Names of options in other libraries -> ours, where the letters do not tell."""
+
+
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
-    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
+    """The candidate closest to a misspelt name, if need be by the last part of dotted names; or
+    what other libraries call so."""
+    own = _ELSEWHERE.get(name)
+    for candidate in candidates:
+        if own is not None and candidate.rpartition(".")[2] == own:
+            return candidate
     close = difflib.get_close_matches(name, candidates, n=1)
     if close:
         return close[0]

@@ -303,15 +303,22 @@ def _print_report(report: Mapping[str, Any]) -> int:
 def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
+        if hasattr(config, "file"):
+            for text in config.texts:
+                if len(text.encode()) < 256 and Path(text).is_file():
+                    print_note(f"{text!r} is read as a text; --file {text} reads it")
         return config
+    taken = f" The model is {config.model!r}."
     if not config.texts and sys.stdin.isatty():
-        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+        raise UsageError(
+            f"no text given; write texts after the model, or '-' to read lines.{taken}"
+        )
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")
     lines = [line for _, line in stdin]
     if not lines:
-        raise InputError("no text given: standard input is empty.")
+        raise InputError(f"no text given: standard input is empty.{taken}")
     return dataclasses.replace(config, texts=tuple(lines))
 
 

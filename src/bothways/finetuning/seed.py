@@ -234,8 +234,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
 # predictions. The seed is finished when its scores have been written.
 
 _AVERAGED = (
-    "computes this head by its classes for tokens; the outputs for a text are the means of those for "
-    "all of its tokens, special ones included"
+    "computes this head by its classes for tokens; the outputs for a text are the means of those "
+    "for all of its tokens, special ones included"
 )
 SCORES = "metrics.json"
 MEASURED_IN = "fp32"

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, nearest
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -561,10 +561,12 @@ def _what_it_is(folder: Path) -> str:
             f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
             f"{SETTINGS} is missing; copy all files of the checkpoint"
         )
+    close = nearest(str(folder), list(SHIPPED))
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "
         f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
         "a model of the Hub that is not there is named with its owner, OWNER/NAME"
+        f"{f'; did you mean {close!r}?' if close else ''}"
     )
 
 

@@ -213,7 +213,12 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
     for texts, what in given:
         if isinstance(texts, str):
             raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
-        if not hasattr(texts, "__len__"):
+        if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # its names are no texts
+            raise InputError(
+                f"a {type(texts).__name__} is given; give a list of texts, such as one of its "
+                f"columns: {', '.join(repr(name) for name in [*texts][:12])}."
+            )
+        if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
             raise InputError(f"a list of texts is needed, not a {type(texts).__name__}.")
         if not all(isinstance(text, str) for text in texts):
             raise not_text_error(texts, what)
