@@ -61,6 +61,7 @@ class Prediction:
         length: the length limit, in tokens.
         logits: float64 [N, C]; the head's outputs, of which the values are made.
         texts: the (first) texts.
+        index: of the column that they came in, which the data frame gets; None for a list.
     """
 
     labels: list[Any]
@@ -71,6 +72,7 @@ class Prediction:
     length: int
     logits: NDArray[np.float64]
     texts: Sequence[str] = field(default=(), compare=False)
+    index: Any = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -100,7 +102,8 @@ class Prediction:
         """
         for library in ("pandas", "polars"):
             with contextlib.suppress(ModuleNotFoundError):
-                return import_module(library).DataFrame(self.columns)
+                given = {} if self.index is None or library != "pandas" else {"index": self.index}
+                return import_module(library).DataFrame(self.columns, **given)
         raise ConfigError(
             "to_frame needs pandas or polars: pip install pandas. Without, `columns` has the same."
         )
@@ -161,6 +164,9 @@ def predict_texts(
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     check_texts(a, b)
+    index = getattr(a, "index", None)  # of a column; a list has a method of this name
+    index = None if callable(index) else index
+    a, b = [*a], None if b is None else [*b]  # slices of a column may go by its index
 
     def encode(part: tuple[Sequence[str], Sequence[str] | None]) -> Examples:
         return task.examples(loaded.tokenizer, *part, length=length)
@@ -174,7 +180,7 @@ def predict_texts(
         cut, several = cut + examples.cut, several + examples.windowed
     logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=[*a])
+    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=a, index=index)
 
 
 def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
