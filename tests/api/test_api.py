@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -358,6 +359,11 @@ def test_a_single_text_is_no_list_of_texts(text: str, long: Any, folders: Path) 
     for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
         with pytest.raises(InputError, match="is a single text; give a list of texts"):
             call(text)
+        for table in ({"review": ["w1", "w2"]}, pd.DataFrame({"review": ["w1"], "stars": ["w2"]})):
+            with pytest.raises(InputError, match="one of its columns: 'review'"):
+                call(table)
+        with pytest.raises(InputError, match="a list of texts is needed, not a set"):
+            call({"w1"})
     pairs = load(folders / "scores")
     with pytest.raises(InputError, match="is a single text; give a list of texts"):
         pairs.predict(["w1"], text)

@@ -172,6 +172,11 @@ def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     prediction = memory.model.predict(texts)
     assert prediction.to_frame().columns.tolist() == ["text", "label", "p(bad)", "p(good)"]
     assert prediction[3]["label"] == prediction.labels[3]
+    some = dev["review"].iloc[[5, 2]]  # a column keeps its index, so that it can be joined
+    frame = memory.model.predict(some).to_frame()
+    assert frame.index.tolist() == [5, 2]
+    assert frame["text"].equals(some.rename("text"))
+    assert prediction.to_frame().index.tolist() == list(range(16))
     measured = memory.model.evaluate(dev)
     assert measured["accuracy"] == memory.best.measurement.scores["accuracy"]
     assert dict(memory.model.evaluate("dev.csv")) == dict(measured)

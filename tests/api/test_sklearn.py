@@ -233,6 +233,9 @@ def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None
         assert 0 <= model.result_["accuracy"] <= 1
     with pytest.raises(ValueError, match="class_weight has 'neither'"):
         quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
+    twice = {"class_weights": "balanced"}
+    with pytest.raises(ValueError, match="leave one of them out"):
+        quick(TextClassifier, class_weight="balanced", options=twice).fit(texts, labels)
     best = quick(TextClassifier, epochs=2, dev=0.25, options={"keep": "best"}).fit(texts, labels)
     assert best.predict(texts).shape == (64,)
 

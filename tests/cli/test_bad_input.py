@@ -181,7 +181,11 @@ def test_a_missing_column(world: World, refused: Refused, tmp_path: Path) -> Non
             ["evaluate", world.task_model, path],
             ["predict", world.task_model, "--file", path, "--out", world.out],
         ):
-            refused(argv, f"{path}:{place}: {problem}", "Did you mean 'sentense'?")
+            shown = refused(argv, f"{path}:{place}: {problem}", "Did you mean 'sentense'?")
+            assert path is lines or "names of your columns by --text and --label" in shown
+    refused(["predict", "mini_en", "a"], "did you mean 'mini-en'?")
+    argv = ["finetune", "--train", world.train, "--dev", "25", "--run", world.root / "new"]
+    refused(argv, "25: there is no such file", "lies between 0 and 1, such as 0.1")
 
 
 def test_an_unknown_label(world: World, refused: Refused, tmp_path: Path) -> None:

@@ -399,6 +399,28 @@ def test_standard_input_that_cannot_be_used(
     assert handed == []
 
 
+def test_a_text_that_is_the_name_of_a_file(
+    tmp_path: Path, handed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sentence\n")
+    assert cli.main(["predict", "m", str(path), "a text"]) == 0
+    assert handed[0].texts == (str(path), "a text")
+    assert f"'{path}' is read as a text; --file {path} reads it" in capsys.readouterr().err
+
+
+def test_data_in_the_place_of_a_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sentence,label\n")
+    assert cli.main(["finetune", str(path)]) == 2
+    assert f"{path} is no recipe; data go by --train {path}" in capsys.readouterr().err
+    assert cli.main(["vocab", str(tmp_path), "--out", "v"]) == 2
+    assert f"data go by --files {tmp_path}" in capsys.readouterr().err
+    for words in (["finetune", "--learning_rate", "1"], ["pretrain", "--learning_rate=1"]):
+        assert cli.main(words) == 2
+        assert "did you mean '--lr'?" in capsys.readouterr().err
+
+
 def test_a_file_is_not_waited_for_on_standard_input(
     monkeypatch: pytest.MonkeyPatch, handed: list[Any]
 ) -> None:

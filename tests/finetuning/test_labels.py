@@ -223,6 +223,12 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     assert seed.measurement.scores["f1"] == pytest.approx(max(f1))
     page = (Path(config.run) / "report.html").read_text()
     assert "as tuned on dev" in page
+    note = (
+        f"complaint is predicted where its probability is {threshold:.4g} or more, as tuned on dev"
+    )
+    assert note in page
+    assert f"seed 0: {note}, whose scores are optimistic" in result.lines()
+    assert bw.info(seed.model).facts["threshold"].startswith(note)
 
     model = bw.load(seed.model)
     texts = [row["text"] for row in csv.DictReader(data.open())]
@@ -346,6 +352,16 @@ def test_a_frozen_encoder(config: FinetuneConfig, data: Path) -> None:
     other = bw.load(result.best.model, engine="onnxruntime").predict(texts)
     assert other.values == pytest.approx(prediction.values, abs=1e-5)
     assert other.labels == prediction.labels
+
+    # It is a model of texts wherever it is described, although its head reads tokens.
+    told = bw.info(result.best.model)
+    assert {"predict", "tag"} & {*told.verbs} == {"predict"}
+    assert told.next == (f"bothways predict {result.best.model} 'a text'",)
+    assert told.facts["heads"] == "head for labels or scores of texts"
+    assert "heads: classifier" in repr(model)
+    card = (result.best.model / "README.md").read_text()
+    assert "a head for labels or scores of texts" in card
+    assert "pipeline(" not in card
 
     for wrong in ({"keep": "best"}, {"lstm": 8}, {"search": SearchOptions(lr=(1e-3,))}):
         with pytest.raises(ConfigError, match="freeze trains no epochs"):

@@ -141,7 +141,9 @@ def test_a_damaged_graph_is_named(
 def test_8_bits_that_were_not_exported(tmp_path: Path, capsys: Any) -> None:
     folder = make_folders(tmp_path, "classes")["classes"]
     assert main(["serve", folder, "--port", "0", "--precision", "int8"]) == 1
-    assert "in int8 a folder that was exported and measured so" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "in int8 a folder that was exported and measured so" in told
+    assert f"error: the model {Path(folder).name}: the engine" in told
 
 
 def test_what_auto_chooses_is_settled_before_the_workers_start(

@@ -493,7 +493,8 @@ def _with_data(
     """The options with the files that are given by name; and the contents of those that are not."""
     task, contents = config.task, list[_Content]()
     for name, value in {**files, **{n: d for n, d in data.items() if d is not None}}.items():
-        if rows.is_path(value) or (isinstance(value, float) and name != "train"):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if rows.is_path(value) or (number and name != "train"):
             task = changed(task, {name: str(value)})  # a number is a share of train
             continue
         task, content = _in_memory(task, name, value, text, label)

@@ -16,8 +16,10 @@ from bothways.families.heads import (
     HEADS,
     MASKED_LM,
     NEXT_SENTENCE,
+    ORDINAL,
     SPAN,
     TAGGER,
+    use_of,
 )
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
@@ -35,6 +37,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     MASKED_LM: ("fill-mask",),
     NEXT_SENTENCE: ("next-sentence", "a text", "another text"),
     CLASSIFIER: ("predict", "a text"),
+    ORDINAL: ("predict", "a text"),
     TAGGER: ("tag", "a text"),
     SPAN: ("answer", "--question", "a question?", "--context", "a text"),
     CHOICE: ("choose", "a text", "one end", "another end"),
@@ -207,7 +210,7 @@ def _model(folder: Path, name: str) -> Info:
         facts = {"problem": str(error)}
         return Info(folder, f"{maker}, which cannot be used", facts, ("doctor",))
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
-    verbs = [_VERBS[head][0] for head in loaded.heads if head in _VERBS]
+    verbs = [_VERBS[head][0] for head in _heads(loaded) if head in _VERBS]
     return Info(
         folder,
         maker,
@@ -217,9 +220,14 @@ def _model(folder: Path, name: str) -> Info:
     )
 
 
+def _heads(loaded: LoadedModel) -> list[str]:
+    """The heads, as what they are used."""
+    return [use_of(name, str(loaded.about.get("kind", ""))) for name in loaded.heads]
+
+
 def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     config, about = loaded.config, loaded.about
-    heads, million = [HEADS[name].title for name in loaded.heads], config.parameters() / 1e6
+    heads, million = [HEADS[name].title for name in _heads(loaded)], config.parameters() / 1e6
     yield "family", config.family
     yield (
         "encoder",
@@ -246,7 +254,7 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
 
 
 def _next(loaded: LoadedModel, name: str) -> Iterator[str]:
-    for head in loaded.heads:
+    for head in _heads(loaded):
         if head == MASKED_LM and loaded.tokenizer.roles.mask:
             yield _command("fill-mask", name, f"A text with a {loaded.tokenizer.roles.mask}.")
         elif head in _VERBS and head != MASKED_LM:

@@ -171,13 +171,14 @@ class Model:
             f"{config.layers} layers, hidden {config.hidden}, {config.heads} heads, feed-forward "
             f"{config.intermediate}, {config.positions} positions"
         )
+        kind = str(loaded.about.get("kind", ""))
         rows = [
             ["folder", "none" if self.folder is None else str(self.folder)],
             ["family", config.family],
             ["encoder", shape],
             ["weights", f"{loaded.parameters / 1e6:.1f} M"],
             ["vocabulary", f"{config.vocab_size:,} pieces, {self.tokenizer.kind}"],
-            ["heads", ", ".join(loaded.heads) or "none"],
+            ["heads", ", ".join(use_of(name, kind) for name in loaded.heads) or "none"],
         ]
         if labels := loaded.about.get("labels"):
             shown = ", ".join(map(str, labels[:12])) + (" ..." if len(labels) > 12 else "")

@@ -295,6 +295,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
                 raise ValueError(f"class_weight has {unknown[0]!r}, which is no class of y.")
             weights = {known[key]: weight for key, weight in weights.items()}
         given = {} if weights is None else {"class_weights": weights}
+        if given and "class_weights" in (self.options or {}):
+            raise ValueError("class_weight and class_weights in options: leave one of them out.")
         self._tune(columns, self._kind, labels=names, **given)
         return self
 

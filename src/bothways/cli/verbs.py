@@ -303,6 +303,10 @@ def _print_report(report: Mapping[str, Any]) -> int:
 def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
+        if hasattr(config, "file"):
+            for text in config.texts:
+                if len(text.encode()) < 256 and Path(text).is_file():
+                    print_note(f"{text!r} is read as a text; --file {text} reads it")
         return config
     model = str(getattr(config, "model", ""))
     if not config.texts and " " in model and not Path(model).exists():
@@ -311,7 +315,9 @@ def _with_texts(config: Any) -> Any:
             "before the texts."
         )
     if not config.texts and sys.stdin.isatty():
-        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+        raise UsageError(
+            f"no text given; write texts after the model, or '-' to read lines.{taken}"
+        )
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")

@@ -40,6 +40,7 @@ from bothways.config.fields import (
 from bothways.config.recipes import SUFFIXES, compose, compose_text, find_recipe, shipped_recipes
 from bothways.errors import ConfigError, nearest
 
+_DATA = (".tsv", ".csv", ".jsonl", ".txt", ".parquet", ".xlsx", ".conll")
 T = TypeVar("T")
 
 _NULL, _STR, _MAP, _SEQ = (f"tag:yaml.org,2002:{name}" for name in ("null", "str", "map", "seq"))
@@ -610,7 +611,10 @@ class _Parser(argparse.ArgumentParser):
         if not self.recipes and not words[0].endswith(SUFFIXES):
             self.error(
                 f"unexpected {words[0]!r}: the one word without a name is the recipe, a .yaml file"
+                f"{self._as_data(words[0])}"
             )
+        if self._as_data(words[0]) and words[0].endswith(_DATA):
+            self.error(f"{words[0]} is no recipe{self._as_data(words[0])}")
         try:
             recipe = find_recipe(words[0], self.recipes)
         except ConfigError as error:
@@ -618,6 +622,11 @@ class _Parser(argparse.ArgumentParser):
         if len(words) > 1:
             raise UsageError(f"unexpected {words[1]!r}: the recipe is {recipe} already.")
         return recipe
+
+    def _as_data(self, word: str) -> str:
+        """The option that takes a file or folder of data, if there is one of this name."""
+        options = [name for name in ("train", "files") if name in (*self.short, *self.types)]
+        return f"; data go by --{options[0]} {word}" if options and Path(word).exists() else ""
 
     def _refuse_unknown(self, word: str) -> NoReturn:
         word = word.partition("=")[0]

@@ -95,6 +95,17 @@ LSTM_WEIGHTS = tuple(
 )
 
 
+def use_of(name: str, kind: str) -> str:
+    """The head as which a model's head is used: of a frozen encoder, the head of tokens is one for
+    texts, whose outputs are its mean over the tokens.
+
+    Args:
+        kind: of the folder's task; empty if it says none.
+    """
+    averaged = name == TAGGER and kind not in ("", HEADS[TAGGER].kind)
+    return CLASSIFIER if averaged else name
+
+
 def form_of(name: str, config: ModelConfig) -> HeadForm:
     """How a family computes a head.
 

@@ -234,8 +234,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
 # predictions. The seed is finished when its scores have been written.
 
 _AVERAGED = (
-    "its classes for tokens compute this head; the outputs for a text are the means of those for "
-    "all of its tokens, special ones included"
+    "computes this head by its classes for tokens; the outputs for a text are the means of those "
+    "for all of its tokens, special ones included"
 )
 SCORES = "metrics.json"
 MEASURED_IN = "fp32"
@@ -337,6 +337,8 @@ def train_seed(
         kept = training.best.epoch if training.best is not None else None
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
+    if note := task.threshold_note:
+        measurement = dataclasses.replace(measurement, notes=(*measurement.notes, note))
     extra = data.extra
     further = measure_extra_files(extra, extra.files, task, model, folder)
     result = SeedResult(

@@ -441,10 +441,11 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
             )
         raise MissingColumnError(
             f"the header {problem} the column {name!r}; the columns are {listed(header)}."
-            f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "
-            "an example, set task.header to false and name columns by number, from 0; `predict` "
-            "and `evaluate` take such settings from --task FILE.yaml, and `predict` plain texts, "
-            "one per line, from standard input.)",
+            f"{did_you_mean(name, header) if name not in header else ''} `finetune` takes the "
+            "names of your columns by --text and --label, `embed` by --text_a; `predict` and "
+            "`evaluate` look for those of fine-tuning, or what --task FILE.yaml says. (If line 1 "
+            "is already an example, task.header false names columns by number, from 0; `predict` "
+            "takes plain texts, one per line, from standard input.)",
             header,
             path=path,
             line=line,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.families import family_of
-from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE
+from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE, use_of
 from bothways.io.files import as_utf8, write_text
 from bothways.runtime.folder import LoadedModel, differences_elsewhere
 
@@ -127,7 +127,7 @@ def _card(loaded: LoadedModel) -> str:
 
 def _what(loaded: LoadedModel, kind: str) -> str:
     config, tokenizer = loaded.config, loaded.tokenizer
-    heads = [HEADS[name].title for name in loaded.heads]
+    heads = [HEADS[use_of(name, kind)].title for name in loaded.heads]
     case = "lower-cased" if tokenizer.lowercase else "cased"
     text = (
         f"A {family_of(config).title} encoder, with {' and a '.join(['a ' + heads[0], *heads[1:]])}"
@@ -245,7 +245,7 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
         "fill-mask": f'("a {mask} text")',
         "question-answering": '(question="a question?", context="a text that answers it")',
     }.get(pipeline, '("a text")')
-    if loaded.lstm:
+    if loaded.lstm or use_of(loaded.task_head, kind) != loaded.task_head:  # not theirs to compute
         return "\n\n".join(blocks)
     if pipeline in ("", "multiple-choice", "question-answering"):
         name = {"": "AutoModel", "multiple-choice": "AutoModelForMultipleChoice"}.get(

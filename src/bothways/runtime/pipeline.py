@@ -165,6 +165,9 @@ def predict_texts(
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     check_texts(a, b)
+    index = getattr(a, "index", None)  # of a column; a list has a method of this name
+    index = None if callable(index) else index
+    a, b = [*a], None if b is None else [*b]  # slices of a column may go by its index
 
     def encode(part: tuple[Sequence[str], Sequence[str] | None]) -> Examples:
         return task.examples(loaded.tokenizer, *part, length=length)

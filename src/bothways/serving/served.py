@@ -16,7 +16,7 @@ import numpy as np
 
 from bothways.api.model import Model, load
 from bothways.batch import Batch, collate
-from bothways.errors import BothwaysError, ModelError
+from bothways.errors import BothwaysError, ConfigError, ModelError
 from bothways.families.heads import (
     CHOICE,
     CLASSIFIER,
@@ -281,7 +281,11 @@ def open_models(
     found = {}
     for name, folder in config.folders.items():
         how = engines[name]
-        model = load(folder, engine=how.name, device=how.device, precision=how.precision)
+        try:
+            model = load(folder, engine=how.name, device=how.device, precision=how.precision)
+            _ = model.loaded.engine  # of several models, it is said which cannot be computed so
+        except ConfigError as error:
+            raise ConfigError(f"the model {name}: {error}") from error
         if isinstance(model.loaded, Ensemble):
             raise ModelError(
                 f"{folder} is a run folder, of several models; name the model folder of one seed."

@@ -304,13 +304,20 @@ class ClassificationTask(TextTask):
             confusion_panel(predicted, gold, self.labels),
             calibration_panel(probabilities.max(-1), predictions.argmax(-1) == gold),
         ]
+        if note := self.threshold_note:
+            panels[0] = replace(panels[0], note=f"{note}.")
+        return panels
+
+    @property
+    def threshold_note(self) -> str:
+        """From which probability on the second label is predicted; empty without a threshold."""
         if self.options.threshold is None or self.outputs != 2:
-            return panels
-        note = (
+            return ""
+        tuned = ", as tuned on dev, whose scores are optimistic" if self.options.tune else ""
+        return (
             f"{self.labels[1]} is predicted where its probability is {self.options.threshold:.4g} "
-            f"or more{', as tuned on dev' if self.options.tune else ''}."
+            f"or more{tuned}"
         )
-        return [replace(panels[0], note=note), *panels[1:]]
 
     def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the most confident first."""
