@@ -134,12 +134,7 @@ def type_of(value: object) -> str:
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
-    """The candidate closest to a misspelt name, if need be by the last part of dotted names; or
-    what other libraries call so."""
-    own = _ELSEWHERE.get(name)
-    for candidate in candidates:
-        if own is not None and candidate.rpartition(".")[2] == own:
-            return candidate
+    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
     close = difflib.get_close_matches(name, candidates, n=1)
     if close:
         return close[0]

@@ -227,9 +227,6 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
         f"complaint is predicted where its probability is {threshold:.4g} or more, as tuned on dev"
     )
     assert note in page
-    assert f"seed 0: {note}, whose scores are optimistic" in result.lines()
-    assert bw.info(seed.model).facts["threshold"].startswith(note)
-
     model = bw.load(seed.model)
     texts = [row["text"] for row in csv.DictReader(data.open())]
     prediction = model.predict(texts)

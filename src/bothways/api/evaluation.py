@@ -62,18 +62,6 @@ class Evaluation(Mapping[str, float]):
         return html.fragment("", *tables, html.listing(self.notes))
 
 
-_COUNTS = ("predicted", "support")
-
-
-def part_rows(parts: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
-    """The scores of each label as cells, below the names of the measures."""
-    cells = [
-        [part, *(f"{v:.0f}" if m in _COUNTS else f"{v:.4f}" for m, v in found.items())]
-        for part, found in parts.items()
-    ]
-    return [["", *next(iter(parts.values()))], *cells]
-
-
 def corpus_folder(data: Any) -> Path | None:
     """The folder of a corpus that is given by path or as an object; None for other data."""
     folder = data if rows.is_path(data) else getattr(data, "folder", None)

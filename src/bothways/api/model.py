@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, ModelError, explain_missing, type_of
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path

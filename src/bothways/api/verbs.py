@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bothways.api.evaluation import part_rows
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER

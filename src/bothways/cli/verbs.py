@@ -315,9 +315,7 @@ def _with_texts(config: Any) -> Any:
             "before the texts."
         )
     if not config.texts and sys.stdin.isatty():
-        raise UsageError(
-            f"no text given; write texts after the model, or '-' to read lines.{taken}"
-        )
+        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")

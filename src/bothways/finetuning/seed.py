@@ -337,8 +337,6 @@ def train_seed(
         kept = training.best.epoch if training.best is not None else None
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
-    if note := task.threshold_note:
-        measurement = dataclasses.replace(measurement, notes=(*measurement.notes, note))
     extra = data.extra
     further = measure_extra_files(extra, extra.files, task, model, folder)
     result = SeedResult(

@@ -573,7 +573,6 @@ def _what_it_is(folder: Path) -> str:
         + "a model folder holds config.json and model.safetensors; models available by name: "
         f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
         "a model of the Hub that is not there is named with its owner, OWNER/NAME"
-        f"{f'; did you mean {close!r}?' if close else ''}"
     )
 
 

@@ -181,18 +181,7 @@ def predict_texts(
         cut, several = cut + examples.cut, several + examples.windowed
     logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    index = getattr(a, "index", None)  # of a list it is a method
-    return Prediction(
-        labels,
-        values,
-        names,
-        cut,
-        several,
-        length,
-        logits_NC,
-        texts=[*a],
-        index=None if callable(index) else index,
-    )
+    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=a, index=index)
 
 
 def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:

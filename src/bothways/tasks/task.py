@@ -253,11 +253,6 @@ class Task(ABC, Generic[R, P]):
         """What in a training file does not suit the model, as sentences."""
         return []
 
-    @property
-    def threshold_note(self) -> str:
-        """What to know about a threshold of one of two labels; empty where there is none."""
-        return ""
-
     def tuned(self, file: EncodedFile[R], predictions: P) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self
