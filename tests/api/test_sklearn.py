@@ -10,6 +10,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
@@ -233,6 +234,9 @@ def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None
         assert 0 <= model.result_["accuracy"] <= 1
     with pytest.raises(ValueError, match="class_weight has 'neither'"):
         quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
+    whole = pd.DataFrame({"text": texts, "label": labels})
+    with pytest.raises(ValueError, match="a column of X is y; give the texts alone"):
+        quick(TextClassifier).fit(whole, whole.label)
     twice = {"class_weights": "balanced"}
     with pytest.raises(ValueError, match="leave one of them out"):
         quick(TextClassifier, class_weight="balanced", options=twice).fit(texts, labels)

@@ -585,7 +585,10 @@ def _columns(X: Any, y: Any) -> dict[str, list[Any]]:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None.")
     a, b = texts_of(X)
-    _check_lengths(a, rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y"))
+    labels = rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y")
+    _check_lengths(a, labels)
+    if b is not None and labels in (a, b):
+        raise ValueError("a column of X is y; give the texts alone, such as X['text'].")
     return {"text": a} if b is None else {"text": a, "text_b": b}
 
 
