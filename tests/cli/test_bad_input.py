@@ -185,7 +185,7 @@ def test_a_missing_column(world: World, refused: Refused, tmp_path: Path) -> Non
             assert path is lines or "names of your columns by --text and --label" in shown
     refused(["predict", "mini_en", "a"], "did you mean 'mini-en'?")
     argv = ["finetune", "--train", world.train, "--dev", "25", "--run", world.root / "new"]
-    refused(argv, "25: there is no such file", "lies between 0 and 1, such as 0.1")
+    refused(argv, "25: there is no such file", "is a number between 0 and 1, such as 0.2")
 
 
 def test_an_unknown_label(world: World, refused: Refused, tmp_path: Path) -> None:

@@ -99,9 +99,7 @@ def check_files(options: TaskOptions) -> None:
             if Path(name).exists() or (option in ("dev", "test") and share(name) is not None):
                 continue
             remedy = ""
-            if option in ("dev", "test") and name.replace(".", "", 1).isdigit():
-                remedy = " A share of the training examples lies between 0 and 1, such as 0.1."
-            elif option in empty_values:
+            if option in empty_values:
                 remedy = f" --task.{option} {empty_values[option]} leaves it out."
             if option in ("dev", "test") and re.fullmatch(r"[\d.,]+\s*%?", name):
                 remedy = (
