@@ -265,14 +265,15 @@ def load_model(
         )
         unused, heads = summed_up(weights.unused), dict(weights.heads)
         lstm, dtype = weights.lstm, weights.dtype
-    refuse_larger(model_folder(vocabulary or folder), config.vocab_size)
-    tokenizer = Tokenizer.from_folder(vocabulary or folder)
+    source = model_folder(vocabulary or folder)
+    refuse_larger(source, config.vocab_size)
+    tokenizer = Tokenizer.from_folder(source)
     if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
         # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
         tokenizer = tokenizer.in_one_segment()
     if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
         # No text becomes an id without a piece, so these rows are of no effect.
-        refuse_cut_off(model_folder(vocabulary or folder))
+        refuse_cut_off(source)
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
         notes.append(
             f"{vocabulary or folder}: rows {rows} of the embedding are of no piece of the "
@@ -298,7 +299,7 @@ def load_model(
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(model_folder(vocabulary or folder), tokenizer)
+        notes += disagreements(source, tokenizer)
         loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
         notes += loaded.about.pop("notes", [])
         if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
