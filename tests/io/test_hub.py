@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -87,6 +88,14 @@ def test_a_model_in_the_cache(home: Path, models: dict[str, Path]) -> None:
     np.testing.assert_array_equal(load("klue/bert-base").embed(["w1 w2"]), expected["main"])
     np.testing.assert_array_equal(load("klue/bert-base@v2").embed(["w1 w2"]), expected["v2"])
     assert model_folder(single.parents[1]) == single, "the Hub's own folder"
+
+
+def test_a_model_loaded_by_name_knows_its_folder(home: Path, models: dict[str, Path]) -> None:
+    folder = put(home, "some/one", models["main"], COMMITS["main"])
+    model = load("some/one")
+    assert model.folder == folder
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.embed(["w1 w2"]), model.embed(["w1 w2"]))
 
 
 def test_every_verb_takes_a_name(

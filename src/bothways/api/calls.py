@@ -33,6 +33,7 @@ from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.terminal import (
     line_printer,
@@ -44,7 +45,7 @@ from bothways.io.terminal import (
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import RUN_FILE
 from bothways.runtime.options import ConvertConfig, ScoreConfig
-from bothways.shipped import DEFAULT, model_folder
+from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import recipe_of
 from bothways.tasks.options import SplitConfig, TaskOptions
 from bothways.tokenization.options import ExtendConfig, LearningOptions, VocabularyConfig

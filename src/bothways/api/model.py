@@ -18,6 +18,7 @@ from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
+from bothways.io.hub import model_folder
 from bothways.io.probabilities import softmax
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
@@ -39,7 +40,7 @@ from bothways.runtime.pipeline import (
     predict_texts,
     rank_texts,
 )
-from bothways.shipped import SHIPPED, model_folder
+from bothways.shipped import SHIPPED
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
