@@ -235,7 +235,9 @@ def _listed(index: Path) -> dict[str, str]:
     """The part that each weight is in."""
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
-        part_of = dict(read_json_file(checked(index))["weight_map"])
+        part_of: dict[str, str] = read_json_file(checked(index))["weight_map"]
+        if not isinstance(part_of, dict):
+            raise ValueError("its weight_map is no object")
         names = sorted(set(part_of.values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
