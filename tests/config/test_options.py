@@ -188,6 +188,12 @@ def test_bad_recipes_are_refused_with_file_and_line(
     assert refused(tmp_path, text).startswith(message)
 
 
+def test_a_deep_object_in_place_of_a_value_is_named(tmp_path: Path) -> None:
+    told = refused(tmp_path, "count: " + "{a: " * 60 + "1" + "}" * 60)
+    assert told.startswith("1: count is ")
+    assert told.endswith("it must be a whole number, or null.")
+
+
 def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     with pytest.raises(ConfigError, match=r"r\.yaml: the recipe cannot be read: No such file"):

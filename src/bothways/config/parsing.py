@@ -305,7 +305,8 @@ class _Reader:
                 )
             return found
         except ValueError:
-            spaces = "," in str(node.value) and name.endswith("]") and kind.inner is float
+            listed = isinstance(node, yaml.ScalarNode) and name.endswith("]")
+            spaces = listed and kind.inner is float and "," in node.value
             hint = ", and between the numbers of a list stand spaces" * spaces
             self._fail(node, f"{name} is {_shown(node)}; it must be {kind.describe()}{hint}")
 
