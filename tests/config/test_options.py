@@ -189,7 +189,7 @@ def test_bad_recipes_are_refused_with_file_and_line(
 
 
 def test_a_deep_object_in_place_of_a_value_is_named(tmp_path: Path) -> None:
-    told = refused(tmp_path, "count: " + "{a: " * 60 + "1" + "}" * 60)
+    told = refused(tmp_path, "count: " + "{a: " * 300 + "1" + "}" * 300)
     assert told.startswith("1: count is ")
     assert told.endswith("it must be a whole number, or null.")
 
