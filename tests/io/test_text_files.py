@@ -20,6 +20,8 @@ from bothways.config.recipes import compose
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line
 from bothways.io.text import list_files, read_lines
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import read_rows
 
 OPENERS: dict[str, Callable[[bytes], bytes]] = {
     ".txt": lambda data: data,
@@ -259,3 +261,22 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
         compose(folder / "a.txt")
     with pytest.raises(ConfigError, match=r"b\.txt: is a device, not a file"):
         compose(folder / "b.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("a.csv", "text,label"), ("a.jsonl", '{"text": "a", "label": "b"}')]
+)
+def test_a_file_of_blank_lines_is_named(
+    name: str, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million and more of them would take the memory of a million rows."""
+    monkeypatch.setattr("bothways.io.lines.BLANK", 50)
+    path = tmp_path / name
+    row = "a,b" if name.endswith("csv") else head
+    options = TaskOptions(text_a="text", label="label")
+    path.write_text(head + "\n" * 51 + row + "\n")
+    assert len(read_rows(path, options, labelled=True).a) == 1 + name.endswith("jsonl")
+    path.write_text(head + "\n" * 52 + row + "\n")
+    message = rf"{name}:52: more than 50 blank lines in a row; .*`cat -s .*{name}` writes"
+    with pytest.raises(InputError, match=message):
+        read_rows(path, options, labelled=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.broken import Broken
+from bothways.io.broken import BLANK, Broken
 from bothways.io.text import read_texts
 
 Line = tuple[int, str]
@@ -62,13 +62,21 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         broken: what to do with a line that cannot be read; stop, if not given.
 
     Raises:
-        InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
+        InputError: no such file, no text in it, broken UTF-8, a NUL, an enormous line, or more
+            than :data:`BLANK` blank lines in a row.
     """
     blank: list[Line] = []  # which are the last ones, perhaps
     any_text = False
     for number, text in read_texts(path, broken):
         if not text.strip() and not (tabs and "\t" in text):
             blank.append((number, text))
+            if len(blank) > BLANK:
+                raise InputError(
+                    f"more than {BLANK:,} blank lines in a row; if this is a file of text, "
+                    f"`cat -s {path}` writes it with one of them.",
+                    path=path,
+                    line=number,
+                )
             continue
         any_text = True
         yield from blank
