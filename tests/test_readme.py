@@ -13,6 +13,7 @@ import csv
 import importlib
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -484,6 +485,22 @@ def test_the_site_has_a_place_for_every_page() -> None:
     pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("[A-Z]*.md")]
     found = {path.relative_to(ROOT).with_suffix("").as_posix() for path in pages}
     assert found - named == {"README"}, "the first page holds the navigation"
+
+
+def test_what_the_reference_names_is_there() -> None:
+    """`make site` refuses a name that it cannot import; this tells at once."""
+    pages = [*(ROOT / "docs/api").glob("*.rst")]
+    named = re.findall(
+        r"(?m)^\.\. auto(?!module)\w+:: (\S+)", "".join(page.read_text() for page in pages)
+    )
+    assert len(named) > 30
+    missing = []
+    for name in named:
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    assert not missing
 
 
 def test_recipes_parse() -> None:
