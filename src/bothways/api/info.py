@@ -27,6 +27,7 @@ from bothways.io.records import INPUT_SUFFIXES
 from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.sentence_modules import encoder_folder
+from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -241,9 +242,8 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     if labels := [str(label) for label in about.get("labels") or ()]:
         more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
         yield "labels", ", ".join(labels[:20]) + more
-        threshold = (about.get("options") or {}).get("threshold")
-        if threshold is not None and about.get("kind") == "classification":
-            yield "threshold", f"{labels[1]!r} from a probability of {threshold:.4g} on"
+        if isinstance(loaded.task, ClassificationTask) and (note := loaded.task.threshold_note):
+            yield "threshold", note
     if scores := about.get("dev"):
         yield "dev scores", ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
     for key, title in (("made_by", "made by"), ("source", "from"), ("start", "from")):

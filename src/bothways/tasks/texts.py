@@ -265,10 +265,9 @@ class ClassificationTask(TextTask):
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
         chosen = self._chosen(predictions, probabilities)
         measured = self._measure(chosen, self.gold(file), probabilities)
-        if (threshold := self.options.threshold) is None:
-            return measured
-        note = f"{self.labels[1]!r} is predicted from a probability of {threshold:.4g} on"
-        return replace(measured, notes=(*measured.notes, note))
+        if note := self.threshold_note:
+            measured = replace(measured, notes=(*measured.notes, note))
+        return measured
 
     def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The majority class of the training file for every example."""
@@ -313,11 +312,9 @@ class ClassificationTask(TextTask):
         """From which probability on the second label is predicted; empty without a threshold."""
         if self.options.threshold is None or self.outputs != 2:
             return ""
-        tuned = ", as tuned on dev, whose scores are optimistic" if self.options.tune else ""
-        return (
-            f"{self.labels[1]} is predicted where its probability is {self.options.threshold:.4g} "
-            f"or more{tuned}"
-        )
+        tuned = ", as tuned on dev" if self.options.tune else ""
+        threshold = self.options.threshold
+        return f"{self.labels[1]!r} is predicted from a probability of {threshold:.4g} on{tuned}"
 
     def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the most confident first."""

@@ -54,8 +54,8 @@ def takes_characters_apart(rules: normalizers.Normalizer | None) -> bool:
 
 
 def lowercases(library: tokenizers.Tokenizer) -> bool:
-    """Whether a tokenizer.json by itself lower-cases text."""
-    rules = json.loads(library.to_str())["normalizer"]
+    """Whether the rules of a tokenizer.json by themselves lower-case text."""
+    rules = library.normalizer and json.loads(library.normalizer.__getstate__())
     return bool(bert_settings(rules)["do_lower_case"])
 
 

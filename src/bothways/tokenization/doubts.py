@@ -6,14 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from bothways.io.folder_files import is_there
-from bothways.tokenization.bert_settings import lowercases
 from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.tokenizer_files import (
-    read_library_file,
-    read_settings,
-    read_vocabulary,
-)
+from bothways.tokenization.tokenizer_files import read_settings, read_vocabulary
 
 _MANY, _SORTED = 100, 0.97
 """Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
@@ -69,8 +64,8 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
         remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
         found.append(f"{text_file}{problem}; {remedy}")
     settings = read_settings(folder / SETTINGS_FILE)
-    said = settings.get("do_lower_case")
-    if said is not None and said != lowercases(read_library_file(json_file)):
+    said, alone = settings.get("do_lower_case"), tokenizer.file_lowercases
+    if None not in (said, alone) and said != alone:
         how = "in lower case" if tokenizer.lowercase else "as it is"
         found.append(
             f"{folder / SETTINGS_FILE}: do_lower_case is {str(said).lower()}, and "

@@ -22,7 +22,7 @@ from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.tokenization.bert_settings import with_settings
+from bothways.tokenization.bert_settings import lowercases, with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
 from bothways.tokenization.roles import Declared, declared_roles, token_text
@@ -86,6 +86,7 @@ class ReadTokenizer:
         usual: the class of the tokenizer, if it is known.
         originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
         segmenter: divides texts before; None for most.
+        lowercases: whether a tokenizer.json does so without its settings; None for other files.
     """
 
     library: tokenizers.Tokenizer
@@ -94,6 +95,7 @@ class ReadTokenizer:
     usual: TokenizerClass | None
     originals: Mapping[str, bytes] = field(default_factory=dict)
     segmenter: Segmenter | None = None
+    lowercases: bool | None = None
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -125,12 +127,13 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     if name := settings.get(SETTING):
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
     if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
-        library = with_settings(read_library_file(path), settings)
+        alone = read_library_file(path)
+        lowers, library = lowercases(alone), with_settings(alone, settings)
         library = _with_spaces(library, settings)
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
         lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
         library = with_added_tokens(library, lacking, path)
-        return ReadTokenizer(library, path, declared, named, segmenter=segmenter)
+        return ReadTokenizer(library, path, declared, named, segmenter=segmenter, lowercases=lowers)
     usual = _class_of_file(path, named)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)

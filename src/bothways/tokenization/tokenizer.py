@@ -161,6 +161,8 @@ class Tokenizer:
         self.vocab_size = len(self.pieces)
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._originals = dict(originals or {})
+        self.file_lowercases: bool | None = None
+        """Whether the tokenizer.json that it was read from lower-cases without its settings."""
         self.segmenter = segmenter
         self._library = library
         library.no_truncation()
@@ -310,7 +312,7 @@ class Tokenizer:
                 pieces, or it belongs to a tokenizer that splits text by other rules.
         """
         read = read_tokenizer(folder)
-        return cls(
+        tokenizer = cls(
             read.library,
             source=read.source,
             declared=read.declared,
@@ -318,6 +320,8 @@ class Tokenizer:
             originals=read.originals,
             segmenter=read.segmenter,
         )
+        tokenizer.file_lowercases = read.lowercases
+        return tokenizer
 
     @classmethod
     def from_pieces(
