@@ -30,6 +30,7 @@ from bothways.errors import RunError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
+from bothways.pretraining import clock
 from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.tokenizer import Tokenizer
@@ -205,11 +206,18 @@ def gradients(notes: Path) -> None:
 
 def watch(rank: int, hook: Hook | None, notes: Path) -> None:
     """Note the micro-batches of every step, and call the hook after it."""
-    step = Trainer.step
+    step, probe, of_run = Trainer.step, clock._probe, True
+
+    def probed(*args: Any) -> float:  # it trains a copy of the model
+        nonlocal of_run
+        of_run = False
+        seconds = probe(*args)
+        of_run = True
+        return seconds
 
     def watched(self: Any, number: int, parts: Any, loss: Any) -> dict[str, float]:
         stats = step(self, number, parts, loss)
-        if self.total_steps != 1000:  # the probe's
+        if of_run:
             with notes.open("a") as file:
                 for i, part in enumerate(parts):
                     content = hashlib.sha256()
@@ -222,6 +230,7 @@ def watch(rank: int, hook: Hook | None, notes: Path) -> None:
         return stats
 
     Trainer.step = watched  # type: ignore[method-assign]
+    clock._probe = probed
     pretraining.draw_curves = lambda _: None  # plots and flushes take longer than these runs
     os.fsync = lambda _: None
 
