@@ -97,6 +97,12 @@ def test_a_run_without_a_checkpoint_yet_is_sound(run: Path) -> None:
     assert diagnose(run) == []
 
 
+def test_a_folder_of_runs_is_as_sound_as_they_are(run: Path) -> None:
+    assert diagnose(run.parent) == []
+    truncate(run / "model" / "model.safetensors")
+    assert diagnose(run.parent) == diagnose(run) != []
+
+
 # ------------------------------------------------------------------------------------ other folders
 
 

@@ -81,7 +81,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> World:
     world = World(root)
     world.build()
     (root / "words.txt").write_text("dogs\ncats\n")
+    (root / "names.conll").write_text("The O\ndog B-PET\nlives O\n\n" * 6)
+    (root / "glue" / "SST-2").mkdir(parents=True)
+    for name in ("train", "dev"):
+        text = world.train.read_text().replace("yes", "1").replace("no", "0")
+        (root / "glue" / "SST-2" / f"{name}.tsv").write_text(text)
     return world
+
+
+def over_rows(world: World, out: Path, verb: str = "predict") -> list[Words]:
+    """A verb over a file, in whose parts it goes on."""
+    chosen = ["--text_a", "sentence"] if verb == "embed" else []  # a model knows its columns
+    model = world.model if verb == "embed" else world.task_model
+    return [verb, model, "--file", world.train, *chosen, "--out", out]
 
 
 Verb = Callable[[World, Path], list[Words]]
@@ -105,19 +117,51 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "finetune": ("tuned", lambda w, out: w.finetune(out=out)),
     "split": ("parts", lambda w, out: ["split", w.train, "--out", out]),
     "embed": ("e.npz", lambda w, out: ["embed", w.model, "a", "b", "--out", out]),
-    "embed a file": (
-        "f.npz",
-        lambda w, out: [
-            *("embed", w.model, "--file", w.train, "--text_a", "sentence", "--out", out),
-        ],
-    ),
+    "embed a file": ("f.npz", lambda w, out: over_rows(w, out, "embed")),
+    "embed to an array": ("f.npy", lambda w, out: over_rows(w, out, "embed")),
+    "embed to Parquet": ("f.parquet", lambda w, out: over_rows(w, out, "embed")),
     "predict": ("p.tsv", lambda w, out: ["predict", w.task_model, "a", "--out", out]),
+    "predict a file": ("p.csv", over_rows),
+    "predict to JSON lines": ("p.jsonl", over_rows),
+    "predict to Parquet": ("p.parquet", over_rows),
     "inspect": ("i.html", lambda w, out: ["inspect", w.model, "a dog", "--out", out]),
     "convert": ("converted", lambda w, out: ["convert", w.model, out]),
+    "convert to TensorFlow": ("tf1", lambda w, out: ["convert", w.model, out, "--to", "tf1"]),
     "export": ("exported", lambda w, out: ["export", w.model, out]),
+    "export in 8 bits": (
+        "exported",
+        lambda w, out: [
+            *("export", w.model, out, "--int8", "--gate", w.text, "--speedup", "0"),
+            *("--agreement", "0.5", "--lowest", "0.5"),
+        ],
+    ),
+    "glue": (
+        "glue",
+        lambda w, out: [
+            *("glue", "--data", w.root / "glue", "--run", out, "--model", w.model),
+            *("--tasks", "sst2", "--epochs", "1", "--precision", "fp32", "--threads", "1"),
+        ],
+    ),
+    "features": (
+        "features",
+        lambda w, out: [
+            *("features", "--train", w.root / "names.conll", "--dev", w.root / "names.conll"),
+            *("--model", w.model, "--run", out, "--layers", "last", "--epochs", "1"),
+            *("--hidden", "4", "--threads", "1"),
+        ],
+    ),
 }
-TRAINS = ("pretrain", "finetune")
-NEW = (*TRAINS, "vocab extend", "split", "convert", "export")
+TRAINS = {
+    "pretrain": "model/model.safetensors",
+    "finetune": "seed-0/model/model.safetensors",
+    "glue": "sst2/seed-0/model/model.safetensors",
+    "features": "last/seed-0/dev_predictions.conll",
+}
+"""Verbs that go on, and what they end with."""
+NEW = (
+    *(*TRAINS, "vocab extend", "split", "convert", "convert to TensorFlow"),
+    *("export", "export in 8 bits"),
+)
 """Whose folder must be new, or is that of a run."""
 
 
@@ -184,9 +228,9 @@ def test_a_disk_that_is_full_from_a_random_write_on(
         assert [n for n in found if ".partial-" in n] == [], where
         if out.is_dir() and verb not in ("split", "vocab"):
             assert diagnose(out) == [], where
-        model = f"{name}/{'seed-0/' if verb == 'finetune' else ''}model/model.safetensors"
         if verb in TRAINS:
-            assert found[model] == done[model], f"{where}: it went on to other weights"
+            end = f"{name}/{TRAINS[verb]}"
+            assert found[end] == done[end], f"{where}: it went on to other weights"
 
 
 # -------------------------------------------------------------------------------- no permission

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from bothways import cli
+from bothways.api.info import info
 from bothways.api.model import load
 from bothways.errors import ConfigError, DiskError, InputError, RunError
 from bothways.finetuning import features as train
@@ -89,6 +90,9 @@ def test_all_rows_of_the_table_in_one_run(
     assert len(record["layer_weights"]) == 4
     assert sum(record["layer_weights"]) == pytest.approx(1)
     assert (run / "last/seed-0/test_predictions.conll").exists()
+    said = info(run)
+    assert said.kind == "a finished run of `bothways features`"
+    assert said.facts["dev f1, last"] == f"{result.dev['last'][0]:.4f}"
 
     # The same again computes nothing; another seed reads the features that are there.
     def refuse(*_: object) -> None:

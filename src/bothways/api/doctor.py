@@ -22,6 +22,7 @@ from bothways.runtime.folder import (
     LoadedModel,
     load_model,
     read_json,
+    runs_in,
 )
 from bothways.runtime.original_files import SETTINGS
 from bothways.runtime.sentence_modules import encoder_folder
@@ -37,9 +38,9 @@ _LARGEST = 1000.0
 def diagnose(folder: str | Path) -> list[str]:
     """Describe the problems of a folder, each with its file; empty if the folder is intact.
 
-    The shards of a corpus, the checkpoints of a run and the files of a model of ours are compared
-    with their checksums. A model is loaded, its weights and the order of its vocabulary are
-    checked, and its two vocabulary files are compared.
+    A folder of runs is as sound as they are. The shards of a corpus, the checkpoints of a run and
+    the files of a model of ours are compared with their checksums. A model is loaded, its weights
+    and the order of its vocabulary are checked, and its two vocabulary files are compared.
     """
     folder = model_folder(folder)
     if (folder / MANIFEST).exists():
@@ -53,6 +54,8 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]
+    if runs := runs_in(folder):
+        return [problem for run in runs for problem in _diagnose_run(run)]
     return [
         f"{folder} holds none of {MANIFEST} (a corpus), {RUN_FILE} (a run) and {CONFIG} (a model)"
     ]

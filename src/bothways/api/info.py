@@ -24,7 +24,7 @@ from bothways.families.heads import (
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
-from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model
+from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.tasks.texts import ClassificationTask
@@ -109,7 +109,7 @@ def info(folder: str | Path) -> Info:
         return _model(found, str(folder))
     if (found / TOKENIZER_FILE).is_file() or (found / VOCABULARY_FILE).is_file():
         return _vocabulary(found)
-    if next(found.glob(f"*/{RUN_FILE}"), None):
+    if runs_in(found):
         return _runs(found, "a folder of runs")
     texts = [path for path in sorted(found.iterdir()) if path.suffix in INPUT_SUFFIXES]
     if texts:
@@ -167,7 +167,7 @@ def _vocabulary(folder: Path) -> Info:
 
 
 def _runs(folder: Path, kind: str) -> Info:
-    runs = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+    runs = runs_in(folder)
     facts = {"runs": ", ".join(path.name for path in runs)} if runs else {}
     commands = tuple(_command("info", path) for path in runs[:3])
     return Info(folder, kind, facts, ("info",), commands)
@@ -191,6 +191,12 @@ def _run(folder: Path) -> Info:
     if mean := report.get("mean"):
         shown = ", ".join(f"{metric} {value:.4f}" for metric, value in list(mean.items())[:3])
         facts["dev scores"] = f"{shown} ({len(report['seeds'])} trained)"
+    if not models and isinstance(layers := report.get("dev"), dict):  # `features` keeps no model
+        facts |= {
+            f"dev {report.get('metric')}, {name}": ", ".join(f"{score:.4f}" for score in scores)
+            for name, scores in layers.items()
+        }
+        return Info(folder, f"a finished run of `bothways {verb}`", facts, (verb, "doctor"))
     if not models:
         facts["model"] = "none yet: not finished; the same command goes on where it stopped"
         return Info(folder, f"a run of `bothways {verb}`", facts, (verb, "doctor"))

@@ -548,6 +548,11 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, in order of their names."""
+    return sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+
+
 def _what_it_is(folder: Path) -> str:
     """What a folder without config.json is instead of a model folder, and the remedy."""
     if (folder / RUN_FILE).exists():

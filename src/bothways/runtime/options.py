@@ -38,7 +38,7 @@ class ConvertConfig(Options):
 
 @dataclass(frozen=True)
 class DoctorConfig(Options):
-    """Check a model, run or corpus folder for damage."""
+    """Check a model, run or corpus folder, or a folder of runs, for damage."""
 
     folder: str
     """Folder to check."""
