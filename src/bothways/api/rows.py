@@ -6,16 +6,21 @@ memory is written for it, in the format that the kind of task reads, into the ru
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
+from bothways.io.frames import readable
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -52,7 +57,11 @@ def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -
         columns = {text: listed(data[0], name), label: listed(data[1], name)}
     elif isinstance(data, Mapping):
         columns = {str(key): listed(values, f"{name}[{key!r}]") for key, values in data.items()}
+    elif hasattr(data, "collect_schema") and hasattr(data, "collect"):  # polars' LazyFrame
+        raise ConfigError(f"{name} is not computed yet; give {name}.collect().")
     elif (names := names_of(data)) is not None:
+        if twice := next((key for key in names if names.count(key) > 1), None):
+            raise InputError(f"{name} has the column {twice!r} twice; rename or drop one.")
         columns = {str(key): listed(data[key], f"{name}[{key!r}]") for key in names}
         for key, classes in _class_names(data, names).items():
             columns[key] = [_named(value, classes) for value in columns[key]]
@@ -105,6 +114,12 @@ def _of_rows(data: Any, name: str) -> Columns:
     rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
     if rows is None or not all(isinstance(row, Mapping) for row in rows):
         shown = type_of(data)
+        names = [*getattr(data, "columns", ())]
+        if names and not all(isinstance(one, str) for one in names) and hasattr(data, "iloc"):
+            raise ConfigError(
+                f"{name} has columns whose names are no texts, such as {names[0]!r}; name them: "
+                f"{name}.columns = ['sentence', 'label']."
+            )
         if rows:
             shown += f" of {type(rows[0]).__name__}"
         raise ConfigError(f"{name} is {shown}; give {_FORMS}.")
@@ -144,6 +159,10 @@ def plain(value: Any) -> Any:
         return None if math.isnan(value) else value
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, datetime.date | datetime.time | decimal.Decimal | bytes):
+        return readable(value)
     return value
 
 
@@ -229,6 +248,40 @@ def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], 
                     f"{name}: row {row}, column {column!r} has no label. Drop such rows "
                     f"({name}.dropna(subset=[{column!r}])), or give broken='skip'."
                 )
+            if not _is_plain(value):
+                raise InputError(
+                    f"{name}: row {row}, column {column!r} is {value!r} ({type(value).__name__}); "
+                    "a label is a text, a number, true or false, or a list of them: "
+                    f"{name}[{column!r}].astype(str)."
+                )
+
+
+@contextmanager
+def named_rows(files: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, an error in a file that stands for data in memory names these and the row.
+
+    Args:
+        files: the name of the argument for each file's path.
+    """
+    try:
+        yield
+    except InputError as error:
+        path, line = str(error.path), error.line
+        if path not in files:
+            raise
+        place = "" if line is None else f" row {_row(path, line)}:"
+        problem = re.sub(
+            r"\bon line (\d+)", lambda other: f"in row {_row(path, int(other[1]))}", error.problem
+        )
+        error.problem, error.path, error.line = f"{files[path]}:{place} {problem}", None, None
+        raise
+
+
+def _row(path: str, line: int) -> int:
+    """The row, from 0, that a line of a file was written from."""
+    if not path.endswith(".conll"):
+        return line - 1
+    return Path(path).read_text(encoding="utf-8").split("\n")[: line - 1].count("")
 
 
 def _conll(columns: Columns, name: str, text: str, label: str) -> str:

@@ -196,6 +196,9 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
         InputError: it has no whole numbers as start and end, or no label.
     """
     start: Any
+    end: Any
+    label: Any
+    text: Any
     if triple := _triple(value):
         start, end, label, text = triple
     elif isinstance(value, list) and len(value) in (3, 4):

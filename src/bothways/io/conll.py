@@ -15,12 +15,13 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.io.column_forms import LOOKED_AT, TAG, refuse_other_forms
 from bothways.io.delimited import delimited_records, quoted_as_csv
-from bothways.io.lines import Layout, listed, text_lines
+from bothways.io.lines import Layout, column_name, listed, text_lines
 from bothways.io.text import beginning
 
 DOCUMENT = "-DOCSTART-"
@@ -133,9 +134,10 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     lines = text_lines(path)
     if is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
-    _refuse_tags_after_slashes([line for _, line in lines], path)
-    remarks: list[str] = []
     by_default = (layout.word, layout.tag) == (0, -1)
+    if by_default:
+        refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
+    remarks: list[str] = []
     lines, layout = _prepared(lines, layout, remarks, labelled=labelled)
     collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
     quoted = _quoted_by_line([line for _, line in lines])
@@ -163,7 +165,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
     if labelled and by_default:
         _refuse_tags_first(collected, path)
-        _refuse_last_column(collected, lines, separator, path, word=layout.word)
+        remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
     return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
 
 
@@ -199,7 +201,7 @@ def _is_blank(line: str) -> bool:
 def _words_of(lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The columns of the first lines with words."""
     rows = (line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT)))
-    first = [*islice(rows, _LOOKED_AT)]
+    first = [*islice(rows, LOOKED_AT)]
     tabs = bool(first) and "\t" in first[0]
     return [line.split("\t") if tabs else re.split("[ \t]+", line.strip(" \t")) for line in first]
 
@@ -232,54 +234,58 @@ def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
     return rows > 1
 
 
-def _refuse_last_column(
+def _check_last_column(
     collected: _SentenceCollector,
     lines: Sequence[tuple[int, str]],
     separator: str,
     path: Path,
     *,
     word: int,
-) -> None:
-    """Refuse the last column as that of the tags where it says nothing, and another has some."""
+) -> list[str]:
+    """Refuse the last column as that of the tags where it says nothing or has numbers, and another
+    has tags; a remark where both have tags."""
     collected.end_sentence()
-    if len(found := {tag for tags in collected.tags for tag in tags}) != 1:
-        return
+    found = {tag for tags in collected.tags for tag in tags}
+    numbers, said = all(map(_NUMBER.fullmatch, found)), len(found) > 1
     rows = [line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT))]
+    rows = rows[:LOOKED_AT] if said else rows
     table = [row.split("\t") if separator == "\t" else row.split() for row in rows]
     width = min(map(len, table))
+    if word and width > _CONLLU_COLUMNS:
+        raise InputError(
+            f"its words are numbered and have {width} columns, as in CoNLL-2009; name those of the "
+            f"words and of the tags, from 0: --task.tagging.word {word} --task.tagging.tag 4 (the "
+            "part of speech there).",
+            path=path,
+        )
     for column in range(word + 1, width - 1):
         tags = {row[column].strip() for row in table}
-        if len(tags) > 1 and all(map(_TAG.fullmatch, tags)):
+        if len(tags) < 2 or not all(map(TAG.fullmatch, tags)):
+            continue
+        if numbers or not said:
+            what = f"{'numbers such as ' if said else ''}{min(found)!r}"
             raise InputError(
-                f"every word has {found.pop()!r} in the last column, and tags stand in column "
-                f"{column}, such as {max(tags, key=len)!r}; name the columns, from 0: "
+                f"every word has {what} in the last column, and tags stand in column {column}, "
+                f"such as {max(tags, key=len)!r}; name the columns, from 0: "
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
+        if all(map(TAG.fullmatch, found)):
+            return [
+                f"tags stand in column {column}, too, such as {max(tags, key=len)!r}; those of the "
+                "last column are read (task.tagging.tag names another)"
+            ]
+    return []
 
 
-_LOOKED_AT = 500  # lines
-_TAG = re.compile("O|[BIESLUMW][-_].+")
-_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
-
-
-def _refuse_tags_after_slashes(lines: Sequence[str], path: Path) -> None:
-    """Refuse ``EU/B-ORG rejects/O``, whose last word would be taken for the tag."""
-    written = [word for line in lines[:500] for word in line.split()]
-    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
-        raise InputError(
-            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
-            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
-            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
-            path=path,
-        )
+_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
 def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
     collected.end_sentence()
     words = {word for sentence in collected.words for word in sentence}
     tags = {tag for sentence in collected.tags for tag in sentence}
-    if len(words) > 1 and all(map(_TAG.fullmatch, words)) and not all(map(_TAG.fullmatch, tags)):
+    if len(words) > 1 and all(map(TAG.fullmatch, words)) and not all(map(TAG.fullmatch, tags)):
         raise InputError(
             f"the first column has tags, such as {max(words, key=len)!r}; name the columns, from "
             "0: --task.tagging.word 1 --task.tagging.tag 0.",
@@ -290,12 +296,13 @@ def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
 def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
     """Whether every sentence begins with a line such as ``# id 17``, which would be a word."""
     first, alone, begins, ends = [], False, True, False
-    for _, line in lines:
+    for (_, line), (_, after) in pairwise([*lines, (0, "")]):
         if not line.strip(" \t"):
             alone |= begins is False and ends
             begins = True
         elif begins:
-            first.append(line.startswith("# "))
+            is_word = TAG.fullmatch(line.split()[-1]) and len(line.split()) == len(after.split())
+            first.append(line.startswith("# ") and not is_word)
             begins, ends = False, True
         else:
             ends = False
@@ -475,6 +482,12 @@ _SENTENCE_NAMES = (
 )
 
 
+_DOCUMENT_NAMES = (
+    *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
+    *("filename", "article", "articleid"),
+)
+
+
 def _column_of(header: list[str], names: tuple[str, ...]) -> int | None:
     """The column whose name is the first of these that there is, however it is written."""
     plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
@@ -500,7 +513,7 @@ class _WordColumns:
     """Where the words, tags and sentences of a file with a word a row are, by number.
 
     Attributes:
-        word, tag, sentence: the columns; None: there is none.
+        word, tag, sentence, document: the columns; None: there is none.
         named_by_line: 1 if the first line names columns, 0 if it is a word already.
         shown: the columns in words.
     """
@@ -508,6 +521,7 @@ class _WordColumns:
     word: int
     tag: int | None
     sentence: int | None
+    document: int | None
     named_by_line: int
     shown: str
 
@@ -549,7 +563,9 @@ def _word_columns(
         shown += f", tags in {header[tag]!r}" if named else f", tags in {tag}"
     if sentence is not None:
         shown += f", sentences by {header[sentence]!r}"
-    return _WordColumns(word, tag, sentence, skipped, shown)
+    document = _column_of(header, _DOCUMENT_NAMES) if skipped else None
+    document = None if document in (word, tag, sentence) else document
+    return _WordColumns(word, tag, sentence, document, skipped, shown)
 
 
 def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
@@ -569,11 +585,12 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     """
     _, records = delimited_records(path, (), Layout(header=True))
     rows = list(records)
-    header = [name.strip() for name in rows[0][1]]
+    header = [column_name(name) for name in rows[0][1]]
     columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
     word, tag, sentence = columns.word, columns.tag, columns.sentence
     rows = rows[columns.named_by_line :]
     collected, blank, last, expected = _SentenceCollector(), 0, "", 0
+    document, text = columns.document, ""
     for number, values, raw in rows:
         if len(values) != len(header):
             raise InputError(
@@ -581,6 +598,9 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
                 path=path,
                 line=number,
             )
+        if document is not None and values[document].strip() not in ("", text):
+            collected.end_sentence()
+            collected.document, text, last = collected.document + 1, values[document].strip(), ""
         if sentence is not None:
             value = values[sentence].strip()
             if value and value.lower() != "nan" and value != last:
@@ -592,12 +612,10 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
         own = "" if tag is None else values[tag].strip()
         if not values[word].strip() and own in ("", "O"):
             blank += 1
+            if sentence is None and not own:
+                collected.end_sentence()
             continue
-        if not values[word].strip() or (labelled and not own):
-            name = "word" if not values[word].strip() else "tag"
-            remedy = "" if name == "word" else "; write O for a word of no entity"
-            raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
-        _refuse_whole_sentences(values[word], own, path, number)
+        _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
     remarks = [f"it has a word per row: {columns.shown}"]
     if blank:
@@ -608,7 +626,6 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
             "it has no column of sentences and no blank lines, so it is one sentence; a column "
             "sentence_id tells them apart"
         )
-    collected.document = 0
     if not collected.words:
         raise InputError("has no words.", path=path)
     return ConllFile(
@@ -621,8 +638,20 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     )
 
 
-def _refuse_whole_sentences(text: str, tags: str, path: Path, line: int) -> None:
-    """Refuse a row that is no word with its tag, but a text with all of its tags or spans."""
+def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bool) -> None:
+    """Refuse a row that is no word with its tag: a part is empty, or it is a text with all of its
+    tags or spans, or several rows by a quotation mark."""
+    if not text.strip() or (labelled and not tags):
+        name = "word" if not text.strip() else "tag"
+        remedy = "" if name == "word" else "; write O for a word of no entity"
+        raise InputError(f"the {name} is empty{remedy}.", path=path, line=line)
+    if "\n" in text:
+        raise InputError(
+            f"a word holds a line break, {text[:40]!r}; a quotation mark that is a word is written "
+            '"""" in such a file (sed \'s/^",/"""",/\' OLD > NEW, where words stand first).',
+            path=path,
+            line=line,
+        )
     words = len(text.split())
     if words > 1 and words == len(re.split(r"[\s,]+", tags)) and _TAG_LIST.search(tags):
         raise InputError(

@@ -220,18 +220,18 @@ def _cell_text(value: Any) -> Any:
 
     if value is None:
         return ""
-    value = _readable(value)
+    value = readable(value)
     return unescape(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _readable(value: Any) -> Any:
+def readable(value: Any) -> Any:
     """A value as JSON would have it: dates, decimal numbers and bytes as text."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_readable(one) for one in value]
+        return [readable(one) for one in value]
     if isinstance(value, dict):
-        return {name: _readable(one) for name, one in value.items()}
+        return {name: readable(one) for name, one in value.items()}
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         return value.date().isoformat()  # a date of a spreadsheet or of pandas
     if isinstance(value, datetime.datetime):
@@ -311,16 +311,15 @@ def _odd(schema: Any) -> set[str]:
             return pa.types.is_map(kind) or any(map(is_odd, parts))
         if pa.types.is_dictionary(kind):
             return is_odd(kind.value_type)
-        plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-        plain += (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-        return not any(one(kind) for one in plain)
+        plain = ("string", "large_string", "string_view", "boolean", "integer", "floating", "null")
+        return not any(getattr(pa.types, f"is_{name}")(kind) for name in plain)
 
     return {field.name for field in schema if is_odd(field.type)}
 
 
 def _as_object(row: dict[str, Any], odd: set[str], classes: dict[str, Any]) -> dict[str, Any]:
     """A row as a line of JSON lines has it, with the names of classes."""
-    plain = {name: _readable(row[name]) for name in odd}
+    plain = {name: readable(row[name]) for name in odd}
     named = {name: _named(row[name], own) for name, own in classes.items() if name in row}
     return {**row, **plain, **named}
 
