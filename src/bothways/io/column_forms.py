@@ -1,0 +1,71 @@
+"""Files that have words in columns or lines, but none of the forms that are read: each is named,
+with what to do, before its columns are taken for what they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bothways.errors import InputError
+
+LOOKED_AT = 500  # lines
+TAG = re.compile("O|[BIESLUMW][-_].+")
+"""A tag of a scheme."""
+_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
+_NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
+_MARKED = re.compile(r"<(\w+)>[^<>]*</\1>")
+
+
+def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> None:
+    """Refuse a file that has another form.
+
+    Args:
+        path: the file.
+        lines: of it.
+        labelled: tags are needed.
+
+    Raises:
+        InputError: its form, and what to do.
+    """
+    begun = [line for line in lines[:LOOKED_AT] if line.strip()]
+    first = begun[0] if begun else ""
+    if first.startswith("#FORMAT=WebAnno TSV"):
+        raise InputError(
+            "it is the TSV of INCEpTION and WebAnno, whose layers are not read; export the "
+            "documents as CoNLL 2002, with one layer of entities.",
+            path=path,
+            line=1,
+        )
+    if first.startswith("#begin document"):
+        raise InputError(
+            "it is CoNLL-2012, whose entities in brackets over several lines are not read. Its "
+            "parts of speech are: --task.tagging.word 3 --task.tagging.tag 4 "
+            "--task.tagging.comment '#'.",
+            path=path,
+            line=1,
+        )
+    if _NOTATION.match(first) and re.search("[:,]", first):
+        raise InputError(
+            "this is JSON, or what Python prints; name a file with JSON .json or .jsonl, and write "
+            "Python's lists with json.dump.",
+            path=path,
+            line=1,
+        )
+    written = [word for line in begun for word in line.split()]
+    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
+        raise InputError(
+            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
+            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
+            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
+            path=path,
+        )
+    if labelled and not any(TAG.fullmatch(line.split()[-1]) for line in begun):
+        for number, line in enumerate(lines[:LOOKED_AT], start=1):
+            if marked := _MARKED.search(line):
+                raise InputError(
+                    f"its words carry tags of their own, such as {marked[0][:40]!r}; write a word "
+                    "and its tag (B-PER, I-PER, O) in each line, or texts with spans in JSON.",
+                    path=path,
+                    line=number,
+                )
