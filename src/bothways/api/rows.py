@@ -155,6 +155,8 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if type(value).__name__ in ("NAType", "NaTType"):
@@ -214,7 +216,7 @@ def file_of(columns: Columns, kind: str, name: str, text: str, label: str) -> tu
     if kind == TAGS:
         return ".conll", _conll(columns, name, text, label)
     if kind == SPANS:
-        return ".json", _squad(columns, name)
+        return ".jsonl", _questions(columns, name)
     names = [key for key, values in columns.items() if all(map(_is_plain, values))]
     rows = zip(*(columns[key] for key in names), strict=True)
     lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
@@ -271,7 +273,9 @@ def named_rows(files: Mapping[str, str]) -> Iterator[None]:
             raise
         place = "" if line is None else f" row {_row(path, line)}:"
         problem = re.sub(
-            r"\bon line (\d+)", lambda other: f"in row {_row(path, int(other[1]))}", error.problem
+            r"\b(on )?line (\d+)",
+            lambda one: f"{'in ' if one[1] else ''}row {_row(path, int(one[2]))}",
+            error.problem,
         )
         error.problem, error.path, error.line = f"{files[path]}:{place} {problem}", None, None
         raise
@@ -311,20 +315,21 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _squad(columns: Columns, name: str) -> str:
+def _questions(columns: Columns, name: str) -> str:
     for column in ("question", "context"):
         require_column(columns, column, column, name)
     count = len(columns["question"])
-    ids = columns.get("id", [str(n) for n in range(count)])
-    entries = []
-    for n in range(count):
-        answers = columns["answers"][n] if "answers" in columns else None
-        item: dict[str, Any] = {"id": str(ids[n]), "question": columns["question"][n]}
-        if answers is not None:
-            pairs = zip(answers["text"], answers["answer_start"], strict=True)
-            item["answers"] = [{"text": text, "answer_start": int(at)} for text, at in pairs]
-        entries.append({"paragraphs": [{"context": columns["context"][n], "qas": [item]}]})
-    return json.dumps({"version": "memory", "data": entries}, ensure_ascii=False)
+    columns = {"id": [str(n) for n in range(count)], **columns}
+    known = {key: values for key, values in columns.items() if all(map(_is_json, values))}
+    rows = zip(*known.values(), strict=True)
+    lines = [json.dumps(dict(zip(known, row, strict=True)), ensure_ascii=False) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(one) for key, one in value.items())
+    return all(map(_is_json, value)) if isinstance(value, list) else _is_plain(value)
 
 
 def digest(content: str) -> str:

@@ -457,6 +457,15 @@ def controls(item: Any) -> set[str]:
 def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
     if label_studio_results(item) is None:
         return None
+    for result in label_studio_results(item) or []:
+        kind = str(result.get("type"))
+        if kind.endswith("labels") and kind not in _LABELS:
+            raise InputError(
+                f"the task has regions of the kind {kind!r}, which are no spans of a text (of an "
+                "image, a sound or a dialogue?); export the tasks of texts alone.",
+                path=path,
+                line=line,
+            )
     results = _label_studio_spans(item)
     owners = [*dict.fromkeys(str(result.get("to_name")) for result in results)]
     if len(owners) > 1:

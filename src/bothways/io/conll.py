@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.column_forms import LOOKED_AT, TAG, refuse_other_forms
-from bothways.io.delimited import delimited_records, quoted_as_csv
+from bothways.io.delimited import Record, delimited_records, quoted_as_csv
 from bothways.io.lines import Layout, column_name, listed, text_lines
 from bothways.io.text import beginning
 
@@ -584,7 +585,43 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
         InputError: a row that cannot be read, or no such columns.
     """
     _, records = delimited_records(path, (), Layout(header=True))
-    rows = list(records)
+    return word_rows(path, list(records), layout, labelled=labelled)
+
+
+def have_words(items: Sequence[object]) -> bool:
+    """Whether objects have a word each, and a tag or the number of its sentence."""
+    return bool(items) and all(isinstance(item, dict) and _has_word(item) for item in items)
+
+
+def _has_word(item: dict[str, Any]) -> bool:
+    names = [*item]
+    word = _column_of(names, tuple(name for name in _WORD_NAMES if name != "text"))
+    others = {_column_of(names, _TAG_NAMES), _column_of(names, _SENTENCE_NAMES)} - {None, word}
+    if word is None or not others or any(isinstance(v, list | dict) for v in item.values()):
+        return False
+    return len(str(item[names[word]] or "").split()) < 2
+
+
+def words_of_objects(
+    path: Path, items: Sequence[tuple[int, dict[str, Any]]], layout: ConllFormat, *, labelled: bool
+) -> ConllFile:
+    """:func:`read_word_rows` for rows that are objects, as spreadsheets and JSON have them.
+
+    Raises:
+        InputError: as there.
+    """
+    names = [*items[0][1]]
+    rows = [(items[0][0] - 1, names, "")]
+    for number, item in items:
+        values = ["" if item.get(name) is None else str(item[name]) for name in names]
+        rows.append((number, values, ""))
+    return word_rows(path, rows, layout, labelled=labelled)
+
+
+def word_rows(
+    path: Path, rows: Sequence[Record], layout: ConllFormat, *, labelled: bool
+) -> ConllFile:
+    """:func:`read_word_rows` for rows that were taken apart, that of the names first."""
     header = [column_name(name) for name in rows[0][1]]
     columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
     word, tag, sentence = columns.word, columns.tag, columns.sentence

@@ -228,11 +228,11 @@ def ragged_row(
     values: Sequence[str], width: int, header: int, dialect: Dialect, path: Path, number: int
 ) -> InputError:
     """The error for a row that has not as many columns as line 1, with what it has."""
-    separator = dialect.separator.replace("\t", "\\t")
+    separator, row = dialect.separator.replace("\t", "\\t"), '"row"' if dialect.quoted else "row"
     if len(values) == width + 1 and number == header + 1 and values[0].isdecimal():
         hint = (
             "the first column has the numbers of the rows and no name, as R's write.table leaves "
-            f"it; give it one: sed '{header}s/^/row{separator}/' OLD > NEW"
+            f"it; give it one: sed '{header}s/^/{row}{separator}/' OLD > NEW"
         )
     elif dialect.quoted and len(values) < width:
         hint = (
@@ -545,7 +545,14 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
 
 def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> None:
     """Refuse a row of a survey that describes the columns once more, and ends on a line."""
-    filled = [value for value in values if value.strip()]
+    filled = [value.strip() for value in values if value.strip()]
+    if "Open-Ended Response" in filled:
+        raise InputError(
+            "has a second line of column names, as SurveyMonkey writes it; remove it: sed "
+            f"'{last}d' OLD > NEW.",
+            path=path,
+            line=last,
+        )
     if filled and all('"ImportId"' in value for value in filled):
         raise InputError(
             "has identifiers of columns, as Qualtrics writes them below the names and the "

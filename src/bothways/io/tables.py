@@ -29,6 +29,7 @@ _OTHERS = {
     ".xlsm": "rename it to .xlsx",
     **dict.fromkeys((".feather", ".arrow", ".orc", ".avro"), "write it as Parquet"),
     **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".rda"), "write it as CSV"),
+    **dict.fromkeys((".yaml", ".yml", ".xml", ".arff"), "write it as CSV or JSON"),
     **dict.fromkeys((".pkl", ".pickle", ".h5", ".sqlite", ".db", ".sql"), "write it as CSV"),
     **dict.fromkeys(
         (".conll", ".conllu", ".iob", ".bio", ".ann"), "words and tags: --kind tagging"

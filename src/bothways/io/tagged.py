@@ -32,8 +32,10 @@ from bothways.io.conll import (
     ConllFile,
     ConllFormat,
     has_word_columns,
+    have_words,
     read_conll,
     read_word_rows,
+    words_of_objects,
 )
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
@@ -127,7 +129,7 @@ def read_tagged(
         texts = [_brat_document(one) for one in brat_files(path)]
         own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
         return _with_texts(form, texts, [own], path, labelled=labelled)
-    return _read_json(path, labelled=labelled, names=names)
+    return _read_json(path, layout, labelled=labelled, names=names)
 
 
 def _brat_document(path: Path) -> SpanText:
@@ -140,7 +142,9 @@ def _brat_document(path: Path) -> SpanText:
     return read_brat(path, read_whole(beside, as_it_is=True), [] if empty else [*read_texts(path)])
 
 
-def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedFile:
+def _read_json(
+    path: Path, layout: ConllFormat, *, labelled: bool, names: tuple[str, ...]
+) -> TaggedFile:
     broken = Broken()
     items = list(json_objects(path, broken))
     if len(items) == 1 and isinstance(items[0][1], list):  # a list of pairs on one line
@@ -148,6 +152,11 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         items = [(number, item) for item in inner] if _are_items(inner) else items
     if not items:
         raise InputError("has no examples.", path=path)
+    if have_words([item for _, item in items[:_LOOKED_AT]]):
+        rows = [(number, item) for number, item in items if isinstance(item, dict)]
+        words_of_rows = words_of_objects(path, rows, layout, labelled=labelled)
+        said = (*broken.remarks, *words_of_rows.remarks)
+        return TaggedFile(TABLE, words_of_rows, remarks=said)
     form = recognised([item for _, item in items[:_LOOKED_AT]])
     if form is None and not labelled and all(isinstance(item, dict) for _, item in items):
         form = "doccano"  # texts without spans are read in any of these forms

@@ -21,7 +21,7 @@ from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
 from bothways.io.lines import Layout
 from bothways.io.tables import read_table
-from bothways.tasks.labels import check_spellings
+from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import SEVERAL, TaskOptions
 
 
@@ -206,8 +206,16 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 
 def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes."""
+    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes, or
+    some say that there is none."""
     texts = [text.strip() for text in rows.a if text.strip()]
+    for line, text in zip(rows.lines, rows.a, strict=True):
+        if text.strip() in MISSING:
+            rows.broken.remark(
+                f"texts such as {text.strip()!r} (line {line}) are how programs write that there "
+                "is none; they are read as texts"
+            )
+            break
     if len(texts) > 1 and all(re.fullmatch("b('.*'|\".*\")", text, re.DOTALL) for text in texts):
         raise InputError(
             f"every text is written as Python writes bytes, {texts[0][:40]!r}; decode them where "
