@@ -267,13 +267,13 @@ def _check_last_column(
             what = f"{'numbers such as ' if said else ''}{min(found)!r}"
             raise InputError(
                 f"every word has {what} in the last column, and tags stand in column {column}, "
-                f"such as {max(tags, key=len)!r}; name the columns, from 0: "
+                f"such as {max(sorted(tags), key=len)!r}; name the columns, from 0: "
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
         if all(map(TAG.fullmatch, found)):
             return [
-                f"tags stand in column {column}, too, such as {max(tags, key=len)!r}; those of the "
+                f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; those of the "
                 "last column are read (task.tagging.tag names another)"
             ]
     return []

@@ -190,7 +190,14 @@ def _form(path: Path) -> Literal["lines", "list", "object"]:
 
 
 def _holds_records(value: dict[str, Any]) -> bool:
-    return any(isinstance(value.get(n), list) and value[n] for n in _RECORDS) and len(value) < 4
+    return _list_of_records(value) is not None and len(value) < 4
+
+
+def _list_of_records(value: dict[str, Any]) -> str | None:
+    """The key of an object's list of examples; None if it has none, or is an example."""
+    if isinstance(value.get("data"), dict) or isinstance(value.get("text"), str):
+        return None  # a task of Label Studio, or a text with its annotations
+    return next((n for n in _RECORDS if isinstance(value.get(n), list) and value[n]), None)
 
 
 _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annotations", "results")
@@ -233,18 +240,17 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         yield from objects
         return
     ((line, item),) = objects
-    for name in _RECORDS:
-        if isinstance(item.get(name), list) and item[name]:
-            values = item[name]
-            columns = item.get("columns")
-            if isinstance(columns, list) and all(isinstance(v, list) for v in values):
-                values = [dict(zip(columns, v, strict=False)) for v in values]
-            broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
-            found = text.find(f'"{name}"')
-            first = line + text.count("\n", line - 1, text.find("[", found))
-            lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
-            yield from zip(lines or [first] * len(values), values, strict=True)
-            return
+    if (name := _list_of_records(item)) is not None:
+        values = item[name]
+        columns = item.get("columns")
+        if isinstance(columns, list) and all(isinstance(v, list) for v in values):
+            values = [dict(zip(columns, v, strict=False)) for v in values]
+        broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
+        found = text.find(f'"{name}"')
+        first = line + text.count("\n", line - 1, text.find("[", found))
+        lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
+        yield from zip(lines or [first] * len(values), values, strict=True)
+        return
     columns = list(item.values())
     if (
         columns
