@@ -241,7 +241,8 @@ def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], 
                 shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
                 raise InputError(
                     f"{name}: row {row}, column {column!r} is {shown}; a text is a string. Drop "
-                    f"such rows ({name}.dropna(subset=[{column!r}])), or fill them in."
+                    f"such rows ({name}.dropna(subset=[{column!r}])), fill them in, or convert the "
+                    f"column ({name}[{column!r}].astype(str), if nothing is missing)."
                 )
     for column in labels:
         for row, value in enumerate(columns[column]):
@@ -294,7 +295,10 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
     lines: list[str] = []
     for row, sentence in enumerate(words):
         if not isinstance(sentence, list) or not sentence:
-            raise InputError(f"{name}: row {row}, column {text!r} is no list of words.")
+            raise InputError(
+                f"{name}: row {row}, column {text!r} is no list of words; of words with spaces "
+                f"between, {name}[{text!r}].str.split() makes lists."
+            )
         own = None if tags is None else tags[row]
         if tags is not None and (not isinstance(own, list) or len(own) != len(sentence)):
             raise InputError(

@@ -273,8 +273,8 @@ def _check_last_column(
             )
         if all(map(TAG.fullmatch, found)):
             return [
-                f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; those of the "
-                "last column are read (task.tagging.tag names another)"
+                f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
+                "those of the last column are read (task.tagging.tag names another)"
             ]
     return []
 
@@ -288,8 +288,8 @@ def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
     tags = {tag for sentence in collected.tags for tag in sentence}
     if len(words) > 1 and all(map(TAG.fullmatch, words)) and not all(map(TAG.fullmatch, tags)):
         raise InputError(
-            f"the first column has tags, such as {max(words, key=len)!r}; name the columns, from "
-            "0: --task.tagging.word 1 --task.tagging.tag 0.",
+            f"the first column has tags, such as {max(sorted(words), key=len)!r}; name the "
+            "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
             path=path,
         )
 
