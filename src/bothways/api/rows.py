@@ -15,12 +15,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
+from bothways.io.text import read_texts
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -286,7 +288,7 @@ def _row(path: str, line: int) -> int:
     """The row, from 0, that a line of a file was written from."""
     if not path.endswith(".conll"):
         return line - 1
-    return Path(path).read_text(encoding="utf-8").split("\n")[: line - 1].count("")
+    return sum(not text for _, text in islice(read_texts(Path(path)), line - 1))
 
 
 def _conll(columns: Columns, name: str, text: str, label: str) -> str:

@@ -24,8 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.files import write_text
 from bothways.io.lines import listed
+from bothways.io.written_spans import (
+    WrittenText,
+    write_doccano,
+    write_label_studio,
+    write_prodigy,
+    write_spacy,
+)
 
 Item = Any
 """A JSON value: what a file has for one text."""
@@ -83,23 +89,6 @@ class TaggedWords:
     words: list[str]
     tags: list[str | int] | None
     line: int
-
-
-@dataclass(frozen=True)
-class WrittenText:
-    """A text with what was predicted, to be written.
-
-    Attributes:
-        text: the text.
-        words: first character of each word, and the one after its last.
-        spans: start, end, label.
-        id: of the text in its file.
-    """
-
-    text: str
-    words: Sequence[tuple[int, int]]
-    spans: Sequence[tuple[int, int, str]]
-    id: str | int | None = None
 
 
 @dataclass(frozen=True)
@@ -263,6 +252,14 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
     if _is_skipped(item):
         return None
     key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
+    groups = item["spans"] if isinstance(item.get("spans"), dict) else {}
+    if full := [n for n, own in groups.items() if own] if key is None or not item[key] else []:
+        raise InputError(
+            f"has no spans but those in the groups {listed(full)} of 'spans'; write one of them as "
+            "the list 'spans'.",
+            path=path,
+            line=line,
+        )
     spans = None if key is None else _spans_under(key, item, path, line)
     for other in _SPANS:
         values = item.get(other)
@@ -592,93 +589,19 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
-# --------------------------------------------------------------------------------- writing spans
-
-
-def _json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def _write_doccano(texts: Sequence[WrittenText]) -> str:
-    return "".join(
-        _json_line(
-            {
-                **({} if t.id is None else {"id": t.id}),
-                "text": t.text,
-                "label": [list(span) for span in t.spans],
-            }
-        )
-        for t in texts
-    )
-
-
-def _write_spacy(texts: Sequence[WrittenText]) -> str:
-    pairs = [[t.text, {"entities": [list(span) for span in t.spans]}] for t in texts]
-    return json.dumps(pairs, ensure_ascii=False, indent=1) + "\n"
-
-
-def _write_prodigy(texts: Sequence[WrittenText]) -> str:
-    lines = []
-    for t in texts:
-        tokens = [
-            {
-                "text": t.text[start:end],
-                "start": start,
-                "end": end,
-                "id": n,
-                "ws": t.text[end : end + 1].isspace(),
-            }
-            for n, (start, end) in enumerate(t.words)
-        ]
-        first = {start: n for n, (start, _) in enumerate(t.words)}
-        last = {end: n for n, (_, end) in enumerate(t.words)}
-        spans = [
-            {
-                "start": start,
-                "end": end,
-                "label": label,
-                **({"token_start": first[start]} if start in first else {}),
-                **({"token_end": last[end]} if end in last else {}),
-            }
-            for start, end, label in t.spans
-        ]
-        meta = {} if t.id is None else {"meta": {"id": t.id}}
-        lines.append(_json_line({"text": t.text, "tokens": tokens, "spans": spans, **meta}))
-    return "".join(lines)
-
-
-def _write_label_studio(texts: Sequence[WrittenText]) -> str:
-    tasks = []
-    for t in texts:
-        results = [
-            {
-                "id": f"span-{n}",
-                "from_name": "label",
-                "to_name": "text",
-                "type": "labels",
-                "value": {"start": s, "end": e, "text": t.text[s:e], "labels": [label]},
-            }
-            for n, (s, e, label) in enumerate(t.spans)
-        ]
-        known = {} if t.id is None else {"id": t.id}
-        predictions = [{"model_version": "bothways", "result": results}]
-        tasks.append({**known, "data": {"text": t.text}, "predictions": predictions})
-    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
-
-
 FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio": AnnotatorFormat(
-        "Label Studio's JSON", _is_label_studio, _read_label_studio, _write_label_studio, ".json"
+        "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
     ),
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
     "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
-        "character spans as spaCy has them", _is_spacy, _read_spacy, _write_spacy, ".json"
+        "character spans as spaCy has them", _is_spacy, _read_spacy, write_spacy, ".json"
     ),
-    "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, _write_prodigy),
-    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, _write_doccano),
+    "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, write_prodigy),
+    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, write_doccano),
 }
 """In the order in which they are tried: the more particular first."""
 
@@ -867,20 +790,3 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
         said = fields[2] if len(fields) > 2 else None
         spans.append(CharacterSpan(start, end, label, said, len(pieces)))
     return SpanText(text, spans, 1, path=path)
-
-
-def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:
-    """Write an ``.ann`` file and the ``.txt`` file beside it; several texts are lines of it.
-
-    Raises:
-        DiskError: a file cannot be written.
-    """
-    lines: list[str] = []
-    start = 0
-    for t in texts:
-        for first, end, label in t.spans:
-            words = " ".join(t.text[first:end].split("\n"))
-            lines.append(f"T{len(lines) + 1}\t{label} {start + first} {start + end}\t{words}\n")
-        start += len(t.text) + 1
-    write_text(path.with_suffix(".txt"), "\n".join(t.text for t in texts) + "\n")
-    write_text(path, "".join(lines))

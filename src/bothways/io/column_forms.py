@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
@@ -14,7 +15,44 @@ TAG = re.compile("O|[BIESLUMW][-_].+")
 """A tag of a scheme."""
 _AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
 _NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
+_QUOTED = re.compile('"[^"]*"|"""+')
 _MARKED = re.compile(r"<(\w+)>[^<>]*</\1>")
+
+
+def refuse_numbers_of_sentences(
+    path: Path, table: Sequence[Sequence[str]], separator: str, *, named: bool = False
+) -> None:
+    """Refuse rows that begin with the number of a sentence, and then have a word and its tag.
+
+    Args:
+        path: the file.
+        table: its first rows.
+        separator: between columns.
+        named: the file has a line that names the columns.
+
+    Raises:
+        InputError: with the command that names the columns, so that it is read.
+    """
+    numbers = [row[0] for row in table]
+    if (
+        named
+        or len(table) < 2
+        or not all(len(row) == len(table[0]) > 2 and row[0].isdecimal() for row in table)
+        or all(row[1].isdecimal() for row in table)
+        or all(a != b for a, b in pairwise(numbers))
+    ):
+        return
+    mark = separator.replace(" ", "\t").replace("\t", "\\t")
+    others = [f"column{n}" for n in range(2, len(table[0]) - 1)]
+    names = mark.join(["sentence_id", "word", *others, "tag"])
+    copied = "tr -s ' ' '\\t' < OLD" if separator == " " else "cat OLD"
+    new = "NEW.csv" if separator == "," else "NEW.tsv"
+    raise InputError(
+        "its first column seems to have numbers of sentences, and the words stand in the next; "
+        f"name the columns: (printf '{names}\\n'; {copied}) > {new}.",
+        path=path,
+        line=1,
+    )
 
 
 def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> None:
@@ -53,6 +91,13 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
             line=1,
         )
     written = [word for line in begun for word in line.split()]
+    if len(written) > 2 and "\t" not in first and all(map(_QUOTED.fullmatch, written)):
+        raise InputError(
+            f"each column stands in quotation marks, such as {written[0]}; remove them: "
+            "tr -d '\"' < OLD > NEW.",
+            path=path,
+            line=1,
+        )
     if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
         raise InputError(
             f"its words have their tags after a slash, such as {written[0]!r}; put them into "

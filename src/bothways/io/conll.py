@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -20,7 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.column_forms import LOOKED_AT, TAG, refuse_other_forms
+from bothways.io.column_forms import (
+    LOOKED_AT,
+    TAG,
+    refuse_numbers_of_sentences,
+    refuse_other_forms,
+)
 from bothways.io.delimited import Record, delimited_records, quoted_as_csv
 from bothways.io.lines import Layout, column_name, listed, text_lines
 from bothways.io.text import beginning
@@ -139,8 +145,9 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     if by_default:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
     remarks: list[str] = []
-    lines, layout = _prepared(lines, layout, remarks, labelled=labelled)
+    lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
     collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
+    ends: Counter[str] = Counter()
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if _is_blank(line):
@@ -150,18 +157,22 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             collected.document += 1
             continue
+        if columns > 1 and _END.fullmatch(line.strip()):
+            collected.end_sentence()
+            ends[line.strip()] += 1
+            continue
         if not columns:
             separator = "\t" if "\t" in line else " "
-        values = line.split("\t") if separator == "\t" else re.split("[ \t]+", line.strip(" \t"))
-        if quoted and separator == "\t":
-            values = next(csv.reader([line], delimiter="\t"))
+        values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
-        by_spaces = re.split("[ \t]+", line.strip(" \t"))
+        by_spaces = _fields(line, " ")
         if len(values) != columns == len(by_spaces) and separator == "\t":
             values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
+    for mark, count in ends.items():
+        remarks.append(f"{count:,} lines {mark!r} end sentences")
     if spaced:
         remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
     if labelled and by_default:
@@ -170,8 +181,24 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
 
 
+def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
+    """The columns of a line."""
+    if separator == " ":
+        return re.split("[ \t]+", line.strip(" \t"))
+    return next(csv.reader([line], delimiter="\t")) if quoted else line.split("\t")
+
+
+_END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)
+"""A line that stands for a blank one, as MeCab and others write it."""
+
+
 def _prepared(
-    lines: list[tuple[int, str]], layout: ConllFormat, remarks: list[str], *, labelled: bool
+    path: Path,
+    lines: list[tuple[int, str]],
+    layout: ConllFormat,
+    remarks: list[str],
+    *,
+    labelled: bool,
 ) -> tuple[list[tuple[int, str]], ConllFormat]:
     """The lines that hold words or end sentences, and their columns; adds to the remarks."""
     comment, by_default = layout.comment, (layout.word, layout.tag) == (0, -1)
@@ -188,6 +215,11 @@ def _prepared(
     if by_default and _numbers_words(lines, 3 if labelled else 2):
         layout = ConllFormat(1, layout.tag, layout.comment)
         remarks.append("its first column numbers the words, which are read from column 1")
+        lines = _divided_at_ones(lines, remarks)
+    elif by_default and labelled:
+        table = _words_of(lines)
+        tabs = any("\t" in line for _, line in lines[:1])
+        refuse_numbers_of_sentences(path, table, "\t" if tabs else " ")
     return lines, layout
 
 
@@ -229,10 +261,29 @@ def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
         number, rows = int(text), rows + 1
         first = number if first is None else first
         goes_on = last is not None and number == last + 1
-        if first > 1 or not (goes_on or (begins and number == first)):
+        again = number == first and last is not None and last > first
+        if first > 1 or not (goes_on or again or (begins and number == first)):
             return False
         last, begins = number, False
     return rows > 1
+
+
+def _divided_at_ones(lines: list[tuple[int, str]], remarks: list[str]) -> list[tuple[int, str]]:
+    """Lines that number words, with a blank one where the numbers begin again without."""
+    found: list[tuple[int, str]] = []
+    last = -1
+    for number, line in lines:
+        first = re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
+        if first.isdecimal():
+            if int(first) <= last:
+                found.append((number, ""))
+            last = int(first)
+        else:
+            last = -1
+        found.append((number, line))
+    if more := len(found) - len(lines):
+        remarks.append(f"{more:,} sentences begin without a blank line, where the numbers do")
+    return found
 
 
 def _check_last_column(
@@ -250,6 +301,8 @@ def _check_last_column(
     numbers, said = all(map(_NUMBER.fullmatch, found)), len(found) > 1
     rows = [line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT))]
     rows = rows[:LOOKED_AT] if said else rows
+    if not rows:
+        return []
     table = [row.split("\t") if separator == "\t" else row.split() for row in rows]
     width = min(map(len, table))
     if word and width > _CONLLU_COLUMNS:
@@ -276,6 +329,13 @@ def _check_last_column(
                 f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
                 "those of the last column are read (task.tagging.tag names another)"
             ]
+    if not said and found <= {"_", "-"} and width > word + 2:
+        column = 3 if width == _CONLLU_COLUMNS else width - 2
+        raise InputError(
+            f"every word has {found.pop()!r} in the last column; name the columns, from 0: "
+            f"--task.tagging.word {word} --task.tagging.tag {column}.",
+            path=path,
+        )
     return []
 
 
@@ -335,7 +395,7 @@ def _read_conllu(
         layout, names = _conllu_columns(path, lines, labelled=labelled)
     else:
         names = f"column {layout.word}, tags in column {layout.tag}"
-    collected, columns, ranges, empty = _SentenceCollector(), 0, 0, 0
+    collected, columns, ranges, empty, restarted = _SentenceCollector(), 0, 0, 0, 0
     for number, line in lines:
         if not line.strip():
             collected.end_sentence()
@@ -346,20 +406,10 @@ def _read_conllu(
         else:
             values = line.split("\t")
             columns = columns or len(values)
-            if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
-                raise InputError(
-                    "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
-                    "\\t/g' OLD > NEW.",
-                    path=path,
-                    line=number,
-                )
-            if not _CONLLU_ID.fullmatch(values[0]):
-                raise InputError(
-                    f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
-                    "name the file .conll if it has other columns.",
-                    path=path,
-                    line=number,
-                )
+            _refuse_no_conllu_line(values, path, number)
+            if values[0] == "1" and collected.current:
+                collected.end_sentence()
+                restarted += 1
             if "-" in values[0] or "." in values[0]:
                 ranges += "-" in values[0]
                 empty += "." in values[0]
@@ -374,9 +424,28 @@ def _read_conllu(
                 )
             collected.current.append(word)
     remarks = [f"it is CoNLL-U: words in {names}"]
+    if restarted:
+        remarks.append(f"{restarted:,} sentences begin without a blank line, where the numbers do")
     if ranges or empty:
         remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
     return collected.file(path, columns, layout, "\t", remarks, labelled=labelled)
+
+
+def _refuse_no_conllu_line(values: Sequence[str], path: Path, number: int) -> None:
+    if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
+        raise InputError(
+            "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
+            "\\t/g' OLD > NEW.",
+            path=path,
+            line=number,
+        )
+    if not _CONLLU_ID.fullmatch(values[0]):
+        raise InputError(
+            f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
+            "name the file .conll if it has other columns.",
+            path=path,
+            line=number,
+        )
 
 
 def _conllu_columns(
@@ -483,6 +552,8 @@ _SENTENCE_NAMES = (
 )
 
 
+_FIRSTS = ("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex")
+_ENDS = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
 _DOCUMENT_NAMES = (
     *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
     *("filename", "article", "articleid"),
@@ -538,6 +609,14 @@ def _word_columns(
     word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
     sentence, skipped = _column_of(header, _SENTENCE_NAMES), 1
     by_number = (layout.word, layout.tag) != (0, -1)
+    of_texts = word is not None and header[word].lower() == "text"
+    if of_texts and None not in (_column_of(header, _FIRSTS), _column_of(header, _ENDS)):
+        raise InputError(
+            f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
+            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.',
+            path=path,
+            line=line,
+        )
     named = not by_number and word is not None and (tag is not None or not labelled)
     if not named:
         looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
@@ -626,15 +705,13 @@ def word_rows(
     columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
     word, tag, sentence = columns.word, columns.tag, columns.sentence
     rows = rows[columns.named_by_line :]
+    if (layout.word, layout.tag) == (0, -1):
+        begun = [values for _, values, _ in rows[:LOOKED_AT]]
+        refuse_numbers_of_sentences(path, begun, ",", named=bool(columns.named_by_line))
     collected, blank, last, expected = _SentenceCollector(), 0, "", 0
     document, text = columns.document, ""
     for number, values, raw in rows:
-        if len(values) != len(header):
-            raise InputError(
-                f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
-                path=path,
-                line=number,
-            )
+        _refuse_ragged(values, header, path, number)
         if document is not None and values[document].strip() not in ("", text):
             collected.end_sentence()
             collected.document, text, last = collected.document + 1, values[document].strip(), ""
@@ -665,6 +742,7 @@ def word_rows(
         )
     if not collected.words:
         raise InputError("has no words.", path=path)
+    _refuse_texts_as_words(collected.words, path)
     return ConllFile(
         collected.words,
         collected.lines,
@@ -673,6 +751,27 @@ def word_rows(
         "\t",
         tuple(remarks),
     )
+
+
+def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
+    if len(values) != len(header):
+        raise InputError(
+            f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
+            path=path,
+            line=line,
+        )
+
+
+def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> None:
+    """Refuse rows most of which hold several words, as those of texts with labels do."""
+    words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
+    several = [word for word in words if len(word.split()) > 1]
+    if 2 * len(several) > len(words):
+        raise InputError(
+            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; labels "
+            "of whole texts want another --kind, tags of words a word a row.",
+            path=path,
+        )
 
 
 def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bool) -> None:

@@ -120,6 +120,8 @@ def _of_spreadsheet(path: Path, broken: Broken) -> Objects:
 
 def _of_book(book: Any, path: Path, broken: Broken) -> Objects:
     """The rows of the first sheet that is shown and has any."""
+    for sheet in book.worksheets:
+        sheet.reset_dimensions()  # some programs write wrong ones, which would cut the sheet off
     sheets = [sheet for sheet in book.worksheets if any(_cells(sheet))]
     sheets.sort(key=lambda sheet: sheet.sheet_state != "visible")
     if not sheets:

@@ -128,8 +128,25 @@ def read_tagged(
     if form == BRAT:
         texts = [_brat_document(one) for one in brat_files(path)]
         own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
-        return _with_texts(form, texts, [own], path, labelled=labelled)
+        remarks = [own, *_left_out_of_folder(path)]
+        return _with_texts(form, texts, remarks, path, labelled=labelled)
     return _read_json(path, layout, labelled=labelled, names=names)
+
+
+def _left_out_of_folder(path: Path) -> list[str]:
+    """Remarks on what a folder of brat has beside its annotated documents."""
+    if path.is_file():
+        return []
+    alone = [t for t in path.glob("*.txt") if not t.with_suffix(".ann").is_file()]
+    folders = [inner.name for inner in path.iterdir() if inner.is_dir() and brat_files(inner)]
+    return [
+        f"{len(left):,} {what}"
+        for left, what in (
+            (alone, "texts without an .ann file are left out"),
+            (folders, f"folders in it are not read: {listed(sorted(folders))}"),
+        )
+        if left
+    ]
 
 
 def _brat_document(path: Path) -> SpanText:

@@ -411,7 +411,7 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
 
 def _is_other_list(cell: str, separator: str) -> bool:
     """Whether a cell, which is no list of JSON or Python, is one of another program."""
-    inner = cell[1:-1]
+    inner = cell[1 : len(cell) - 1]
     marks = {"'", '"', " ", separator or ","}
     return (
         cell[0] + cell[-1] in ("[]", "{}")
