@@ -8,6 +8,7 @@ import decimal
 import json
 import re
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,21 @@ def test_cells_are_texts(tmp_path: Path) -> None:
     assert found.a == ["2020", "b", "2020-01-02", "1.5", "c\r\nd"]
     assert found.labels == ["1", "1", "0", "true", "2"]
     assert found.lines == [2, 3, 4, 6, 7]
+
+
+def test_a_sheet_that_says_it_is_smaller(tmp_path: Path) -> None:
+    """As some programs write it."""
+    path = spreadsheet(tmp_path / "a.xlsx", rows_of(("a", "x"), ("b", "y")))
+    with zipfile.ZipFile(path) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    assert b'ref="A1:B3"' in parts[sheet]
+    parts[sheet] = parts[sheet].replace(b'ref="A1:B3"', b'ref="A1:B2"')
+    with zipfile.ZipFile(path, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content)
+    found = read(path)
+    assert (found.a, found.labels) == AB
 
 
 def test_an_index_without_a_name(tmp_path: Path) -> None:

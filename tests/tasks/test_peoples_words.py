@@ -153,6 +153,92 @@ def test_forms_that_are_named(name: str, content: str, message: str, tmp_path: P
         read(write(tmp_path, name, content))
 
 
+@pytest.mark.parametrize("end", ["EOS", "<eos>", "</s>", "-----"])
+def test_lines_that_stand_for_blank_ones(end: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.conll", f"Mary\tB-PER\nleft\tO\n{end}\nParis\tB-LOC\n{end}\n"))
+    assert found.words == [["Mary", "left"], ["Paris"]]
+    assert f"2 lines '{end}' end sentences" in " ".join(found.notes)
+
+
+def test_numbers_that_begin_again(tmp_path: Path) -> None:
+    """A sentence begins there, blank line or not."""
+    columns = "\t_\t{}\t_\t_\t_\t_\t_\t_\n"
+    one, two, three = (columns.format(tag) for tag in ("PROPN", "VERB", "X"))
+    numbered = write(tmp_path, "a.conllu", f"1\tMary{one}2\tleft{two}1\tParis{three}")
+    others = write(tmp_path, "a.conll", "1 Mary X B-PER\n2 left X O\n1 Paris X B-LOC\n")
+    for path in (numbered, others):
+        found = read(path)
+        assert found.words == [["Mary", "left"], ["Paris"]]
+        assert "1 sentences begin without a blank line" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "1\tMary\tN\tB-PER\n1\tleft\tV\tO\n2\tParis\tN\tB-LOC\n"),
+        ("a.txt", "1 Mary N B-PER\n1 left V O\n2 Paris N B-LOC\n"),
+        ("a.csv", "1,Mary,N,B-PER\n1,left,V,O\n2,Paris,N,B-LOC\n"),
+    ],
+)
+def test_numbers_of_sentences(name: str, content: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=r":1: its first column .* numbers of sentences") as raised:
+        read(path)
+    command = re.search(r"\(printf .*\) > (NEW\.\w+)", str(raised.value))
+    assert command is not None
+    shell = command[0].replace("OLD", name)
+    subprocess.run(["bash", "-c", shell], cwd=tmp_path, check=True)
+    found = read(tmp_path / command[1])
+    assert found.words == [["Mary", "left"], ["Paris"]]
+    assert found.tags == [["B-PER", "O"], ["B-LOC"]]
+
+
+def test_the_column_of_a_scheme_among_columns_of_tags(tmp_path: Path) -> None:
+    content = "word,tag,ner\nMary,NNP,B-PER\nleft,VBD,O\n"
+    found = read(write(tmp_path, "a.csv", content))
+    assert found.tags == [["B-PER", "O"]]
+    assert "tags in 'ner' (not in 'tag')" in " ".join(found.notes)
+    assert read(tmp_path / "a.csv", tag=1).tags == [["NNP", "VBD"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,label\nMary left,x\nShe sang,y\n", "its rows hold texts, such as"),
+        ("a.csv", "doc_id,start,end,label,text\n1,0,4,PER,Mary\n", "its rows are spans, not words"),
+        ("a.csv", "word,ner_tag\nMary,1\nleft,0\n", r":2: its tags are numbers, such as 1"),
+        ("a.txt", '"Mary" "B-PER"\n"left" "O"\n', r"in quotation marks.*tr -d '\"'"),
+        ("a.txt", "1 Mary m N _ _ 2 n _ _\n2 left l V _ _ 0 r _ _\n", r"word 1 .*tag 3\."),
+    ],
+)
+def test_what_is_no_word_with_its_tag(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path, name, content))
+
+
+def test_lines_of_two_words_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "Mary left\nShe sang\n")
+    with pytest.raises(InputError, match="Running text is tagged by"):
+        read(path, labelled=False)
+    assert read(write(tmp_path, "b.txt", "Mary N\nleft V\n"), labelled=False).words
+
+
+def test_a_folder_of_brat_with_more_in_it(tmp_path: Path) -> None:
+    for name in ("a", "inner/b"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.with_suffix(".txt").write_text("Mary left\n")
+        path.with_suffix(".ann").write_text("T1\tPER 0 4\tMary\n")
+    (tmp_path / "c.txt").write_text("She left\n")
+    found = read(tmp_path)
+    assert found.words == [["Mary", "left"]]
+    said = " ".join(found.notes)
+    assert "1 texts without an .ann file are left out" in said
+    assert "1 folders in it are not read: 'inner'" in said
+
+
 # ----------------------------------------------------------------------------------------- spans
 
 
@@ -212,6 +298,10 @@ def test_what_is_read(item: object, tags: list[str], said: str, tmp_path: Path) 
         (
             {"text": TEXT, "entities": [{"entity": "B-PER", "start": 0, "end": 4}]},
             "label of a span is 'B-PER', a tag of a word.*aggregation_strategy",
+        ),
+        (
+            {"text": TEXT, "ents": [], "spans": {"sc": [{"start": 0, "end": 4, "label": "X"}]}},
+            "no spans but those in the groups 'sc'",
         ),
         ({"text": TEXT, "label": [[0, 10, "O"]]}, "label O, which says that there is no entity"),
         (

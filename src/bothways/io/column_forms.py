@@ -10,6 +10,38 @@ from pathlib import Path
 
 from bothways.errors import InputError
 
+# Names of columns, in small letters alone.
+WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
+TAG_NAMES = (
+    *("tag", "tags", "nertag", "nertags", "ner", "label", "labels", "iob", "bio", "iobtag"),
+    *("entity", "entitytag", "netag", "pos", "postag", "upos"),
+)
+SENTENCE_NAMES = (
+    *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
+    *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
+)
+START_NAMES = (
+    *("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex"),
+)
+END_NAMES = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
+DOCUMENT_NAMES = (
+    *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
+    *("filename", "article", "articleid"),
+)
+
+
+def column_of(header: list[str], names: tuple[str, ...]) -> int | None:
+    """The column whose name is the first of these that there is, however it is written."""
+    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
+    return next((plain.index(name) for name in names if name in plain), None)
+
+
+def names_columns(header: list[str]) -> bool:
+    """Whether a line names columns of words and of tags."""
+    words, tags = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
+    return words is not None and tags is not None
+
+
 LOOKED_AT = 500  # lines
 TAG = re.compile("O|[BIESLUMW][-_].+")
 """A tag of a scheme."""

@@ -6,7 +6,7 @@ of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends
 all quotation marks are those of a CSV writer, they are read as such.
 
 CoNLL-U is recognised by its name or its numbered words. A CSV file, or a TSV file with a line of
-column names, has one word per row (:func:`read_word_rows`).
+column names, has one word per row (:mod:`bothways.io.word_rows`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.column_forms import (
     LOOKED_AT,
     TAG,
+    names_columns,
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import Record, delimited_records, quoted_as_csv
-from bothways.io.lines import Layout, column_name, listed, text_lines
-from bothways.io.text import beginning
+from bothways.io.delimited import quoted_as_csv
+from bothways.io.lines import listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
 
@@ -77,7 +76,7 @@ _RUNNING_TEXT = (
 
 
 @dataclass
-class _SentenceCollector:
+class SentenceCollector:
     """The sentences of a file read so far, and the words of the current one."""
 
     words: list[list[str]] = field(default_factory=list)
@@ -110,9 +109,9 @@ class _SentenceCollector:
         self.end_sentence()
         if not self.words:
             raise InputError("has no sentences; it needs one word per line.", path=path)
-        if len(self.words) == 1 and len(self.words[0]) > _LONG_SENTENCE:
+        if len(self.words) == 1 and len(self.words[0]) > LONG_SENTENCE:
             remarks.append("it has no blank lines, which end sentences, so it is one sentence")
-        has_tags = _column_numbers(columns, layout)[1] is not None
+        has_tags = column_numbers(columns, layout)[1] is not None
         numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
         if not labelled and not numbered and _looks_like_text(self, columns):
             raise InputError(f"{_RUNNING_TEXT}.", path=path)
@@ -146,7 +145,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
     remarks: list[str] = []
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
+    collected, separator, columns, spaced = SentenceCollector(), " ", 0, 0
     ends: Counter[str] = Counter()
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
@@ -206,7 +205,7 @@ def _prepared(
         comment = "# "
         remarks.append("each sentence begins with a line of '# ', which is read as a comment")
     lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
-    if by_default and len(lines) > 1 and _names_columns(lines[0][1].split()):
+    if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
         lines = lines[1:]
     if labelled and _end_in_tabs(lines):
@@ -287,7 +286,7 @@ def _divided_at_ones(lines: list[tuple[int, str]], remarks: list[str]) -> list[t
 
 
 def _check_last_column(
-    collected: _SentenceCollector,
+    collected: SentenceCollector,
     lines: Sequence[tuple[int, str]],
     separator: str,
     path: Path,
@@ -342,7 +341,7 @@ def _check_last_column(
 _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
-def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
+def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
     collected.end_sentence()
     words = {word for sentence in collected.words for word in sentence}
     tags = {tag for sentence in collected.tags for tag in sentence}
@@ -395,7 +394,7 @@ def _read_conllu(
         layout, names = _conllu_columns(path, lines, labelled=labelled)
     else:
         names = f"column {layout.word}, tags in column {layout.tag}"
-    collected, columns, ranges, empty, restarted = _SentenceCollector(), 0, 0, 0, 0
+    collected, columns, ranges, empty, restarted = SentenceCollector(), 0, 0, 0, 0
     for number, line in lines:
         if not line.strip():
             collected.end_sentence()
@@ -480,18 +479,28 @@ def _quoted_by_line(lines: list[str]) -> bool:
     return all(line.count('"') % 2 == 0 for line in lines) and quoted_as_csv(lines)
 
 
-def _looks_like_text(collected: _SentenceCollector, columns: int) -> bool:
+def _all_end_otherwise(collected: SentenceCollector) -> int:
+    """The number of words, if each has another value of small letters in the last column, as lines
+    of text do, where tags repeat; or else 0."""
+    ends = [tag for tags in collected.tags for tag in tags]
+    different = len(ends) == len(set(ends)) and not any(map(TAG.fullmatch, ends))
+    return len(ends) if different and all(tag != tag.upper() for tag in ends) else 0
+
+
+def _looks_like_text(collected: SentenceCollector, columns: int) -> bool:
     """Whether lines of several words were taken for words with further columns.
 
     Several lines of two columns are sentences of one word, such as ``Yes UH``.
     """
+    if _all_end_otherwise(collected) > 1:
+        return True
     last_column = {tag for tags in collected.tags for tag in tags}
     single = all(len(words) == 1 for words in collected.words)
     tagged = any(tag == "O" or "-" in tag for tag in last_column)
     return single and not tagged and columns > (1 if len(collected.words) == 1 else 2)
 
 
-def _column_numbers(columns: int, layout: ConllFormat) -> tuple[int | None, int | None]:
+def column_numbers(columns: int, layout: ConllFormat) -> tuple[int | None, int | None]:
     """The columns of word and tag, from 0; None if there is no such column."""
     word, tag = (i + columns if i < 0 else i for i in (layout.word, layout.tag))
     return (
@@ -510,7 +519,7 @@ def _word_and_tag(
     labelled: bool,
 ) -> tuple[str, int, str]:
     """Word, line number and tag of a line."""
-    word, tag = _column_numbers(columns, layout)
+    word, tag = column_numbers(columns, layout)
     if len(values) != columns or word is None or (labelled and tag is None):
         problem = (
             f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
@@ -539,271 +548,5 @@ def _word_and_tag(
     return own, number, "" if tag is None else values[tag].strip()
 
 
-# ------------------------------------------------------------------------------------------ tables
-
-_WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
-_TAG_NAMES = (
-    *("tag", "tags", "nertag", "nertags", "ner", "label", "labels", "iob", "bio", "iobtag"),
-    *("entity", "entitytag", "netag", "pos", "postag", "upos"),
-)
-_SENTENCE_NAMES = (
-    *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
-    *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
-)
-
-
-_FIRSTS = ("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex")
-_ENDS = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
-_DOCUMENT_NAMES = (
-    *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
-    *("filename", "article", "articleid"),
-)
-
-
-def _column_of(header: list[str], names: tuple[str, ...]) -> int | None:
-    """The column whose name is the first of these that there is, however it is written."""
-    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
-    return next((plain.index(name) for name in names if name in plain), None)
-
-
-def has_word_columns(path: Path) -> bool:
-    """Whether the first line of a file names columns for words and tags."""
-    first = next(
-        (line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()), ""
-    )
-    header = re.split("[\t,;|]", first.strip("\r"))
-    return _names_columns([name.strip(' "') for name in header])
-
-
-def _names_columns(header: list[str]) -> bool:
-    words, tags = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
-    return words is not None and tags is not None
-
-
-@dataclass(frozen=True)
-class _WordColumns:
-    """Where the words, tags and sentences of a file with a word a row are, by number.
-
-    Attributes:
-        word, tag, sentence, document: the columns; None: there is none.
-        named_by_line: 1 if the first line names columns, 0 if it is a word already.
-        shown: the columns in words.
-    """
-
-    word: int
-    tag: int | None
-    sentence: int | None
-    document: int | None
-    named_by_line: int
-    shown: str
-
-
-def _word_columns(
-    path: Path, header: list[str], line: int, layout: ConllFormat, *, labelled: bool
-) -> _WordColumns:
-    """The columns by the names in the first line, or by the numbers of a layout.
-
-    Raises:
-        InputError: there are no such columns.
-    """
-    word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
-    sentence, skipped = _column_of(header, _SENTENCE_NAMES), 1
-    by_number = (layout.word, layout.tag) != (0, -1)
-    of_texts = word is not None and header[word].lower() == "text"
-    if of_texts and None not in (_column_of(header, _FIRSTS), _column_of(header, _ENDS)):
-        raise InputError(
-            f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
-            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.',
-            path=path,
-            line=line,
-        )
-    named = not by_number and word is not None and (tag is not None or not labelled)
-    if not named:
-        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
-        if not by_number and not (looks_tagged and len(header) > 1):
-            missing = "words" if word is None else "tags"
-            raise InputError(
-                f"the first line names no column of {missing}; its columns are {listed(header)}. "
-                "Call them word, tag and sentence_id, or give their numbers, from 0, as "
-                "task.tagging.word and task.tagging.tag.",
-                path=path,
-                line=line,
-            )
-        word, tag = _column_numbers(len(header), layout)
-        if looks_tagged:
-            sentence, skipped = None, 0
-    if word is None or (labelled and tag is None):
-        raise InputError(
-            f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
-            f"{layout.tag}.",
-            path=path,
-        )
-    shown = f"words in {header[word]!r}" if named else f"words in column {word}"
-    if tag is not None:
-        shown += f", tags in {header[tag]!r}" if named else f", tags in {tag}"
-    if sentence is not None:
-        shown += f", sentences by {header[sentence]!r}"
-    document = _column_of(header, _DOCUMENT_NAMES) if skipped else None
-    document = None if document in (word, tag, sentence) else document
-    return _WordColumns(word, tag, sentence, document, skipped, shown)
-
-
-def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
-    """Read a CSV or TSV file with a word and its tag in each row.
-
-    A sentence ends where the value of the column of sentences changes; where it has none it goes
-    on, as it is written on the first row only in many files. Without such a column, blank lines
-    end sentences.
-
-    Args:
-        path: the file.
-        layout: columns of words and tags by number, if they are not named so that they are known.
-        labelled: the tags are needed.
-
-    Raises:
-        InputError: a row that cannot be read, or no such columns.
-    """
-    _, records = delimited_records(path, (), Layout(header=True))
-    return word_rows(path, list(records), layout, labelled=labelled)
-
-
-def have_words(items: Sequence[object]) -> bool:
-    """Whether objects have a word each, and a tag or the number of its sentence."""
-    return bool(items) and all(isinstance(item, dict) and _has_word(item) for item in items)
-
-
-def _has_word(item: dict[str, Any]) -> bool:
-    names = [*item]
-    word = _column_of(names, tuple(name for name in _WORD_NAMES if name != "text"))
-    others = {_column_of(names, _TAG_NAMES), _column_of(names, _SENTENCE_NAMES)} - {None, word}
-    if word is None or not others or any(isinstance(v, list | dict) for v in item.values()):
-        return False
-    return len(str(item[names[word]] or "").split()) < 2
-
-
-def words_of_objects(
-    path: Path, items: Sequence[tuple[int, dict[str, Any]]], layout: ConllFormat, *, labelled: bool
-) -> ConllFile:
-    """:func:`read_word_rows` for rows that are objects, as spreadsheets and JSON have them.
-
-    Raises:
-        InputError: as there.
-    """
-    names = [*items[0][1]]
-    rows = [(items[0][0] - 1, names, "")]
-    for number, item in items:
-        values = ["" if item.get(name) is None else str(item[name]) for name in names]
-        rows.append((number, values, ""))
-    return word_rows(path, rows, layout, labelled=labelled)
-
-
-def word_rows(
-    path: Path, rows: Sequence[Record], layout: ConllFormat, *, labelled: bool
-) -> ConllFile:
-    """:func:`read_word_rows` for rows that were taken apart, that of the names first."""
-    header = [column_name(name) for name in rows[0][1]]
-    columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
-    word, tag, sentence = columns.word, columns.tag, columns.sentence
-    rows = rows[columns.named_by_line :]
-    if (layout.word, layout.tag) == (0, -1):
-        begun = [values for _, values, _ in rows[:LOOKED_AT]]
-        refuse_numbers_of_sentences(path, begun, ",", named=bool(columns.named_by_line))
-    collected, blank, last, expected = _SentenceCollector(), 0, "", 0
-    document, text = columns.document, ""
-    for number, values, raw in rows:
-        _refuse_ragged(values, header, path, number)
-        if document is not None and values[document].strip() not in ("", text):
-            collected.end_sentence()
-            collected.document, text, last = collected.document + 1, values[document].strip(), ""
-        if sentence is not None:
-            value = values[sentence].strip()
-            if value and value.lower() != "nan" and value != last:
-                collected.end_sentence()
-                last = value
-        elif number > expected > 0:
-            collected.end_sentence()
-        expected = number + raw.count("\n") + 1
-        own = "" if tag is None else values[tag].strip()
-        if not values[word].strip() and own in ("", "O"):
-            blank += 1
-            if sentence is None and not own:
-                collected.end_sentence()
-            continue
-        _refuse_no_word(values[word], own, path, number, labelled=labelled)
-        collected.current.append((values[word], number, own))
-    remarks = [f"it has a word per row: {columns.shown}"]
-    if blank:
-        remarks.append(f"{blank:,} rows without a word are left out")
-    collected.end_sentence()
-    if len(collected.words) == 1 and len(collected.words[0]) > _LONG_SENTENCE:
-        remarks.append(
-            "it has no column of sentences and no blank lines, so it is one sentence; a column "
-            "sentence_id tells them apart"
-        )
-    if not collected.words:
-        raise InputError("has no words.", path=path)
-    _refuse_texts_as_words(collected.words, path)
-    return ConllFile(
-        collected.words,
-        collected.lines,
-        None if tag is None else collected.tags,
-        collected.documents,
-        "\t",
-        tuple(remarks),
-    )
-
-
-def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
-    if len(values) != len(header):
-        raise InputError(
-            f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
-            path=path,
-            line=line,
-        )
-
-
-def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> None:
-    """Refuse rows most of which hold several words, as those of texts with labels do."""
-    words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
-    several = [word for word in words if len(word.split()) > 1]
-    if 2 * len(several) > len(words):
-        raise InputError(
-            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; labels "
-            "of whole texts want another --kind, tags of words a word a row.",
-            path=path,
-        )
-
-
-def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bool) -> None:
-    """Refuse a row that is no word with its tag: a part is empty, or it is a text with all of its
-    tags or spans, or several rows by a quotation mark."""
-    if not text.strip() or (labelled and not tags):
-        name = "word" if not text.strip() else "tag"
-        remedy = "" if name == "word" else "; write O for a word of no entity"
-        raise InputError(f"the {name} is empty{remedy}.", path=path, line=line)
-    if "\n" in text:
-        raise InputError(
-            f"a word holds a line break, {text[:40]!r}; a quotation mark that is a word is written "
-            '"""" in such a file (sed \'s/^",/"""",/\' OLD > NEW, where words stand first).',
-            path=path,
-            line=line,
-        )
-    words = len(text.split())
-    if words > 1 and words == len(re.split(r"[\s,]+", tags)) and _TAG_LIST.search(tags):
-        raise InputError(
-            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word a "
-            'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
-            path=path,
-            line=line,
-        )
-    if tags.startswith(("[", "{")) and tags.endswith(("]", "}")):
-        raise InputError(
-            f"the tag is {tags[:40]!r}: rows of this file are texts with a list of annotations, "
-            "not words. Export them as JSON.",
-            path=path,
-            line=line,
-        )
-
-
-_TAG_LIST = re.compile(r"(^|[\s,])(O|[BIESLUMW][-_][^\s,]+)([\s,]|$)")
-_LONG_SENTENCE = 200
+LONG_SENTENCE = 200
+"""Words beyond which a file without the ends of sentences is told."""

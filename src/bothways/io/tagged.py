@@ -31,16 +31,18 @@ from bothways.io.broken import Broken
 from bothways.io.conll import (
     ConllFile,
     ConllFormat,
-    has_word_columns,
-    have_words,
     read_conll,
-    read_word_rows,
-    words_of_objects,
 )
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import listed
 from bothways.io.text import COMPRESSED, read_texts, read_whole
+from bothways.io.word_rows import (
+    has_word_columns,
+    have_words,
+    read_word_rows,
+    words_of_objects,
+)
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
