@@ -137,7 +137,7 @@ def _with_tags_of_a_scheme(
 ) -> _WordColumns:
     """Of several columns whose names are those of tags, the one that has a scheme's, if the first
     has none; said as it is."""
-    table = [row for row in table[1 : LOOKED_AT + 1] if len(row) == len(header)]
+    table = [row for row in table[1:] if len(row) == len(header)]
     if not (columns.named_by_line and columns.tag is not None and table):
         return columns
     plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
@@ -191,14 +191,13 @@ def word_rows(
     """:func:`read_word_rows` for rows that were taken apart, that of the names first."""
     header = [column_name(name) for name in rows[0][1]]
     columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
-    by_name = (layout.word, layout.tag) == (0, -1)
-    if by_name:
-        columns = _with_tags_of_a_scheme(columns, header, [values for _, values, _ in rows])
+    if (layout.word, layout.tag) == (0, -1):
+        begun = [values for _, values, _ in rows[: LOOKED_AT + 1]]
+        columns = _with_tags_of_a_scheme(columns, header, begun)
+        named = bool(columns.named_by_line)
+        refuse_numbers_of_sentences(path, begun[named:], ",", named=named)
     word, tag, sentence = columns.word, columns.tag, columns.sentence
     rows = rows[columns.named_by_line :]
-    if by_name:
-        begun = [values for _, values, _ in rows[:LOOKED_AT]]
-        refuse_numbers_of_sentences(path, begun, ",", named=bool(columns.named_by_line))
     collected, blank, last, expected = SentenceCollector(), 0, "", 0
     document, text = columns.document, ""
     for number, values, raw in rows:
