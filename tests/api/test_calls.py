@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import subprocess
 import sys
 import types
@@ -18,10 +19,11 @@ import pytest
 import bothways as bw
 from bothways import cli
 from bothways.api.calls import call_options
-from bothways.api.rows import columns_of
+from bothways.api.rows import columns_of, file_of
 from bothways.errors import ConfigError, InputError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
+from bothways.io.squad import read_questions
 from bothways.training.runfolder import RUN_FILE
 from finetuning_examples import MAGIC, start_model, words
 
@@ -185,6 +187,82 @@ def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     assert {record["run"] for record in memory.history} == {"seed 0", "seed 1"}
     again = bw.finetune(memory, train, dev, text="review", label="stars", verbose=False, **QUICK)
     assert again.run != memory.run
+
+
+def test_an_error_in_a_frame_names_its_row(tune: Callable[..., Any]) -> None:
+    train = pd.DataFrame(rows(8))
+    bad = train.assign(stars=["good", "bad", "fine", "bad"] * 2)
+    model = tune(train=train, dev=train).model
+    data: Any
+    for data in (bad, bad.to_dict("records"), (bad["review"], bad["stars"])):
+        with pytest.raises(InputError, match=r"^data: row 2: unknown label 'fine'"):
+            model.evaluate(data)
+    with pytest.raises(InputError, match=r"^dev: row 2: unknown label 'fine'"):
+        tune(train=train, dev=bad)
+    mixed = train.assign(stars=[True, "True", False, False] * 2)
+    with pytest.raises(
+        InputError, match=r"^train: row 1: .* 'True' here and 'true' in row 0 differ"
+    ):
+        tune(train=mixed, dev=mixed)
+    tags = pd.DataFrame({"tokens": [["w1", "w2"]] * 3, "tags": [["B-A", "O"]] * 2 + [["B-C", "O"]]})
+    tagger = bw.finetune(
+        tune(train=train, dev=train), tags[:2], tags[:2], kind="tagging", verbose=False, **QUICK
+    )
+    with pytest.raises(InputError, match=r"^data: row 2: unknown tag 'B-C'"):
+        tagger.model.evaluate(tags)
+
+
+def test_values_that_json_lacks() -> None:
+    columns = {
+        "day": pd.to_datetime(["2020-01-02", "2020-01-03"]),
+        "exact": [decimal.Decimal("1.50"), decimal.Decimal(2)],
+        "bytes": [b"x", b"y"],
+        "sets": [{"b", "a"}, set()],
+    }
+    assert columns_of(pd.DataFrame(columns), "train") == {
+        "day": ["2020-01-02", "2020-01-03"],
+        "exact": ["1.50", "2"],
+        "bytes": ["x", "y"],
+        "sets": [["a", "b"], []],
+    }
+
+
+def test_frames_that_are_none(tune: Callable[..., Any]) -> None:
+    train = pd.DataFrame(rows(4))
+    lazy = pl.from_pandas(train).lazy()
+    twice = pd.concat([train, train["stars"]], axis=1)
+    odd = train.assign(stars=pd.interval_range(0, 4))
+    for data, message in (
+        (lazy, r"train is not computed yet; give train\.collect"),
+        (twice, "train has the column 'stars' twice"),
+        (pa.Table.from_pandas(train).append_column("stars", [[1] * 4]), "the column 'stars' twice"),
+        (train.set_axis([0, 1, 2], axis=1), r"names are no texts, such as 0.*train\.columns ="),
+        (odd, r"train: row 0, column 'stars' is Interval.*train\['stars'\]\.astype\(str\)"),
+    ):
+        with pytest.raises((ConfigError, InputError), match=message):
+            tune(train=data, dev=train)
+
+
+ANSWERS: dict[str, Any] = {
+    "lists": [{"text": ["w2"], "answer_start": [3]}, {"text": [], "answer_start": []}],
+    "arrays": [{"text": np.array(["w2"]), "answer_start": np.array([3])}, None],
+    "objects": [[{"text": "w2", "answer_start": 3}], []],
+    "printed": ["{'text': ['w2'], 'answer_start': [3]}", "{'text': [], 'answer_start': []}"],
+    "texts": ["w2", None],
+}
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+def test_questions_in_a_frame(form: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"question": ["w7", "w8"], "context": ["w1 w2 w3", "w4 w5"]})
+    columns = columns_of(frame.assign(answers=ANSWERS[form]), "train")
+    ending, content = file_of(columns, "spans", "train", "", "")
+    path = tmp_path / f"data{ending}"
+    path.write_text(content)
+    found = read_questions(path, labelled=True)
+    assert found.ids == ["0", "1"]
+    assert found.answers is not None
+    assert [[(a.text, a.start) for a in one] for one in found.answers] == [[("w2", 3)], []]
 
 
 def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) -> None:

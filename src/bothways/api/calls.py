@@ -413,7 +413,8 @@ def finetune(
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
 
-            return Finetuned.of(tune(config))
+            with rows.named_rows({str(getattr(config.task, name)): name for name, *_ in contents}):
+                return Finetuned.of(tune(config))
 
 
 def _seeds(seeds: int | Sequence[int] | None) -> Any:

@@ -99,4 +99,5 @@ def data_file(
     ending, content = rows.file_of(columns, task.kind, "data", named["text_a"], named["label"])
     with tempfile.TemporaryDirectory() as folder:
         path = rows.write_rows(Path(folder), "data", ending, content)
-        yield path, None if task.kind in (rows.SPANS, rows.TAGS) else task
+        with rows.named_rows({path: "data"}):
+            yield path, None if task.kind in (rows.SPANS, rows.TAGS) else task

@@ -6,16 +6,23 @@ memory is written for it, in the format that the kind of task reads, into the ru
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
+from bothways.io.frames import readable
+from bothways.io.text import read_texts
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -52,7 +59,11 @@ def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -
         columns = {text: listed(data[0], name), label: listed(data[1], name)}
     elif isinstance(data, Mapping):
         columns = {str(key): listed(values, f"{name}[{key!r}]") for key, values in data.items()}
+    elif hasattr(data, "collect_schema") and hasattr(data, "collect"):  # polars' LazyFrame
+        raise ConfigError(f"{name} is not computed yet; give {name}.collect().")
     elif (names := names_of(data)) is not None:
+        if twice := next((key for key in names if names.count(key) > 1), None):
+            raise InputError(f"{name} has the column {twice!r} twice; rename or drop one.")
         columns = {str(key): listed(data[key], f"{name}[{key!r}]") for key in names}
         for key, classes in _class_names(data, names).items():
             columns[key] = [_named(value, classes) for value in columns[key]]
@@ -105,6 +116,12 @@ def _of_rows(data: Any, name: str) -> Columns:
     rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
     if rows is None or not all(isinstance(row, Mapping) for row in rows):
         shown = type_of(data)
+        names = [*getattr(data, "columns", ())]
+        if names and not all(isinstance(one, str) for one in names) and hasattr(data, "iloc"):
+            raise ConfigError(
+                f"{name} has columns whose names are no texts, such as {names[0]!r}; name them: "
+                f"{name}.columns = ['sentence', 'label']."
+            )
         if rows:
             shown += f" of {type(rows[0]).__name__}"
         raise ConfigError(f"{name} is {shown}; give {_FORMS}.")
@@ -140,10 +157,16 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, float):
         return None if math.isnan(value) else value
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
+    if isinstance(value, set | frozenset):
+        return sorted((plain(item) for item in value), key=str)
+    if isinstance(value, datetime.date | datetime.time | decimal.Decimal | bytes):
+        return readable(value)
     return value
 
 
@@ -195,7 +218,7 @@ def file_of(columns: Columns, kind: str, name: str, text: str, label: str) -> tu
     if kind == TAGS:
         return ".conll", _conll(columns, name, text, label)
     if kind == SPANS:
-        return ".json", _squad(columns, name)
+        return ".jsonl", _questions(columns, name)
     names = [key for key, values in columns.items() if all(map(_is_plain, values))]
     rows = zip(*(columns[key] for key in names), strict=True)
     lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
@@ -220,7 +243,8 @@ def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], 
                 shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
                 raise InputError(
                     f"{name}: row {row}, column {column!r} is {shown}; a text is a string. Drop "
-                    f"such rows ({name}.dropna(subset=[{column!r}])), or fill them in."
+                    f"such rows ({name}.dropna(subset=[{column!r}])), fill them in, or convert the "
+                    f"column ({name}[{column!r}].astype(str), if nothing is missing)."
                 )
     for column in labels:
         for row, value in enumerate(columns[column]):
@@ -229,6 +253,42 @@ def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], 
                     f"{name}: row {row}, column {column!r} has no label. Drop such rows "
                     f"({name}.dropna(subset=[{column!r}])), or give broken='skip'."
                 )
+            if not _is_plain(value):
+                raise InputError(
+                    f"{name}: row {row}, column {column!r} is {value!r} ({type(value).__name__}); "
+                    "a label is a text, a number, true or false, or a list of them: "
+                    f"{name}[{column!r}].astype(str)."
+                )
+
+
+@contextmanager
+def named_rows(files: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, an error in a file that stands for data in memory names these and the row.
+
+    Args:
+        files: the name of the argument for each file's path.
+    """
+    try:
+        yield
+    except InputError as error:
+        path, line = str(error.path), error.line
+        if path not in files:
+            raise
+        place = "" if line is None else f" row {_row(path, line)}:"
+        problem = re.sub(
+            r"\b(on )?line (\d+)",
+            lambda one: f"{'in ' if one[1] else ''}row {_row(path, int(one[2]))}",
+            error.problem,
+        )
+        error.problem, error.path, error.line = f"{files[path]}:{place} {problem}", None, None
+        raise
+
+
+def _row(path: str, line: int) -> int:
+    """The row, from 0, that a line of a file was written from."""
+    if not path.endswith(".conll"):
+        return line - 1
+    return sum(not text for _, text in islice(read_texts(Path(path)), line - 1))
 
 
 def _conll(columns: Columns, name: str, text: str, label: str) -> str:
@@ -237,7 +297,10 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
     lines: list[str] = []
     for row, sentence in enumerate(words):
         if not isinstance(sentence, list) or not sentence:
-            raise InputError(f"{name}: row {row}, column {text!r} is no list of words.")
+            raise InputError(
+                f"{name}: row {row}, column {text!r} is no list of words; of words with spaces "
+                f"between, {name}[{text!r}].str.split() makes lists."
+            )
         own = None if tags is None else tags[row]
         if tags is not None and (not isinstance(own, list) or len(own) != len(sentence)):
             raise InputError(
@@ -258,20 +321,21 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _squad(columns: Columns, name: str) -> str:
+def _questions(columns: Columns, name: str) -> str:
     for column in ("question", "context"):
         require_column(columns, column, column, name)
     count = len(columns["question"])
-    ids = columns.get("id", [str(n) for n in range(count)])
-    entries = []
-    for n in range(count):
-        answers = columns["answers"][n] if "answers" in columns else None
-        item: dict[str, Any] = {"id": str(ids[n]), "question": columns["question"][n]}
-        if answers is not None:
-            pairs = zip(answers["text"], answers["answer_start"], strict=True)
-            item["answers"] = [{"text": text, "answer_start": int(at)} for text, at in pairs]
-        entries.append({"paragraphs": [{"context": columns["context"][n], "qas": [item]}]})
-    return json.dumps({"version": "memory", "data": entries}, ensure_ascii=False)
+    columns = {"id": [str(n) for n in range(count)], **columns}
+    known = {key: values for key, values in columns.items() if all(map(_is_json, values))}
+    rows = zip(*known.values(), strict=True)
+    lines = [json.dumps(dict(zip(known, row, strict=True)), ensure_ascii=False) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(one) for key, one in value.items())
+    return all(map(_is_json, value)) if isinstance(value, list) else _is_plain(value)
 
 
 def digest(content: str) -> str:

@@ -24,8 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.files import write_text
 from bothways.io.lines import listed
+from bothways.io.written_spans import (
+    WrittenText,
+    write_doccano,
+    write_label_studio,
+    write_prodigy,
+    write_spacy,
+)
 
 Item = Any
 """A JSON value: what a file has for one text."""
@@ -86,23 +92,6 @@ class TaggedWords:
 
 
 @dataclass(frozen=True)
-class WrittenText:
-    """A text with what was predicted, to be written.
-
-    Attributes:
-        text: the text.
-        words: first character of each word, and the one after its last.
-        spans: start, end, label.
-        id: of the text in its file.
-    """
-
-    text: str
-    words: Sequence[tuple[int, int]]
-    spans: Sequence[tuple[int, int, str]]
-    id: str | int | None = None
-
-
-@dataclass(frozen=True)
 class AnnotatorFormat:
     """A form of annotations.
 
@@ -130,9 +119,12 @@ _OF_TOKENS = ("token_start", "token_end")  # Prodigy's; the last token is within
 _LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
 _TEXT = ("text", "data", "content", "sentence", "document")
 _ID = ("id", "doc_id", "uid", "_id")
-_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations")
+_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation")
 _WORDS = ("tokens", "words", "token", "word")
-_TAGS = ("ner_tags", "tags", "ner", "labels", "label", "pos_tags", "pos", "ner_tag", "upos")
+_TAGS = (
+    *("ner_tags", "ner_labels", "bio_tags", "tags", "ner", "labels", "label", "pos_tags", "pos"),
+    *("ner_tag", "upos"),
+)
 
 
 def _whole(value: Any) -> bool:
@@ -149,13 +141,21 @@ def _place(value: Any) -> int | None:
 
 
 def _is_triple(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) in (3, 4)
-        and _place(value[0]) is not None
-        and _place(value[1]) is not None
-        and isinstance(value[2], str)
-    )
+    return _triple(value) is not None
+
+
+def _triple(value: Any) -> tuple[Any, Any, str, str | None] | None:
+    """Start, end, label and text of a list: those three in this order, or the label first, or the
+    text and the label; None if it is none of these."""
+    kinds = [
+        "n" if _place(one) is not None else "s" if isinstance(one, str) else "?"
+        for one in (value if isinstance(value, list) and len(value) in (3, 4) else ())
+    ]
+    if len(kinds) > 2 and "".join(kinds[:2]) == "nn" and isinstance(value[2], str):
+        return value[0], value[1], value[2], None
+    if "".join(kinds[:3]) == "snn":
+        return value[1], value[2], value[0], None
+    return (value[2], value[3], value[1], value[0]) if "".join(kinds) == "ssnn" else None
 
 
 def _is_span(value: Any) -> bool:
@@ -185,7 +185,12 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
         InputError: it has no whole numbers as start and end, or no label.
     """
     start: Any
-    if isinstance(value, list) and len(value) in (3, 4):
+    end: Any
+    label: Any
+    text: Any
+    if triple := _triple(value):
+        start, end, label, text = triple
+    elif isinstance(value, list) and len(value) in (3, 4):
         start, end, label = value[:3]
         text = None
     elif isinstance(value, dict):
@@ -244,9 +249,17 @@ def _has_spans(item: Item) -> bool:
 
 
 def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
-    if item.get("answer", "accept") != "accept":
+    if _is_skipped(item):
         return None
     key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
+    groups = item["spans"] if isinstance(item.get("spans"), dict) else {}
+    if full := [n for n, own in groups.items() if own] if key is None or not item[key] else []:
+        raise InputError(
+            f"has no spans but those in the groups {listed(full)} of 'spans'; write one of them as "
+            "the list 'spans'.",
+            path=path,
+            line=line,
+        )
     spans = None if key is None else _spans_under(key, item, path, line)
     for other in _SPANS:
         values = item.get(other)
@@ -268,6 +281,8 @@ def _spans_under(key: str, item: dict[str, Any], path: Path, line: int) -> list[
     tokens, found = item.get("tokens"), []
     for value in item[key]:
         own = value
+        if rejected_spans([value]):
+            continue
         if isinstance(value, dict) and not any(name in value for name in _START):
             first, last = (_place(value.get(name)) for name in _OF_TOKENS)
             with_places = isinstance(tokens, list) and all(
@@ -286,6 +301,22 @@ def _spans_under(key: str, item: dict[str, Any], path: Path, line: int) -> list[
                 own = {**value, "start": tokens[first]["start"], "end": tokens[last]["end"]}
         found.append(_span(own, path, line))
     return found
+
+
+def _is_skipped(item: dict[str, Any]) -> bool:
+    """Whether the annotator rejected or skipped an example, in Prodigy or in Argilla."""
+    argilla = "annotation" in item and isinstance(item.get("status"), str)
+    if argilla and (item["annotation"] is None or item["status"].lower() == "discarded"):
+        return True
+    return bool(item.get("answer", "accept") != "accept")
+
+
+def rejected_spans(item: Any) -> int:
+    """How many of an item's spans, or of some spans, the annotator rejected one by one."""
+    if isinstance(item, dict):
+        return rejected_spans(item.get("spans"))
+    values = item if isinstance(item, list) else ()
+    return sum(isinstance(v, dict) and v.get("answer") in ("reject", "ignore") for v in values)
 
 
 def is_accepted_as_empty(item: Any) -> bool:
@@ -349,11 +380,14 @@ def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
     return SpanText(text, [_span(value, path, line) for value in values], line)
 
 
+_LABEL_STUDIO = ("annotations", "completions", "predictions", "drafts")
+
+
 def _is_label_studio(item: Item) -> bool:
     return (
         isinstance(item, dict)
         and isinstance(item.get("data"), dict)
-        and any(isinstance(item.get(n), list) for n in ("annotations", "completions"))
+        and any(isinstance(item.get(name), list) for name in _LABEL_STUDIO)
     )
 
 
@@ -420,6 +454,15 @@ def controls(item: Any) -> set[str]:
 def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
     if label_studio_results(item) is None:
         return None
+    for result in label_studio_results(item) or []:
+        kind = str(result.get("type"))
+        if kind.endswith("labels") and kind not in _LABELS:
+            raise InputError(
+                f"the task has regions of the kind {kind!r}, which are no spans of a text (of an "
+                "image, a sound or a dialogue?); export the tasks of texts alone.",
+                path=path,
+                line=line,
+            )
     results = _label_studio_spans(item)
     owners = [*dict.fromkeys(str(result.get("to_name")) for result in results)]
     if len(owners) > 1:
@@ -480,6 +523,23 @@ def _word_keys(item: Item) -> tuple[str, str | None] | None:
     return words, of_words[0] if of_words else None
 
 
+def word_keys(item: Item) -> tuple[str, str, list[str]] | None:
+    """The keys of words and of tags, and those of other lists that could be tags as well."""
+    keys = _word_keys(item)
+    if keys is None or keys[1] is None:
+        return None
+    size = len(item[keys[0]])
+    others = [
+        name
+        for name, value in item.items()
+        if name not in keys
+        and isinstance(value, list)
+        and len(value) == size
+        and all(isinstance(v, str) or _tag_number(v) is not None for v in value)
+    ]
+    return keys[0], keys[1], others
+
+
 def _is_words(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
 
@@ -494,6 +554,8 @@ def _has_words(item: Item) -> bool:
         return False
     lists = [item[name] for name in _WORDS if isinstance(item.get(name), list)]
     without = _first(item, _TEXT, str) is None
+    if not without and (key := _spans_key(item)) and item[key] and not any(map(item.get, _TAGS)):
+        return False
     return any(any(isinstance(w, str) for w in own) or (not own and without) for own in lists)
 
 
@@ -527,93 +589,19 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
-# --------------------------------------------------------------------------------- writing spans
-
-
-def _json_line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) + "\n"
-
-
-def _write_doccano(texts: Sequence[WrittenText]) -> str:
-    return "".join(
-        _json_line(
-            {
-                **({} if t.id is None else {"id": t.id}),
-                "text": t.text,
-                "label": [list(span) for span in t.spans],
-            }
-        )
-        for t in texts
-    )
-
-
-def _write_spacy(texts: Sequence[WrittenText]) -> str:
-    pairs = [[t.text, {"entities": [list(span) for span in t.spans]}] for t in texts]
-    return json.dumps(pairs, ensure_ascii=False, indent=1) + "\n"
-
-
-def _write_prodigy(texts: Sequence[WrittenText]) -> str:
-    lines = []
-    for t in texts:
-        tokens = [
-            {
-                "text": t.text[start:end],
-                "start": start,
-                "end": end,
-                "id": n,
-                "ws": t.text[end : end + 1].isspace(),
-            }
-            for n, (start, end) in enumerate(t.words)
-        ]
-        first = {start: n for n, (start, _) in enumerate(t.words)}
-        last = {end: n for n, (_, end) in enumerate(t.words)}
-        spans = [
-            {
-                "start": start,
-                "end": end,
-                "label": label,
-                **({"token_start": first[start]} if start in first else {}),
-                **({"token_end": last[end]} if end in last else {}),
-            }
-            for start, end, label in t.spans
-        ]
-        meta = {} if t.id is None else {"meta": {"id": t.id}}
-        lines.append(_json_line({"text": t.text, "tokens": tokens, "spans": spans, **meta}))
-    return "".join(lines)
-
-
-def _write_label_studio(texts: Sequence[WrittenText]) -> str:
-    tasks = []
-    for t in texts:
-        results = [
-            {
-                "id": f"span-{n}",
-                "from_name": "label",
-                "to_name": "text",
-                "type": "labels",
-                "value": {"start": s, "end": e, "text": t.text[s:e], "labels": [label]},
-            }
-            for n, (s, e, label) in enumerate(t.spans)
-        ]
-        known = {} if t.id is None else {"id": t.id}
-        predictions = [{"model_version": "bothways", "result": results}]
-        tasks.append({**known, "data": {"text": t.text}, "predictions": predictions})
-    return json.dumps(tasks, ensure_ascii=False, indent=1) + "\n"
-
-
 FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio": AnnotatorFormat(
-        "Label Studio's JSON", _is_label_studio, _read_label_studio, _write_label_studio, ".json"
+        "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
     ),
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
     "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
-        "character spans as spaCy has them", _is_spacy, _read_spacy, _write_spacy, ".json"
+        "character spans as spaCy has them", _is_spacy, _read_spacy, write_spacy, ".json"
     ),
-    "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, _write_prodigy),
-    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, _write_doccano),
+    "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, write_prodigy),
+    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, write_doccano),
 }
 """In the order in which they are tried: the more particular first."""
 
@@ -626,39 +614,63 @@ def recognised(items: Sequence[Item]) -> str | None:
     return name if name and 2 * counts[name] >= len(items) > 0 else None
 
 
-def plain_row(item: dict[str, Any]) -> dict[str, Any] | None:
+def _given(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """What results of Label Studio say of the whole text, by the name of the control."""
+    given: dict[str, Any] = {}
+    for result in results:
+        value, name = result.get("value"), result.get("from_name")
+        if not (isinstance(value, dict) and isinstance(name, str)) or "start" in value:
+            continue  # of a region of the text
+        if isinstance(value.get("choices"), list):
+            given[name] = [*given.get(name, []), *value["choices"]]
+        for kind in ("rating", "number"):
+            given |= {name: value[kind]} if kind in value else {}
+    return given
+
+
+def chosen_names(item: dict[str, Any]) -> set[str] | None:
+    """The controls by which the annotator of a task of Label Studio said something of the whole
+    text; None of other objects."""
+    return {*_given(label_studio_results(item) or [])} if _is_label_studio(item) else None
+
+
+def plain_row(item: dict[str, Any], *, labelled: bool = True) -> dict[str, Any] | None:
     """The columns of an object that a tool exported with labels of whole texts.
 
     Of a task of Label Studio: its data, and what was chosen (or the number that was given) for the
     whole text under the name of each control. Of other objects: themselves.
+
+    Args:
+        item: the object.
+        labelled: labels are needed; if not, what nobody annotated has its columns, too.
 
     Returns:
         None if the annotator rejected or skipped it.
     """
     if _is_label_studio(item):
         results = label_studio_results(item)
-        if results is None:
+        if results is None and labelled:
             return None
-        given: dict[str, Any] = {}
-        for result in results:
-            value, name = result.get("value"), result.get("from_name")
-            if not (isinstance(value, dict) and isinstance(name, str)) or "start" in value:
-                continue  # of a region of the text
-            if isinstance(value.get("choices"), list):
-                given[name] = [*given.get(name, []), *value["choices"]]
-            for kind in ("rating", "number"):
-                given |= {name: value[kind]} if kind in value else {}
-        return {"id": item.get("id"), **item["data"], **given}
+        return {"id": item.get("id"), **item["data"], **_given(results or [])}
     if "annotation_id" in item:  # its short form
         return {
             name: value["choices"] if isinstance(value, dict) and [*value] == ["choices"] else value
             for name, value in item.items()
         }
-    if item.get("answer") in ("reject", "ignore") and _is_prodigy(item):
+    if labelled and (_is_prodigy(item) or "annotation" in item) and _is_skipped(item):
         return None
     if "label" not in item and isinstance(item.get("accept"), list) and _is_prodigy(item):
         return {**item, "label": item["accept"]}
     return item
+
+
+def text_alone(item: Item, path: Path, line: int) -> SpanText:
+    """The text of an example that nobody annotated, or that was rejected."""
+    if _is_label_studio(item):
+        return SpanText(
+            _label_studio_text(item["data"], "", (), path, line), None, line, _id_of(item)
+        )
+    return SpanText(_text_of(item, path, line), None, line, _id_of(item))
 
 
 # ------------------------------------------------------------------------------------------- spans
@@ -778,20 +790,3 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
         said = fields[2] if len(fields) > 2 else None
         spans.append(CharacterSpan(start, end, label, said, len(pieces)))
     return SpanText(text, spans, 1, path=path)
-
-
-def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:
-    """Write an ``.ann`` file and the ``.txt`` file beside it; several texts are lines of it.
-
-    Raises:
-        DiskError: a file cannot be written.
-    """
-    lines: list[str] = []
-    start = 0
-    for t in texts:
-        for first, end, label in t.spans:
-            words = " ".join(t.text[first:end].split("\n"))
-            lines.append(f"T{len(lines) + 1}\t{label} {start + first} {start + end}\t{words}\n")
-        start += len(t.text) + 1
-    write_text(path.with_suffix(".txt"), "\n".join(t.text for t in texts) + "\n")
-    write_text(path, "".join(lines))

@@ -6,22 +6,29 @@ of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends
 all quotation marks are those of a CSV writer, they are read as such.
 
 CoNLL-U is recognised by its name or its numbered words. A CSV file, or a TSV file with a line of
-column names, has one word per row (:func:`read_word_rows`).
+column names, has one word per row (:mod:`bothways.io.word_rows`).
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.delimited import delimited_records, quoted_as_csv
-from bothways.io.lines import Layout, listed, text_lines
-from bothways.io.text import beginning
+from bothways.io.column_forms import (
+    LOOKED_AT,
+    TAG,
+    names_columns,
+    refuse_numbers_of_sentences,
+    refuse_other_forms,
+)
+from bothways.io.delimited import quoted_as_csv
+from bothways.io.lines import listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
 
@@ -69,7 +76,7 @@ _RUNNING_TEXT = (
 
 
 @dataclass
-class _SentenceCollector:
+class SentenceCollector:
     """The sentences of a file read so far, and the words of the current one."""
 
     words: list[list[str]] = field(default_factory=list)
@@ -102,9 +109,9 @@ class _SentenceCollector:
         self.end_sentence()
         if not self.words:
             raise InputError("has no sentences; it needs one word per line.", path=path)
-        if len(self.words) == 1 and len(self.words[0]) > _LONG_SENTENCE:
+        if len(self.words) == 1 and len(self.words[0]) > LONG_SENTENCE:
             remarks.append("it has no blank lines, which end sentences, so it is one sentence")
-        has_tags = _column_numbers(columns, layout)[1] is not None
+        has_tags = column_numbers(columns, layout)[1] is not None
         numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
         if not labelled and not numbered and _looks_like_text(self, columns):
             raise InputError(f"{_RUNNING_TEXT}.", path=path)
@@ -133,11 +140,13 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     lines = text_lines(path)
     if is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
-    _refuse_tags_after_slashes([line for _, line in lines], path)
-    remarks: list[str] = []
     by_default = (layout.word, layout.tag) == (0, -1)
-    lines, layout = _prepared(lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = _SentenceCollector(), " ", 0, 0
+    if by_default:
+        refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
+    remarks: list[str] = []
+    lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
+    collected, separator, columns, spaced = SentenceCollector(), " ", 0, 0
+    ends: Counter[str] = Counter()
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if _is_blank(line):
@@ -147,28 +156,48 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             collected.document += 1
             continue
+        if columns > 1 and _END.fullmatch(line.strip()):
+            collected.end_sentence()
+            ends[line.strip()] += 1
+            continue
         if not columns:
             separator = "\t" if "\t" in line else " "
-        values = line.split("\t") if separator == "\t" else re.split("[ \t]+", line.strip(" \t"))
-        if quoted and separator == "\t":
-            values = next(csv.reader([line], delimiter="\t"))
+        values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
-        by_spaces = re.split("[ \t]+", line.strip(" \t"))
+        by_spaces = _fields(line, " ")
         if len(values) != columns == len(by_spaces) and separator == "\t":
             values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
+    for mark, count in ends.items():
+        remarks.append(f"{count:,} lines {mark!r} end sentences")
     if spaced:
         remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
     if labelled and by_default:
         _refuse_tags_first(collected, path)
-        _refuse_last_column(collected, lines, separator, path, word=layout.word)
+        remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
     return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
 
 
+def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
+    """The columns of a line."""
+    if separator == " ":
+        return re.split("[ \t]+", line.strip(" \t"))
+    return next(csv.reader([line], delimiter="\t")) if quoted else line.split("\t")
+
+
+_END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)
+"""A line that stands for a blank one, as MeCab and others write it."""
+
+
 def _prepared(
-    lines: list[tuple[int, str]], layout: ConllFormat, remarks: list[str], *, labelled: bool
+    path: Path,
+    lines: list[tuple[int, str]],
+    layout: ConllFormat,
+    remarks: list[str],
+    *,
+    labelled: bool,
 ) -> tuple[list[tuple[int, str]], ConllFormat]:
     """The lines that hold words or end sentences, and their columns; adds to the remarks."""
     comment, by_default = layout.comment, (layout.word, layout.tag) == (0, -1)
@@ -176,7 +205,7 @@ def _prepared(
         comment = "# "
         remarks.append("each sentence begins with a line of '# ', which is read as a comment")
     lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
-    if by_default and len(lines) > 1 and _names_columns(lines[0][1].split()):
+    if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
         lines = lines[1:]
     if labelled and _end_in_tabs(lines):
@@ -185,6 +214,11 @@ def _prepared(
     if by_default and _numbers_words(lines, 3 if labelled else 2):
         layout = ConllFormat(1, layout.tag, layout.comment)
         remarks.append("its first column numbers the words, which are read from column 1")
+        lines = _divided_at_ones(lines, remarks)
+    elif by_default and labelled:
+        table = _words_of(lines)
+        tabs = any("\t" in line for _, line in lines[:1])
+        refuse_numbers_of_sentences(path, table, "\t" if tabs else " ")
     return lines, layout
 
 
@@ -199,7 +233,7 @@ def _is_blank(line: str) -> bool:
 def _words_of(lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The columns of the first lines with words."""
     rows = (line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT)))
-    first = [*islice(rows, _LOOKED_AT)]
+    first = [*islice(rows, LOOKED_AT)]
     tabs = bool(first) and "\t" in first[0]
     return [line.split("\t") if tabs else re.split("[ \t]+", line.strip(" \t")) for line in first]
 
@@ -226,63 +260,95 @@ def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
         number, rows = int(text), rows + 1
         first = number if first is None else first
         goes_on = last is not None and number == last + 1
-        if first > 1 or not (goes_on or (begins and number == first)):
+        again = number == first and last is not None and last > first
+        if first > 1 or not (goes_on or again or (begins and number == first)):
             return False
         last, begins = number, False
     return rows > 1
 
 
-def _refuse_last_column(
-    collected: _SentenceCollector,
+def _divided_at_ones(lines: list[tuple[int, str]], remarks: list[str]) -> list[tuple[int, str]]:
+    """Lines that number words, with a blank one where the numbers begin again without."""
+    found: list[tuple[int, str]] = []
+    last = -1
+    for number, line in lines:
+        first = re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
+        if first.isdecimal():
+            if int(first) <= last:
+                found.append((number, ""))
+            last = int(first)
+        else:
+            last = -1
+        found.append((number, line))
+    if more := len(found) - len(lines):
+        remarks.append(f"{more:,} sentences begin without a blank line, where the numbers do")
+    return found
+
+
+def _check_last_column(
+    collected: SentenceCollector,
     lines: Sequence[tuple[int, str]],
     separator: str,
     path: Path,
     *,
     word: int,
-) -> None:
-    """Refuse the last column as that of the tags where it says nothing, and another has some."""
+) -> list[str]:
+    """Refuse the last column as that of the tags where it says nothing or has numbers, and another
+    has tags; a remark where both have tags."""
     collected.end_sentence()
-    if len(found := {tag for tags in collected.tags for tag in tags}) != 1:
-        return
+    found = {tag for tags in collected.tags for tag in tags}
+    numbers, said = all(map(_NUMBER.fullmatch, found)), len(found) > 1
     rows = [line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT))]
+    rows = rows[:LOOKED_AT] if said else rows
+    if not rows:
+        return []
     table = [row.split("\t") if separator == "\t" else row.split() for row in rows]
     width = min(map(len, table))
+    if word and width > _CONLLU_COLUMNS:
+        raise InputError(
+            f"its words are numbered and have {width} columns, as in CoNLL-2009; name those of the "
+            f"words and of the tags, from 0: --task.tagging.word {word} --task.tagging.tag 4 (the "
+            "part of speech there).",
+            path=path,
+        )
     for column in range(word + 1, width - 1):
         tags = {row[column].strip() for row in table}
-        if len(tags) > 1 and all(map(_TAG.fullmatch, tags)):
+        if len(tags) < 2 or not all(map(TAG.fullmatch, tags)):
+            continue
+        if numbers or not said:
+            what = f"{'numbers such as ' if said else ''}{min(found)!r}"
             raise InputError(
-                f"every word has {found.pop()!r} in the last column, and tags stand in column "
-                f"{column}, such as {max(tags, key=len)!r}; name the columns, from 0: "
+                f"every word has {what} in the last column, and tags stand in column {column}, "
+                f"such as {max(sorted(tags), key=len)!r}; name the columns, from 0: "
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
-
-
-_LOOKED_AT = 500  # lines
-_TAG = re.compile("O|[BIESLUMW][-_].+")
-_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
-
-
-def _refuse_tags_after_slashes(lines: Sequence[str], path: Path) -> None:
-    """Refuse ``EU/B-ORG rejects/O``, whose last word would be taken for the tag."""
-    written = [word for line in lines[:500] for word in line.split()]
-    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
+        if all(map(TAG.fullmatch, found)):
+            return [
+                f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
+                "those of the last column are read (task.tagging.tag names another)"
+            ]
+    if not said and found <= {"_", "-"} and width > word + 2:
+        column = 3 if width == _CONLLU_COLUMNS else width - 2
         raise InputError(
-            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
-            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
-            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
+            f"every word has {found.pop()!r} in the last column; name the columns, from 0: "
+            f"--task.tagging.word {word} --task.tagging.tag {column}.",
             path=path,
         )
+    return []
 
 
-def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
+_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
+
+
+def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
     collected.end_sentence()
     words = {word for sentence in collected.words for word in sentence}
     tags = {tag for sentence in collected.tags for tag in sentence}
-    if len(words) > 1 and all(map(_TAG.fullmatch, words)) and not all(map(_TAG.fullmatch, tags)):
+    if len(words) > 1 and all(map(TAG.fullmatch, words)) and not all(map(TAG.fullmatch, tags)):
         raise InputError(
-            f"the first column has tags, such as {max(words, key=len)!r}; name the columns, from "
-            "0: --task.tagging.word 1 --task.tagging.tag 0.",
+            f"the first column has tags, such as {max(sorted(words), key=len)!r}; name the "
+            "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
             path=path,
         )
 
@@ -290,12 +356,13 @@ def _refuse_tags_first(collected: _SentenceCollector, path: Path) -> None:
 def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
     """Whether every sentence begins with a line such as ``# id 17``, which would be a word."""
     first, alone, begins, ends = [], False, True, False
-    for _, line in lines:
+    for (_, line), (_, after) in pairwise([*lines, (0, "")]):
         if not line.strip(" \t"):
             alone |= begins is False and ends
             begins = True
         elif begins:
-            first.append(line.startswith("# "))
+            is_word = TAG.fullmatch(line.split()[-1]) and len(line.split()) == len(after.split())
+            first.append(line.startswith("# ") and not is_word)
             begins, ends = False, True
         else:
             ends = False
@@ -327,7 +394,7 @@ def _read_conllu(
         layout, names = _conllu_columns(path, lines, labelled=labelled)
     else:
         names = f"column {layout.word}, tags in column {layout.tag}"
-    collected, columns, ranges, empty = _SentenceCollector(), 0, 0, 0
+    collected, columns, ranges, empty, restarted = SentenceCollector(), 0, 0, 0, 0
     for number, line in lines:
         if not line.strip():
             collected.end_sentence()
@@ -338,20 +405,10 @@ def _read_conllu(
         else:
             values = line.split("\t")
             columns = columns or len(values)
-            if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
-                raise InputError(
-                    "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
-                    "\\t/g' OLD > NEW.",
-                    path=path,
-                    line=number,
-                )
-            if not _CONLLU_ID.fullmatch(values[0]):
-                raise InputError(
-                    f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
-                    "name the file .conll if it has other columns.",
-                    path=path,
-                    line=number,
-                )
+            _refuse_no_conllu_line(values, path, number)
+            if values[0] == "1" and collected.current:
+                collected.end_sentence()
+                restarted += 1
             if "-" in values[0] or "." in values[0]:
                 ranges += "-" in values[0]
                 empty += "." in values[0]
@@ -366,9 +423,28 @@ def _read_conllu(
                 )
             collected.current.append(word)
     remarks = [f"it is CoNLL-U: words in {names}"]
+    if restarted:
+        remarks.append(f"{restarted:,} sentences begin without a blank line, where the numbers do")
     if ranges or empty:
         remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
     return collected.file(path, columns, layout, "\t", remarks, labelled=labelled)
+
+
+def _refuse_no_conllu_line(values: Sequence[str], path: Path, number: int) -> None:
+    if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
+        raise InputError(
+            "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
+            "\\t/g' OLD > NEW.",
+            path=path,
+            line=number,
+        )
+    if not _CONLLU_ID.fullmatch(values[0]):
+        raise InputError(
+            f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
+            "name the file .conll if it has other columns.",
+            path=path,
+            line=number,
+        )
 
 
 def _conllu_columns(
@@ -403,18 +479,28 @@ def _quoted_by_line(lines: list[str]) -> bool:
     return all(line.count('"') % 2 == 0 for line in lines) and quoted_as_csv(lines)
 
 
-def _looks_like_text(collected: _SentenceCollector, columns: int) -> bool:
+def _all_end_otherwise(collected: SentenceCollector) -> int:
+    """The number of words, if each has another value of small letters in the last column, as lines
+    of text do, where tags repeat; or else 0."""
+    ends = [tag for tags in collected.tags for tag in tags]
+    different = len(ends) == len(set(ends)) and not any(map(TAG.fullmatch, ends))
+    return len(ends) if different and all(tag != tag.upper() for tag in ends) else 0
+
+
+def _looks_like_text(collected: SentenceCollector, columns: int) -> bool:
     """Whether lines of several words were taken for words with further columns.
 
     Several lines of two columns are sentences of one word, such as ``Yes UH``.
     """
+    if _all_end_otherwise(collected) > 1:
+        return True
     last_column = {tag for tags in collected.tags for tag in tags}
     single = all(len(words) == 1 for words in collected.words)
     tagged = any(tag == "O" or "-" in tag for tag in last_column)
     return single and not tagged and columns > (1 if len(collected.words) == 1 else 2)
 
 
-def _column_numbers(columns: int, layout: ConllFormat) -> tuple[int | None, int | None]:
+def column_numbers(columns: int, layout: ConllFormat) -> tuple[int | None, int | None]:
     """The columns of word and tag, from 0; None if there is no such column."""
     word, tag = (i + columns if i < 0 else i for i in (layout.word, layout.tag))
     return (
@@ -433,7 +519,7 @@ def _word_and_tag(
     labelled: bool,
 ) -> tuple[str, int, str]:
     """Word, line number and tag of a line."""
-    word, tag = _column_numbers(columns, layout)
+    word, tag = column_numbers(columns, layout)
     if len(values) != columns or word is None or (labelled and tag is None):
         problem = (
             f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
@@ -462,183 +548,5 @@ def _word_and_tag(
     return own, number, "" if tag is None else values[tag].strip()
 
 
-# ------------------------------------------------------------------------------------------ tables
-
-_WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
-_TAG_NAMES = (
-    *("tag", "tags", "nertag", "nertags", "ner", "label", "labels", "iob", "bio", "iobtag"),
-    *("entity", "entitytag", "netag", "pos", "postag", "upos"),
-)
-_SENTENCE_NAMES = (
-    *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
-    *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
-)
-
-
-def _column_of(header: list[str], names: tuple[str, ...]) -> int | None:
-    """The column whose name is the first of these that there is, however it is written."""
-    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
-    return next((plain.index(name) for name in names if name in plain), None)
-
-
-def has_word_columns(path: Path) -> bool:
-    """Whether the first line of a file names columns for words and tags."""
-    first = next(
-        (line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()), ""
-    )
-    header = re.split("[\t,;|]", first.strip("\r"))
-    return _names_columns([name.strip(' "') for name in header])
-
-
-def _names_columns(header: list[str]) -> bool:
-    words, tags = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
-    return words is not None and tags is not None
-
-
-@dataclass(frozen=True)
-class _WordColumns:
-    """Where the words, tags and sentences of a file with a word a row are, by number.
-
-    Attributes:
-        word, tag, sentence: the columns; None: there is none.
-        named_by_line: 1 if the first line names columns, 0 if it is a word already.
-        shown: the columns in words.
-    """
-
-    word: int
-    tag: int | None
-    sentence: int | None
-    named_by_line: int
-    shown: str
-
-
-def _word_columns(
-    path: Path, header: list[str], line: int, layout: ConllFormat, *, labelled: bool
-) -> _WordColumns:
-    """The columns by the names in the first line, or by the numbers of a layout.
-
-    Raises:
-        InputError: there are no such columns.
-    """
-    word, tag = _column_of(header, _WORD_NAMES), _column_of(header, _TAG_NAMES)
-    sentence, skipped = _column_of(header, _SENTENCE_NAMES), 1
-    by_number = (layout.word, layout.tag) != (0, -1)
-    named = not by_number and word is not None and (tag is not None or not labelled)
-    if not named:
-        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
-        if not by_number and not (looks_tagged and len(header) > 1):
-            missing = "words" if word is None else "tags"
-            raise InputError(
-                f"the first line names no column of {missing}; its columns are {listed(header)}. "
-                "Call them word, tag and sentence_id, or give their numbers, from 0, as "
-                "task.tagging.word and task.tagging.tag.",
-                path=path,
-                line=line,
-            )
-        word, tag = _column_numbers(len(header), layout)
-        if looks_tagged:
-            sentence, skipped = None, 0
-    if word is None or (labelled and tag is None):
-        raise InputError(
-            f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
-            f"{layout.tag}.",
-            path=path,
-        )
-    shown = f"words in {header[word]!r}" if named else f"words in column {word}"
-    if tag is not None:
-        shown += f", tags in {header[tag]!r}" if named else f", tags in {tag}"
-    if sentence is not None:
-        shown += f", sentences by {header[sentence]!r}"
-    return _WordColumns(word, tag, sentence, skipped, shown)
-
-
-def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
-    """Read a CSV or TSV file with a word and its tag in each row.
-
-    A sentence ends where the value of the column of sentences changes; where it has none it goes
-    on, as it is written on the first row only in many files. Without such a column, blank lines
-    end sentences.
-
-    Args:
-        path: the file.
-        layout: columns of words and tags by number, if they are not named so that they are known.
-        labelled: the tags are needed.
-
-    Raises:
-        InputError: a row that cannot be read, or no such columns.
-    """
-    _, records = delimited_records(path, (), Layout(header=True))
-    rows = list(records)
-    header = [name.strip() for name in rows[0][1]]
-    columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
-    word, tag, sentence = columns.word, columns.tag, columns.sentence
-    rows = rows[columns.named_by_line :]
-    collected, blank, last, expected = _SentenceCollector(), 0, "", 0
-    for number, values, raw in rows:
-        if len(values) != len(header):
-            raise InputError(
-                f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
-                path=path,
-                line=number,
-            )
-        if sentence is not None:
-            value = values[sentence].strip()
-            if value and value.lower() != "nan" and value != last:
-                collected.end_sentence()
-                last = value
-        elif number > expected > 0:
-            collected.end_sentence()
-        expected = number + raw.count("\n") + 1
-        own = "" if tag is None else values[tag].strip()
-        if not values[word].strip() and own in ("", "O"):
-            blank += 1
-            continue
-        if not values[word].strip() or (labelled and not own):
-            name = "word" if not values[word].strip() else "tag"
-            remedy = "" if name == "word" else "; write O for a word of no entity"
-            raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
-        _refuse_whole_sentences(values[word], own, path, number)
-        collected.current.append((values[word], number, own))
-    remarks = [f"it has a word per row: {columns.shown}"]
-    if blank:
-        remarks.append(f"{blank:,} rows without a word are left out")
-    collected.end_sentence()
-    if len(collected.words) == 1 and len(collected.words[0]) > _LONG_SENTENCE:
-        remarks.append(
-            "it has no column of sentences and no blank lines, so it is one sentence; a column "
-            "sentence_id tells them apart"
-        )
-    collected.document = 0
-    if not collected.words:
-        raise InputError("has no words.", path=path)
-    return ConllFile(
-        collected.words,
-        collected.lines,
-        None if tag is None else collected.tags,
-        collected.documents,
-        "\t",
-        tuple(remarks),
-    )
-
-
-def _refuse_whole_sentences(text: str, tags: str, path: Path, line: int) -> None:
-    """Refuse a row that is no word with its tag, but a text with all of its tags or spans."""
-    words = len(text.split())
-    if words > 1 and words == len(re.split(r"[\s,]+", tags)) and _TAG_LIST.search(tags):
-        raise InputError(
-            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word a "
-            'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
-            path=path,
-            line=line,
-        )
-    if tags.startswith(("[", "{")) and tags.endswith(("]", "}")):
-        raise InputError(
-            f"the tag is {tags[:40]!r}: rows of this file are texts with a list of annotations, "
-            "not words. Export them as JSON.",
-            path=path,
-            line=line,
-        )
-
-
-_TAG_LIST = re.compile(r"(^|[\s,])(O|[BIESLUMW][-_][^\s,]+)([\s,]|$)")
-_LONG_SENTENCE = 200
+LONG_SENTENCE = 200
+"""Words beyond which a file without the ends of sentences is told."""

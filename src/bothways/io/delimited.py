@@ -30,6 +30,7 @@ from bothways.io.lines import (
     Line,
     MissingColumnError,
     Values,
+    column_name,
     did_you_mean,
     listed,
     stream_lines,
@@ -39,8 +40,8 @@ Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
 
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-_RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*\|)+(?:\s*:?-{3,}:?\s*)?")
-_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?[,;\t|]*', re.IGNORECASE)
+_RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*[|+])+(?:\s*:?-{3,}:?\s*)?")
+_NAMED_SEPARATOR = re.compile(r'"?sep=(\\t|.)"?[,;\t|]*', re.IGNORECASE)
 _OTHER_SEPARATORS = re.compile(r"[^\w\s'\"-]|\s+|[\x00-\x1f]")
 _QUOTED = re.compile('"[^"]*"')
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
@@ -83,14 +84,22 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         header = None
     elif layout.header or layout.columns:
         header = first
-        columns = _columns_by_name(path, names, [name.strip() for name in first], start)
+        own = [column_name(name) for name in first]
+        columns = _columns_by_name(path, names, own, (start, first, raw), records)
     else:
         columns = _columns_by_number(path, names, len(first))
         records = chain([(start, first, raw)], records)
         header = None
-    for number, values, _ in records:
+    named = len(first)
+    while named and not first[named - 1].strip():
+        named -= 1  # separators at the end of the line of names
+    for row, (number, values, raw) in enumerate(records):
+        if header is not None and row < _ABOUT_COLUMNS:
+            _refuse_line_about_columns(values, path, number + raw.count("\n"))
         while len(values) > len(first) and not values[-1].strip():
             values.pop()  # separators at the end of a row
+        if header is not None and named <= len(values) < len(first):
+            values += [""] * (len(first) - len(values))
         if len(values) != len(first):
             error = ragged_row(values, len(first), start, dialect, path, number)
             broken.leave_out(error)
@@ -121,7 +130,7 @@ def table_items(
     """
     dialect, records = delimited_records(path, (), Layout(header=True))
     start, first, _ = next(records)
-    header = [name.strip() for name in first]
+    header = [column_name(name) for name in first]
     for names in needed:
         if not any(name in header for name in names):
             raise MissingColumnError(
@@ -162,7 +171,7 @@ def delimited_records(
     lines = [*islice(coming, _BEGINNING)]
     separator = ""
     if named := _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(" ")):
-        separator, lines = named[1], lines[1:]
+        separator, lines = named[1].replace("\\t", "\t"), lines[1:]
         if not lines:
             raise InputError("is empty; it needs one example per line.", path=path)
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
@@ -178,7 +187,7 @@ def delimited_records(
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
         raise InputError(
             "this is a line of dashes, as below the names of a table in Markdown; remove it, and "
-            "the bars at both ends of lines.",
+            "the bars at both ends of lines (of psql's table: have it written by psql --csv).",
             path=path,
             line=lines[1][0],
         )
@@ -219,7 +228,27 @@ def ragged_row(
     values: Sequence[str], width: int, header: int, dialect: Dialect, path: Path, number: int
 ) -> InputError:
     """The error for a row that has not as many columns as line 1, with what it has."""
-    if dialect.quoted and any(value.lstrip()[:1] in "'“”„«‘" for value in values if value.strip()):
+    separator, row = dialect.separator.replace("\t", "\\t"), '"row"' if dialect.quoted else "row"
+    if len(values) == width + 1 and number == header + 1 and values[0].isdecimal():
+        hint = (
+            "the first column has the numbers of the rows and no name, as R's write.table leaves "
+            f"it; give it one: sed '{header}s/^/{row}{separator}/' OLD > NEW"
+        )
+    elif dialect.quoted and len(values) < width:
+        hint = (
+            f"a row has as many as line {header}, empty ones included, and a text with line breaks "
+            "stands in quotation marks"
+        )
+    elif dialect.quoted and any(
+        value.startswith(" ") and value.lstrip()[:1] == '"' for value in values
+    ):
+        hint = (
+            f"a quotation mark opens a text only directly behind the {dialect.name}; remove the "
+            "spaces before it"
+        )
+    elif dialect.quoted and any(
+        value.lstrip()[:1] in "'“”„«‘" for value in values if value.strip()
+    ):
         hint = (
             f"a text with {dialect.name}s or line breaks must be in quotation marks of the form "
             '"..."'
@@ -286,7 +315,7 @@ def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> in
     if not (layout.header and names):
         return 0
     for number, (_, line) in enumerate(lines[:_LOOKED_AT]):
-        fields = {field.strip(' "') for field in re.split("[,;|\t]", line)}
+        fields = {column_name(field.strip(' "')) for field in re.split("[,;|\t]", line)}
         if set(names) <= fields:
             return number
         if line.strip() and not line.startswith("#"):
@@ -381,12 +410,14 @@ def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[
             ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
-            "holds one must be in quotation marks, with each quotation mark inside written twice.",
+            "holds one must be in quotation marks, with each quotation mark inside written twice"
+            + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else "."),
             path=path,
             line=number,
         ) from None
 
 
+_BACKSLASHES = r""": sed 's/\\"/""/g' OLD > NEW (this file has backslashes before them)."""
 _FIELD_LIMIT = threading.Lock()
 
 
@@ -404,7 +435,7 @@ def _long_fields() -> Iterator[None]:
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
     """Whether the first line of a file holds all the column names needed."""
-    return set(names) <= {cell.strip() for cell in first}
+    return set(names) <= {column_name(cell) for cell in first}
 
 
 def _columns_declared(
@@ -425,12 +456,33 @@ def _columns_declared(
     return [columns.index(name) for name in names]
 
 
-def _columns_by_name(path: Path, names: list[str], header: list[str], line: int) -> list[int]:
+def _columns_by_name(
+    path: Path, names: list[str], header: list[str], first: Record, rows: Iterator[Record]
+) -> list[int]:
+    """The places of columns.
+
+    Args:
+        path: the file.
+        names: that are needed.
+        header: all names.
+        first: the line of names as it is.
+        rows: that follow.
+    """
+    line = first[0]
     for name in names:
         if header.count(name) == 1:
             continue
-        problem = "names twice" if name in header else "lacks"
-        if len(header) == 1 and set(names) <= set(_OTHER_SEPARATORS.split(header[0])):
+        if name in header:
+            raise InputError(
+                f"the header names twice the column {name!r}; the columns are {listed(header)}. "
+                "Rename or remove all but one.",
+                path=path,
+                line=line,
+            )
+        if other := _other_form(first, rows, names):
+            raise InputError(other, path=path, line=line)
+        cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
+        if len(header) == 1 and set(names) <= set(cells):
             raise MissingColumnError(
                 f"the line of column names is {listed(header)}: what stands between its names "
                 "separates no columns here. Separate all lines alike, by commas (.csv) or tabs "
@@ -440,8 +492,8 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
                 line=line,
             )
         raise MissingColumnError(
-            f"the header {problem} the column {name!r}; the columns are {listed(header)}."
-            f"{did_you_mean(name, header) if name not in header else ''} `finetune` takes the "
+            f"the header lacks the column {name!r}; the columns are {listed(header)}."
+            f"{did_you_mean(name, header)} `finetune` takes the "
             "names of your columns by --text and --label, `embed` by --text_a; `predict` and "
             "`evaluate` look for those of fine-tuning, or what --task FILE.yaml says. (If line 1 "
             "is already an example, task.header false names columns by number, from 0; `predict` "
@@ -452,6 +504,63 @@ def _columns_by_name(path: Path, names: list[str], header: list[str], line: int)
             missing=name,
         )
     return [header.index(name) for name in names]
+
+
+_FASTTEXT = re.compile(r"(__label__\S+ +)+\S")
+_TO_COLUMNS = (
+    r"(printf 'label\tsentence\n'; sed -E 's/ +__label__/,/g; s/^__label__([^ ]*) +/\1\t/' OLD)"
+    " > NEW.tsv (commas then separate several labels of a text: --kind multilabel "
+    "--task.label_separator ,)"
+)
+_BOX = re.compile(r"[+|]?[-=+|]{3,}")
+_ABOUT_COLUMNS = 3  # rows
+
+
+def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> str:
+    """What a file without its names in the first line is, and what to do; empty: not known."""
+    begun = [first]
+    with contextlib.suppress(InputError):
+        begun.extend(islice(rows, _LOOKED_AT))
+    cells = [cell.strip() for cell in first[1]]
+    if len(cells) > 1 and all(re.fullmatch("'.+'", cell) for cell in cells):
+        return (
+            "the names stand in single quotation marks, which are text here; have the program that "
+            "wrote the file put double ones around names and values, or none."
+        )
+    if all(_FASTTEXT.match(raw) for *_, raw in begun):
+        return f"this is fastText's format; make columns of it: {_TO_COLUMNS}."
+    if _BOX.fullmatch(first[2].strip()):
+        return (
+            "this is a table drawn with lines, as databases show it; have it written as CSV (psql "
+            "--csv) or with tabs (mysql --batch)."
+        )
+    for number, _, raw in begun[1:]:
+        if set(names) <= {column_name(cell.strip(' "')) for cell in re.split("[,;|\t]", raw)}:
+            return (
+                f"the names of the columns stand on line {number}, not here; remove what is above: "
+                f"tail -n +{number} OLD > NEW."
+            )
+    return ""
+
+
+def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> None:
+    """Refuse a row of a survey that describes the columns once more, and ends on a line."""
+    filled = [value.strip() for value in values if value.strip()]
+    if "Open-Ended Response" in filled:
+        raise InputError(
+            "has a second line of column names, as SurveyMonkey writes it; remove it: sed "
+            f"'{last}d' OLD > NEW.",
+            path=path,
+            line=last,
+        )
+    if filled and all('"ImportId"' in value for value in filled):
+        raise InputError(
+            "has identifiers of columns, as Qualtrics writes them below the names and the "
+            "questions; remove the lines between the names and the first answer: sed "
+            f"'2,{last}d' OLD > NEW.",
+            path=path,
+            line=last,
+        )
 
 
 def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:

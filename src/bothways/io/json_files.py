@@ -7,17 +7,25 @@ written with dots (``labels.label``).
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from bothways.errors import InputError
-from bothways.io.annotators import ANNOTATED_TWICE, is_annotated_twice, plain_row
+from bothways.io.annotators import (
+    ANNOTATED_TWICE,
+    chosen_names,
+    is_annotated_twice,
+    plain_row,
+)
 from bothways.io.broken import LIST, TEXT, Broken
-from bothways.io.frames import frame_objects, is_frame
+from bothways.io.frames import SPREADSHEET, NoValue, frame_objects, is_frame
 from bothways.io.lines import (
     Layout,
     MissingColumnError,
@@ -61,24 +69,59 @@ def _why(error: Exception) -> str:
 def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
     rejected = several = 0
+    any_row = False
+    chosen, unchosen = set[str](), dict[str, int]()
     for number, item in json_objects(path, broken):
         try:
             if not isinstance(item, dict):
                 raise _not_an_object(item, path, number)
-            row = plain_row(item)
+            row = plain_row(item, labelled=layout.labelled)
             if row is None:
                 rejected += 1
                 continue
             several += is_annotated_twice(item)
+            if layout.labelled and (own := chosen_names(item)) is not None:
+                chosen |= own
+                for name in layout.labels.intersection(row) - own:
+                    unchosen.setdefault(name, number)
+            for name in sorted(chosen & unchosen.keys()):
+                raise InputError(
+                    f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that "
+                    "the task's own data hold is no annotation; leave the task out, or rename it "
+                    "in the data.",
+                    path=path,
+                    line=unchosen.pop(name),
+                )
             values = _json_values(row, names, layout, path, number)
         except InputError as error:
+            if isinstance(error, MissingColumnError):
+                _explain_missing(error, item, layout, path, broken)
             broken.leave_out(error)
             continue
+        any_row = True
         yield number, values
+    if rejected and not any_row:
+        raise InputError(
+            "has no examples that were annotated; predictions of a tool, and what the annotator "
+            "rejected or skipped, have no labels.",
+            path=path,
+        )
     if rejected:
         broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
     if several:
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
+
+
+def _explain_missing(
+    error: MissingColumnError, item: Any, layout: Layout, path: Path, broken: Broken
+) -> None:
+    """Add what may be the reason why a column is missing."""
+    if path.suffix.lower() == SPREADSHEET:
+        for remark in broken.remarks:
+            error.add(f"({path.name}: {remark}.)")
+    of_label_studio = isinstance(item, dict) and ("annotation_id" in item or chosen_names(item))
+    if error.missing in layout.labels and (of_label_studio or chosen_names(item) is not None):
+        error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
 
 def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
@@ -147,7 +190,14 @@ def _form(path: Path) -> Literal["lines", "list", "object"]:
 
 
 def _holds_records(value: dict[str, Any]) -> bool:
-    return any(isinstance(value.get(n), list) and value[n] for n in _RECORDS) and len(value) < 4
+    return _list_of_records(value) is not None and len(value) < 4
+
+
+def _list_of_records(value: dict[str, Any]) -> str | None:
+    """The key of an object's list of examples; None if it has none, or is an example."""
+    if isinstance(value.get("data"), dict) or isinstance(value.get("text"), str):
+        return None  # a task of Label Studio, or a text with its annotations
+    return next((n for n in _RECORDS if isinstance(value.get(n), list) and value[n]), None)
 
 
 _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annotations", "results")
@@ -190,18 +240,17 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         yield from objects
         return
     ((line, item),) = objects
-    for name in _RECORDS:
-        if isinstance(item.get(name), list) and item[name]:
-            values = item[name]
-            columns = item.get("columns")
-            if isinstance(columns, list) and all(isinstance(v, list) for v in values):
-                values = [dict(zip(columns, v, strict=False)) for v in values]
-            broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
-            found = text.find(f'"{name}"')
-            first = line + text.count("\n", line - 1, text.find("[", found))
-            lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
-            yield from zip(lines or [first] * len(values), values, strict=True)
-            return
+    if (name := _list_of_records(item)) is not None:
+        values = item[name]
+        columns = item.get("columns")
+        if isinstance(columns, list) and all(isinstance(v, list) for v in values):
+            values = [dict(zip(columns, v, strict=False)) for v in values]
+        broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
+        found = text.find(f'"{name}"')
+        first = line + text.count("\n", line - 1, text.find("[", found))
+        lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
+        yield from zip(lines or [first] * len(values), values, strict=True)
+        return
     columns = list(item.values())
     if (
         columns
@@ -397,11 +446,14 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             line=number,
             missing=name,
         )
-    if holder[key] is None:
+    value = holder[key]
+    if value is None:
         raise InputError(
             f"key {name!r} is null; the keys are {listed(list(holder))}.", path=path, line=number
         )
-    return holder[key]
+    if isinstance(value, NoValue):
+        raise InputError(f"column {name!r} {value.problem}.", path=path, line=number)
+    return value
 
 
 def json_text(value: Any, name: str, path: Path, number: int) -> str:
@@ -412,7 +464,7 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     """
     if not isinstance(value, str):
         raise InputError(
-            f"key {name!r} holds {json.dumps(value)[:40]}; a text is a string.",
+            f"key {name!r} holds {_shown(value)}; a text is a string.",
             path=path,
             line=number,
         )
@@ -429,12 +481,36 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     return value
 
 
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=repr)[:40]
+
+
+_NO_COMMA = re.compile(r"""['"]\s+['"]""")
+"""Between two strings, as NumPy writes its arrays."""
+
+
+def cell_value(text: str) -> Any:
+    """The list or object that a cell holds, as JSON or as Python writes it; the text, if it is
+    neither."""
+    if not text.lstrip().startswith(("[", "{", "(")):
+        return text
+    if _NO_COMMA.search(text):
+        return text  # which Python would read as one string
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            value = read(text.strip())
+            value = sorted(value, key=str) if isinstance(value, set) else value
+            value = [*value] if isinstance(value, tuple) else value
+            return value if isinstance(value, list | dict) else text
+    return text
+
+
 def json_list(text: str) -> list[Any] | None:
-    """The values of a JSON list in a column; None if it is none."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    """The values of a list in a column, as JSON or as Python writes it, or as Label Studio writes
+    several choices; None if it is none."""
+    values = cell_value(text)
+    if isinstance(values, dict) and [*values] == ["choices"]:
+        values = values["choices"]
     return values if isinstance(values, list) else None
 
 
@@ -467,13 +543,25 @@ def surrogate_problem(text: str) -> str:
     return ""
 
 
+def _of_object(name: str, value: Any) -> str:
+    """How to read what an object holds for each label."""
+    if not isinstance(value, dict) or not value:
+        return ""
+    if all(isinstance(mark, bool | int | float) for mark in value.values()):
+        columns = ", ".join(f"{name}.{key}" for key in value)
+        return f" For marks of labels: --kind multilabel --task.label_columns '[{columns}]'."
+    key = next((key for key, one in value.items() if isinstance(one, str)), None)
+    return "" if key is None else f" For a key of it: --label {name}.{key}."
+
+
 def _json_label(value: Any, name: str, path: Path, number: int) -> str:
+    given = value
     if isinstance(value, list) and len(value) == 1:  # as annotators export the only label
         value = value[0]
-    if isinstance(value, list) and len(value) > 1:
+    if isinstance(value, list) and len(value) != 1:
         raise InputError(
-            f"key {name!r} holds {len(value)} labels, {json.dumps(value)[:40]}; a text has one. "
-            "For any number of labels set task.kind to multilabel.",
+            f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{_shown(value)}; a "
+            "text has one label. For any number of labels set task.kind to multilabel.",
             path=path,
             line=number,
         )
@@ -489,8 +577,8 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(
-        f"key {name!r} holds {json.dumps(value)[:40]}; a label is a string, a number, true or "
-        "false.",
+        f"key {name!r} holds {_shown(value)}; a label is a string, a number, true or false."
+        f"{_of_object(name, value) if given is value else ''}",
         path=path,
         line=number,
     )

@@ -25,12 +25,14 @@ class Layout:
         columns: the names in files without one.
         labels: columns of JSON whose values may be numbers, true or false.
         lists: columns of JSON whose values may be lists, which are given as JSON.
+        labelled: whether labels are read. If not, what nobody annotated is an example, too.
     """
 
     header: bool = True
     columns: tuple[str, ...] = ()
     labels: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
+    labelled: bool = True
 
 
 class MissingColumnError(InputError):
@@ -84,6 +86,14 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         yield number, text
     if not any_text:
         raise InputError("is empty; it needs one example per line.", path=path)
+
+
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+
+
+def column_name(cell: str) -> str:
+    """A name of a column without white space and invisible characters around it."""
+    return cell.strip().strip(_INVISIBLE).strip()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

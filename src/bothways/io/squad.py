@@ -8,7 +8,6 @@ lines) or row (CSV, TSV) is a question with its passage, or a passage with its q
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_items
 from bothways.io.json_files import (
+    cell_value,
     in_json_lines,
     json_objects,
     read_json_file,
@@ -354,20 +354,14 @@ def _impossible(item: Any, path: Path, where: str) -> bool | None:
 
 def _cell(text: str, path: Path, where: str) -> Any:
     """The answers in a cell of a table: JSON, or what Python writes for a list or dictionary."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    if "array(" in text:
+    value = cell_value(text)
+    if value is text and "array(" in text:
         raise InputError(
             f"{where}: the answers are written as {text[:40]!r}, arrays of NumPy; write them as "
             "JSON, or text and start in columns answer and answer_start.",
             path=path,
         )
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
+    return value
 
 
 def _no_answer(items: list[dict[str, Any]]) -> bool | None:

@@ -24,6 +24,20 @@ _READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
 }
 
 
+_OTHERS = {
+    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx, or as CSV"),
+    ".xlsm": "rename it to .xlsx",
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".avro"), "write it as Parquet"),
+    **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".rda"), "write it as CSV"),
+    **dict.fromkeys((".yaml", ".yml", ".xml", ".arff"), "write it as CSV or JSON"),
+    **dict.fromkeys((".pkl", ".pickle", ".h5", ".sqlite", ".db", ".sql"), "write it as CSV"),
+    **dict.fromkeys(
+        (".conll", ".conllu", ".iob", ".bio", ".ann"), "words and tags: --kind tagging"
+    ),
+}
+"""Formats that are not read -> what to do."""
+
+
 def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """The values of some columns, row by row.
 
@@ -46,9 +60,10 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     if reader is None:
         if path.suffix.lower() in COMPRESSED:
             raise InputError("labelled files are not read compressed; decompress it.", path=path)
+        other = _OTHERS.get(ending(path)) or "rename it if it has one of these formats"
         raise InputError(
             f"examples are read from {', '.join(_READERS)} files and folders of data sets, not "
-            f"from {path.suffix or 'this'!r}; rename it if it has one of these formats.",
+            f"from {path.suffix or 'this'!r}; {other}.",
             path=path,
         )
     yield from reader(path, names, layout, broken)

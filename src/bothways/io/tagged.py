@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,19 +23,26 @@ from bothways.io.annotators import (
     is_of_one_span,
     read_brat,
     recognised,
+    rejected_spans,
+    text_alone,
+    word_keys,
 )
 from bothways.io.broken import Broken
 from bothways.io.conll import (
     ConllFile,
     ConllFormat,
-    has_word_columns,
     read_conll,
-    read_word_rows,
 )
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import listed
 from bothways.io.text import COMPRESSED, read_texts, read_whole
+from bothways.io.word_rows import (
+    has_word_columns,
+    have_words,
+    read_word_rows,
+    words_of_objects,
+)
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
@@ -122,8 +130,25 @@ def read_tagged(
     if form == BRAT:
         texts = [_brat_document(one) for one in brat_files(path)]
         own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
-        return _with_texts(form, texts, [own], path, labelled=labelled)
-    return _read_json(path, labelled=labelled, names=names)
+        remarks = [own, *_left_out_of_folder(path)]
+        return _with_texts(form, texts, remarks, path, labelled=labelled)
+    return _read_json(path, layout, labelled=labelled, names=names)
+
+
+def _left_out_of_folder(path: Path) -> list[str]:
+    """Remarks on what a folder of brat has beside its annotated documents."""
+    if path.is_file():
+        return []
+    alone = [t for t in path.glob("*.txt") if not t.with_suffix(".ann").is_file()]
+    folders = [inner.name for inner in path.iterdir() if inner.is_dir() and brat_files(inner)]
+    return [
+        f"{len(left):,} {what}"
+        for left, what in (
+            (alone, "texts without an .ann file are left out"),
+            (folders, f"folders in it are not read: {listed(sorted(folders))}"),
+        )
+        if left
+    ]
 
 
 def _brat_document(path: Path) -> SpanText:
@@ -136,7 +161,9 @@ def _brat_document(path: Path) -> SpanText:
     return read_brat(path, read_whole(beside, as_it_is=True), [] if empty else [*read_texts(path)])
 
 
-def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedFile:
+def _read_json(
+    path: Path, layout: ConllFormat, *, labelled: bool, names: tuple[str, ...]
+) -> TaggedFile:
     broken = Broken()
     items = list(json_objects(path, broken))
     if len(items) == 1 and isinstance(items[0][1], list):  # a list of pairs on one line
@@ -144,6 +171,11 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
         items = [(number, item) for item in inner] if _are_items(inner) else items
     if not items:
         raise InputError("has no examples.", path=path)
+    if have_words([item for _, item in items[:_LOOKED_AT]]):
+        rows = [(number, item) for number, item in items if isinstance(item, dict)]
+        words_of_rows = words_of_objects(path, rows, layout, labelled=labelled)
+        said = (*broken.remarks, *words_of_rows.remarks)
+        return TaggedFile(TABLE, words_of_rows, remarks=said)
     form = recognised([item for _, item in items[:_LOOKED_AT]])
     if form is None and not labelled and all(isinstance(item, dict) for _, item in items):
         form = "doccano"  # texts without spans are read in any of these forms
@@ -156,8 +188,8 @@ def _read_json(path: Path, *, labelled: bool, names: tuple[str, ...]) -> TaggedF
             path=path,
             line=items[0][0],
         )
-    found = [_record(form, item, path, number) for number, item in items]
-    remarks = [*broken.remarks, f"it is {FORMATS[form].title}"]
+    found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
+    remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]
     found = _without_marks(items, found, remarks)
     kept = [record for record in found if record is not None]
     if not kept:
@@ -191,6 +223,8 @@ def _without_marks(
         remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
     if several := sum(map(is_annotated_twice, every)):
         remarks.append(f"{several:,} {ANNOTATED_TWICE}")
+    if left_out := sum(map(rejected_spans, every)):
+        remarks.append(f"{left_out:,} spans that the annotator rejected are left out")
     if len(together := sorted(set().union(*map(controls, every)))) > 1:
         remarks.append(f"spans of several controls ({listed(together)}) are read together")
     if single := sum(map(is_of_one_span, every)):
@@ -215,7 +249,17 @@ _PLAIN = (
 )
 
 
-def _record(form: str, item: object, path: Path, number: int) -> SpanText | TaggedWords | None:
+def _keys_of_words(form: str, items: Sequence[tuple[int, object]]) -> str:
+    """Which keys are read, if a list is as long as that of the tags; empty if there is none."""
+    keys = next((found for _, item in items if (found := word_keys(item))), None)
+    if form != "words" or keys is None or not keys[2]:
+        return ""
+    return f", with words in {keys[0]!r} and tags in {keys[1]!r}, not in {listed(keys[2])}"
+
+
+def _record(
+    form: str, item: object, path: Path, number: int, *, labelled: bool
+) -> SpanText | TaggedWords | None:
     """What an item has; None if it was rejected or skipped, as some tools write by null."""
     if item is None:
         return None
@@ -225,7 +269,8 @@ def _record(form: str, item: object, path: Path, number: int) -> SpanText | Tagg
             path=path,
             line=number,
         )
-    return FORMATS[form].read(item, path, number)
+    record = FORMATS[form].read(item, path, number)
+    return text_alone(item, path, number) if record is None and not labelled else record
 
 
 def _are_items(values: list[object]) -> bool:
@@ -244,6 +289,7 @@ def _with_texts(
                 path=path,
                 line=text.line,
             )
+    remarks = [*remarks, *_odd_labels(texts, path)]
     kept = [text for text in texts if text.text.strip()]
     if len(kept) < len(texts):
         remarks = [*remarks, f"{len(texts) - len(kept):,} empty texts are left out"]
@@ -267,6 +313,38 @@ def _with_texts(
             "an example of its own",
         ]
     return TaggedFile(form, None, tuple(kept), spans, tuple(remarks))
+
+
+_OF_A_SCHEME = re.compile("[BIESLUMW][-_].+")
+
+
+def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
+    """Refuse labels of spans that are tags of words; a remark on those that are numbers."""
+    first: dict[str, SpanText] = {}
+    for text in texts:
+        for span in text.spans or ():
+            first.setdefault(span.label, text)
+    if "O" in first:
+        raise InputError(
+            "a span has the label O, which says that there is no entity; remove such spans.",
+            path=first["O"].path or path,
+            line=first["O"].line,
+        )
+    if first and all(map(_OF_A_SCHEME.fullmatch, first)):
+        label, text = next(iter(first.items()))
+        raise InputError(
+            f"the label of a span is {label!r}, a tag of a word; give one span to each entity, "
+            "with its type alone (transformers' pipeline does so with "
+            "aggregation_strategy='simple').",
+            path=text.path or path,
+            line=text.line,
+        )
+    if first and all(map(str.isdigit, first)):
+        return [
+            f"its labels are numbers, such as {next(iter(first))}, whose names the file does not "
+            "have; the tool's own list of labels has them"
+        ]
+    return []
 
 
 def _annotated_otherwise(

@@ -9,13 +9,14 @@ from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
-from bothways.io.conll import ConllFormat, has_word_columns
+from bothways.io.conll import ConllFormat
 from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
 from bothways.io.tagged import read_tagged
 from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
+from bothways.io.word_rows import has_word_columns
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaggingOptions, TaskOptions

@@ -91,7 +91,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names += [options.label] if labelled else []
         broken = broken_lines(options, labelled=labelled)
         rows = ChoiceRows(path, labels=[] if labelled else None, broken=broken)
-        for line, values in read_table(path, names, layout_of(options), rows.broken):
+        layout = replace(layout_of(options), labelled=labelled)
+        for line, values in read_table(path, names, layout, rows.broken):
             try:
                 choices = _choices(values[1:], options, path, line)
                 label = clean_label(values[-1], path, line) if labelled else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,10 +10,22 @@ from pathlib import Path
 from bothways.errors import InputError, ModelError
 from bothways.io.lines import listed
 
-_MISSING = frozenset(
-    ("nan", "NaN", "NAN", "NaT", "n/a", "N/A", "#N/A", "NA", "<NA>", "None", "null", "NULL")
+MISSING = frozenset(
+    (
+        *("nan", "NaN", "NAN", "NaT", "n/a", "N/A", "NA", "<NA>", "None", "null", "NULL", r"\N"),
+        *("(null)", "<null>", "[null]", "undefined", "#N/A", "#REF!", "#NAME?", "#VALUE!"),
+        *("#DIV/0!", "#NUM!", "#NULL!", "#N/A N/A", "-nan", "1.#QNAN", "-1.#IND", "1.#IND"),
+    )
 )
-"""How programs write that there is no value."""
+"""How programs, databases and the errors of spreadsheets write that there is no value."""
+_QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ('="', '"'))
+_TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_RANGE = re.compile(r"\d{1,2}\s*[-/]\s*\d{1,2}")
+_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d|\d{1,2}[-. ]{1,2}[A-Za-z]{3,4}|[A-Za-z]{3,4}[-. ]{1,2}\d{1,2}"
+    r"|\d{1,2}\uc6d4 \d{1,2}\uc77c"
+)
+"""What a spreadsheet makes of a range such as 1-2."""
 _UNSURE = frozenset("-?_.")
 """How files of several annotators write that they did not agree, or that nothing is known."""
 
@@ -85,8 +98,11 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
         first.setdefault(label, line)
     seen: dict[str | float, str] = {}
     numbers = {number for label in first if (number := _number(label)) is not None}
+    folded = {label.casefold() for label in first}
+    spellings = sum(map(bool, ({"true", "false"} & folded, {"yes", "no"} & folded, numbers)))
+    spellings = spellings if numbers <= {0.0, 1.0} else 0
     for label, line in first.items():
-        if label in _MISSING:
+        if label in MISSING:
             raise InputError(
                 f"the label {label!r} is how programs write a missing value; fill it in, or leave "
                 "the line out (or name all labels in task.labels, if it is one of them).",
@@ -100,17 +116,40 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
                 path=path,
                 line=line,
             )
-        if len(label) > 2 and label[0] == label[-1] == '"':
+        if any(
+            len(label) > len(a + b) and label.startswith(a) and label.endswith(b)
+            for a, b in _QUOTES
+        ):
             raise InputError(
                 f"the label {label} stands in quotation marks; remove them (or name all labels in "
                 "task.labels, if they belong to it).",
                 path=path,
                 line=line,
             )
+        if _DATE.fullmatch(label) and (other := next(filter(_RANGE.fullmatch, first), "")):
+            raise InputError(
+                f"the label {label!r} is a date, and others are such as {other!r} (line "
+                f"{first[other]}), of which a spreadsheet program makes dates; write it again as "
+                "text (or name all labels in task.labels, if it is one of them).",
+                path=path,
+                line=line,
+            )
+        for mark in "|;,#/+ ":
+            parts = [part.strip() for part in label.split(mark)]
+            if len(set(parts)) > 1 and set(parts) <= first.keys():
+                raise InputError(
+                    f"the label {label!r} is {listed(parts, 4)} with {mark!r} between, which are "
+                    f"labels, too. For several labels of a text: --kind multilabel "
+                    f"--task.label_separator {mark!r}, and {mark!r} between them everywhere (or "
+                    "name all labels in task.labels, if it is one of them).",
+                    path=path,
+                    line=line,
+                )
         number = _number(label)
-        if number is None and label.casefold() in ("true", "false") and numbers <= {0.0, 1.0}:
-            number = float(label.casefold() == "true") if numbers else None
-        plain = "".join(c for c in label if unicodedata.category(c) != "Cf")
+        if number is None and label.casefold() in _TRUTH and spellings > 1:
+            number = _TRUTH[label.casefold()]
+        invisible = ("\ufe0e", "\ufe0f")  # text or picture: variants of one emoji
+        plain = "".join(c for c in label if unicodedata.category(c) != "Cf" and c not in invisible)
         plain = unicodedata.normalize("NFKC", plain)
         forms = {" ".join(p.casefold().split()) for p in (plain, plain.translate(_ALIKE))}
         for key in sorted(forms) if number is None else [number]:

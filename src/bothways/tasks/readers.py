@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
-from bothways.io.json_files import json_list, json_text
+from bothways.io.json_files import cell_value, json_list, json_text
 from bothways.io.lines import Layout
 from bothways.io.tables import read_table
-from bothways.tasks.labels import check_spellings
+from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import SEVERAL, TaskOptions
 
 
@@ -117,7 +119,8 @@ def row_windows(
     others = [name for name in dict.fromkeys(keep) if name not in names]
     layout = layout_of(options)
     anything = layout.labels | frozenset(others)
-    layout = replace(layout, labels=anything, lists=layout.lists | frozenset(others))
+    lists = layout.lists | frozenset(others)
+    layout = replace(layout, labels=anything, lists=lists, labelled=labelled)
     broken = broken_lines(options, labelled=labelled, skip=skip)
 
     def empty() -> Rows:
@@ -139,7 +142,7 @@ def row_windows(
             done, size, found = done + len(found), 0, empty()
         try:
             if found.labels is not None:
-                label = clean_label(values[len(texts)], path, number)
+                label = _only_label(values[len(texts)], options, path, number)
                 found.labels.append(named.get(label, label))
             if found.several is not None:
                 own = values[len(texts) : len(texts) + len(labels)]
@@ -166,10 +169,62 @@ def row_windows(
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
     if not options.labels:
         _check_spellings(rows, options)
+    if options.text_b is None:
+        _refuse_total(rows, options)
     if first:
+        _refuse_spelt_texts(rows)
         columns = zip(texts, (rows.a, rows.b), strict=False)
         found = {name: column for name, column in columns if column is not None}
         check_not_empty(rows.path, found)
+
+
+_TOTALS = frozenset(
+    (
+        *("total", "totals", "grand total", "subtotal", "sum", "count", "average", "mean"),
+        *("gesamt", "summe", "\ud569\uacc4", "\ucd1d\uacc4", "\u5408\u8a08", "\u5408\u8ba1"),
+    )
+)
+
+
+def _refuse_total(rows: Rows, options: TaskOptions) -> None:
+    """Refuse a last row that sums up the others, as spreadsheets and reports have it."""
+    if rows.labels is None or len(rows) < 3:
+        return
+    *others, label = rows.labels
+    number = label.replace(",", "").replace(".", "").isdigit()
+    if (
+        number
+        and rows.a[-1].strip(" :").casefold() in _TOTALS
+        and label not in (*others, *options.labels)
+    ):
+        raise InputError(
+            f"the last row, {rows.a[-1]!r} with {label!r}, seems to sum up the others; remove it "
+            "(or name all labels in task.labels, if it is an example).",
+            path=rows.path,
+            line=rows.lines[-1],
+        )
+
+
+def _refuse_spelt_texts(rows: Rows) -> None:
+    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes, or
+    some say that there is none."""
+    texts = [text.strip() for text in rows.a if text.strip()]
+    for line, text in zip(rows.lines, rows.a, strict=True):
+        if text.strip() in MISSING:
+            rows.broken.remark(
+                f"texts such as {text.strip()!r} (line {line}) are how programs write that there "
+                "is none; they are read as texts"
+            )
+            break
+    if len(texts) > 1 and all(re.fullmatch("b('.*'|\".*\")", text, re.DOTALL) for text in texts):
+        raise InputError(
+            f"every text is written as Python writes bytes, {texts[0][:40]!r}; decode them where "
+            "they are written: text.decode('utf-8').",
+            path=rows.path,
+            line=rows.lines[0],
+        )
+    if len(texts) > 1 and all(re.fullmatch("'.*'", text, re.DOTALL) for text in texts):
+        rows.broken.remark("every text stands in single quotation marks, which are part of it")
 
 
 def _check_spellings(rows: Rows, options: TaskOptions) -> None:
@@ -220,6 +275,35 @@ def clean_label(text: str, path: Path, number: int) -> str:
     return label
 
 
+def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str:
+    """The label of an example that has one: of a list, as some programs write it, its only value.
+
+    Raises:
+        InputError: the list has several, or what :func:`clean_label` refuses.
+    """
+    label = clean_label(text, path, number)
+    if label in (*options.labels, *options.named):
+        return label
+    value = cell_value(label)
+    if isinstance(value, dict) and [*value] != ["choices"]:
+        raise InputError(
+            f"column {options.label!r} holds an object, {label[:40]}; write the label alone.",
+            path=path,
+            line=number,
+        )
+    values = None if value is label else json_list(label)
+    if values is None:
+        return label
+    if len(values) != 1:
+        raise InputError(
+            f"column {options.label!r} holds {len(values) or 'no'} labels, {label[:40]}; a text "
+            "has one. For any number of labels set task.kind to multilabel.",
+            path=path,
+            line=number,
+        )
+    return clean_label(_scalar(values[0], options, path, number), path, number)
+
+
 _TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _SEPARATORS = "|;,#"
 
@@ -249,11 +333,22 @@ def _several(
     in_json = path.suffix.lower() in (".json", ".jsonl")
     if not cell:
         return ()
-    listed = _json_items(cell, options, path, number) if in_json or not separator else None
+    bracketed = cell[0] in "[{("
+    known = in_json or bracketed or not separator
+    listed = _json_items(cell, options, path, number) if known else None
+    if listed is None and _is_other_list(cell, separator):
+        raise InputError(
+            f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
+            'writes it (NumPy leaves out commas, databases quotation marks); write ["a", "b"].',
+            path=path,
+            line=number,
+        )
     if listed is not None:
         items = listed
     elif separator:
         items = cell.split(separator if separator.strip() else None)
+        if len(items) > 1 and not items[-1].strip():
+            items.pop()  # a separator at the end
     else:
         guess = next((c for c in _SEPARATORS if c in cell), "|")
         raise InputError(
@@ -293,24 +388,36 @@ def _json_items(cell: str, options: TaskOptions, path: Path, number: int) -> lis
     values = json_list(cell)
     if values is None:
         return None
-    items = []
-    for value in values:
-        if isinstance(value, str):
-            items.append(json_text(value, options.label, path, number))
-        elif isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
-            items.append(json.dumps(value))
-        else:
-            what = (
-                "a score is a finite number"
-                if options.kind == SEVERAL[1]
-                else ("a label is a string, a number, true or false")
-            )
-            raise InputError(
-                f"the list in {options.label!r} holds {json.dumps(value)[:40]}; {what}.",
-                path=path,
-                line=number,
-            )
-    return items
+    return [_scalar(value, options, path, number) for value in values]
+
+
+def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
+    """A label or score in a list, as text."""
+    if isinstance(value, str):
+        return json_text(value, options.label, path, number)
+    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return json.dumps(value)
+    what = (
+        "a score is a finite number"
+        if options.kind == SEVERAL[1]
+        else ("a label is a string, a number, true or false")
+    )
+    raise InputError(
+        f"the list in {options.label!r} holds {json.dumps(value, default=repr)[:40]}; {what}.",
+        path=path,
+        line=number,
+    )
+
+
+def _is_other_list(cell: str, separator: str) -> bool:
+    """Whether a cell, which is no list of JSON or Python, is one of another program."""
+    inner = cell[1 : len(cell) - 1]
+    marks = {"'", '"', " ", separator or ","}
+    return (
+        cell[0] + cell[-1] in ("[]", "{}")
+        and not {*"[]{}"} & {*inner}
+        and (not inner or bool(marks & {*inner}) or bool(separator and separator in inner))
+    )
 
 
 def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:

@@ -12,6 +12,7 @@ W words of a sentence.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,15 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
                     if any(tag != own for tag, own in found.items())
                     else f"its tag {outside[0]!r} is read as {OUTSIDE!r}, beside {first!r}"
                 )
+    if (undashed := {tag: _undashed(tag) for tag in types}) and all(undashed.values()):
+        both = {tag[1:] for tag in types if tag[0] == "B"} & {
+            tag[1:] for tag in types if tag[0] == "I"
+        }
+        if both:
+            found = {tag: own for tag, own in undashed.items() if own is not None}
+            return found | {outside[0]: OUTSIDE}, (
+                f"its tags are spelt like {types[0]!r}; they are read as {found[types[0]]!r}"
+            )
     words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
     most_common = max(counts, key=counts.__getitem__)
     if words and most_common == outside[0]:
@@ -100,6 +110,13 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
             "words)"
         )
     return {}, ""
+
+
+def _undashed(tag: str) -> str | None:
+    """A tag without anything between letter and type (``BPER``), in the usual spelling."""
+    if re.fullmatch("[BIESLUMW][A-Z]{2,}", tag) is None:
+        return None
+    return f"{_OTHER_LETTERS.get(tag[0], tag[0])}-{tag[1:]}"
 
 
 def _respelt(tag: str, separator: str, at: int) -> str | None:

@@ -185,6 +185,8 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence
             sentences = replace(sentences, tags=respelt, notes=notes)
     assert sentences.tags is not None
     scheme: Scheme = find_scheme(sentences.tags) if options.scheme == "auto" else options.scheme
+    if scheme == "none" != options.scheme and not labels:
+        _refuse_numbers(sentences)
     if scheme == "none":
         return replace(sentences, scheme=scheme)
     _refuse_unknown_prefixes(sentences)
@@ -205,6 +207,19 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence
             )
     standard = [[standard_tag(tag) for tag in tags] for tags in sentences.tags]
     return replace(sentences, tags=standard, scheme=scheme, broken=broken)
+
+
+def _refuse_numbers(sentences: Sentences) -> None:
+    """Refuse tags all of which are whole numbers, whose names the file does not have."""
+    assert sentences.tags is not None
+    found = {tag for tags in sentences.tags for tag in tags}
+    if all(map(str.isdecimal, found)):
+        raise InputError(
+            f"its tags are numbers, such as {max(found)}, whose names it does not have; write "
+            "B-PER, I-PER, O ... for them (if they mean no entities: --task.tagging.scheme none).",
+            path=sentences.path,
+            line=sentences.lines[0][0],
+        )
 
 
 def _refuse_unknown_prefixes(sentences: Sentences) -> None:

@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import TAGGER
-from bothways.io.annotators import FORMATS, WrittenText, write_brat
+from bothways.io.annotators import FORMATS
 from bothways.io.arrays import bounds
 from bothways.io.conll import DOCUMENT
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import did_you_mean, listed
 from bothways.io.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
 from bothways.io.written import write_rows
+from bothways.io.written_spans import WrittenText, write_brat
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions

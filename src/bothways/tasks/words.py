@@ -120,6 +120,7 @@ class Alignment:
         spans: all that were given.
         cut: spans that begin or end inside a word, which is then taken as a whole.
         begun: those of them that begin inside one.
+        short: those of them that end one character before the word does.
         overlapping: spans that share a word with a longer one (or an earlier one as long), and are
             left out.
         lost: spans that hold no word, and are left out.
@@ -128,6 +129,7 @@ class Alignment:
     spans: int = 0
     cut: int = 0
     begun: int = 0
+    short: int = 0
     overlapping: int = 0
     lost: int = 0
 
@@ -137,6 +139,8 @@ class Alignment:
         cut = "begin or end inside a word; the whole word is taken"
         if 2 * self.begun > self.spans:  # words have endings, but no beginnings of their own
             cut += " (most begin there: do the offsets count from 1, or bytes?)"
+        elif 2 * self.short > self.spans:
+            cut += " (most lack its last character: is it within the span? An end is the next one)"
         return [
             f"{count:,} {of} {what}"
             for count, what in (
@@ -169,6 +173,7 @@ def spans_over_words(
         else:
             first, last = inside[0], inside[-1]
             found.begun += words[first][0] < span.start
+            found.short += words[last][1] == span.end + 1
             found.cut += words[first][0] < span.start or words[last][1] > span.end
             entity = EntitySpan(span.label, first, last + 1)
             taken.update(dict.fromkeys(inside, entity))

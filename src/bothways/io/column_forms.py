@@ -1,0 +1,148 @@
+"""Files that have words in columns or lines, but none of the forms that are read: each is named,
+with what to do, before its columns are taken for what they are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from bothways.errors import InputError
+
+# Names of columns, in small letters alone.
+WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
+TAG_NAMES = (
+    *("tag", "tags", "nertag", "nertags", "ner", "label", "labels", "iob", "bio", "iobtag"),
+    *("entity", "entitytag", "netag", "pos", "postag", "upos"),
+)
+SENTENCE_NAMES = (
+    *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
+    *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
+)
+START_NAMES = (
+    *("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex"),
+)
+END_NAMES = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
+DOCUMENT_NAMES = (
+    *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
+    *("filename", "article", "articleid"),
+)
+
+
+def column_of(header: list[str], names: tuple[str, ...]) -> int | None:
+    """The column whose name is the first of these that there is, however it is written."""
+    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
+    return next((plain.index(name) for name in names if name in plain), None)
+
+
+def names_columns(header: list[str]) -> bool:
+    """Whether a line names columns of words and of tags."""
+    words, tags = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
+    return words is not None and tags is not None
+
+
+LOOKED_AT = 500  # lines
+TAG = re.compile("O|[BIESLUMW][-_].+")
+"""A tag of a scheme."""
+_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
+_NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
+_QUOTED = re.compile('"[^"]*"|"""+')
+_MARKED = re.compile(r"<(\w+)>[^<>]*</\1>")
+
+
+def refuse_numbers_of_sentences(
+    path: Path, table: Sequence[Sequence[str]], separator: str, *, named: bool = False
+) -> None:
+    """Refuse rows that begin with the number of a sentence, and then have a word and its tag.
+
+    Args:
+        path: the file.
+        table: its first rows.
+        separator: between columns.
+        named: the file has a line that names the columns.
+
+    Raises:
+        InputError: with the command that names the columns, so that it is read.
+    """
+    numbers = [row[0] for row in table]
+    if (
+        named
+        or len(table) < 2
+        or not all(len(row) == len(table[0]) > 2 and row[0].isdecimal() for row in table)
+        or all(row[1].isdecimal() for row in table)
+        or all(a != b for a, b in pairwise(numbers))
+    ):
+        return
+    mark = separator.replace(" ", "\t").replace("\t", "\\t")
+    others = [f"column{n}" for n in range(2, len(table[0]) - 1)]
+    names = mark.join(["sentence_id", "word", *others, "tag"])
+    copied = "tr -s ' ' '\\t' < OLD" if separator == " " else "cat OLD"
+    new = "NEW.csv" if separator == "," else "NEW.tsv"
+    raise InputError(
+        "its first column seems to have numbers of sentences, and the words stand in the next; "
+        f"name the columns: (printf '{names}\\n'; {copied}) > {new}.",
+        path=path,
+        line=1,
+    )
+
+
+def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> None:
+    """Refuse a file that has another form.
+
+    Args:
+        path: the file.
+        lines: of it.
+        labelled: tags are needed.
+
+    Raises:
+        InputError: its form, and what to do.
+    """
+    begun = [line for line in lines[:LOOKED_AT] if line.strip()]
+    first = begun[0] if begun else ""
+    if first.startswith("#FORMAT=WebAnno TSV"):
+        raise InputError(
+            "it is the TSV of INCEpTION and WebAnno, whose layers are not read; export the "
+            "documents as CoNLL 2002, with one layer of entities.",
+            path=path,
+            line=1,
+        )
+    if first.startswith("#begin document"):
+        raise InputError(
+            "it is CoNLL-2012, whose entities in brackets over several lines are not read. Its "
+            "parts of speech are: --task.tagging.word 3 --task.tagging.tag 4 "
+            "--task.tagging.comment '#'.",
+            path=path,
+            line=1,
+        )
+    if _NOTATION.match(first) and re.search("[:,]", first):
+        raise InputError(
+            "this is JSON, or what Python prints; name a file with JSON .json or .jsonl, and write "
+            "Python's lists with json.dump.",
+            path=path,
+            line=1,
+        )
+    written = [word for line in begun for word in line.split()]
+    if len(written) > 2 and "\t" not in first and all(map(_QUOTED.fullmatch, written)):
+        raise InputError(
+            f"each column stands in quotation marks, such as {written[0]}; remove them: "
+            "tr -d '\"' < OLD > NEW.",
+            path=path,
+            line=1,
+        )
+    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
+        raise InputError(
+            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
+            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
+            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
+            path=path,
+        )
+    if labelled and not any(TAG.fullmatch(line.split()[-1]) for line in begun):
+        for number, line in enumerate(lines[:LOOKED_AT], start=1):
+            if marked := _MARKED.search(line):
+                raise InputError(
+                    f"its words carry tags of their own, such as {marked[0][:40]!r}; write a word "
+                    "and its tag (B-PER, I-PER, O) in each line, or texts with spans in JSON.",
+                    path=path,
+                    line=number,
+                )
