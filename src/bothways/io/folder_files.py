@@ -76,6 +76,12 @@ def checked(path: Path) -> Path:
     return path
 
 
+def begins_with(path: Path, count: int) -> bytes:
+    """The first bytes of a file, which tell its kind."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
     """Refuse what is no file.
 

@@ -20,7 +20,8 @@ from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.runtime.weights import Stored, has_weights, map_safetensors, stored_weights
+from bothways.runtime.stored import Stored, map_safetensors
+from bothways.runtime.weights import has_weights, stored_weights
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"

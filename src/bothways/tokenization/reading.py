@@ -47,6 +47,7 @@ from bothways.tokenization.tokenizer_classes import (
     usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
+    REPAIR,
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
     is_cased,
@@ -58,6 +59,7 @@ from bothways.tokenization.tokenizer_files import (
     refuse_larger,
     refuse_other_tokenizers,
     with_added_tokens,
+    with_named_tokens,
 )
 
 LONGEST_WORD = 100
@@ -117,8 +119,10 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         checked(path)
     except InputError as error:
         raise ModelError(str(error)) from None
-    if (rows := _config_value(path, "vocab_size")).isdecimal():
-        refuse_larger(path, int(rows))
+    said = _config_value(path, "vocab_size")
+    rows = int(said) if said.isdecimal() else None
+    if rows is not None:
+        refuse_larger(path, rows)
     _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
@@ -133,10 +137,12 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
         lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
         library = with_added_tokens(library, lacking, path)
+        library = with_named_tokens(library, settings, path, rows)
         return ReadTokenizer(library, path, declared, named, segmenter=segmenter, lowercases=lowers)
     usual = _class_of_file(path, named)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)
+    library = with_named_tokens(library, settings, path, rows)
     _add_mask(library, settings, declared, usual, path)
     originals = {}
     if usual is not WORDPIECE:
@@ -163,10 +169,21 @@ def _vocabulary_in(folder: Path) -> Path:
     if not there:
         raise ModelError(
             f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder, nor "
-            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. Name a folder "
-            "that has one of them, or learn a vocabulary with `bothways vocab`."
+            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. "
+            f"{_under_another_name(folder)}Name a folder that has one of them, or learn a "
+            "vocabulary with `bothways vocab`."
         )
     return folder / there[0].files[0]
+
+
+def _under_another_name(folder: Path) -> str:
+    """What seems to be a folder's vocabulary under another name, as a sentence; or nothing."""
+    found = sorted(p.name for p in folder.glob("*") if "vocab" in p.name.lower() and p.is_file())
+    texts = [name for name in found if name.lower().endswith((".txt", ".txt.gz"))]
+    if len(texts) != 1:
+        return ""
+    what = "decompress it and name it" if texts[0].endswith(".gz") else "name it"
+    return f"If {texts[0]} is its vocabulary, {what} {VOCABULARY_FILE}. "
 
 
 def _config_value(path: Path, key: str) -> str:
@@ -243,8 +260,7 @@ def _special_tokens(path: Path) -> dict[str, Any]:
         return read_object(path.with_name(SPECIAL_FILE))
     except (InputError, TypeError, ValueError) as error:
         raise ModelError(
-            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). Repair it or "
-            "remove it."
+            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). {REPAIR}"
         ) from error
 
 
