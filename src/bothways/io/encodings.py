@@ -146,7 +146,7 @@ def not_text(head: bytes) -> str:
     if _SUBTITLES.match(head):
         return (
             "these are subtitles, whose numbers and times would be read as text; take them out: "
-            "sed -E '/^[0-9]*\\r?$/d; /-->/d' OLD > NEW."
+            "sed -E '/^\\W*[0-9]*\\r?$/d; /^WEBVTT/d; /-->/d' OLD > NEW."
         )
     if markup := _markup(head):
         kind, remedy = markup

@@ -228,6 +228,8 @@ def _whole_or_index(folder: Path) -> Path:
                 f" {name} is of another framework; load the folder there with transformers and "
                 f"save it as {WEIGHTS}."
             )
+    if not instead and folder.parent.name == "snapshots":
+        instead = " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
     raise ModelError(
         f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
         f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
