@@ -38,6 +38,10 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "target_parameters": (None, []),
     "trainable_token_indices": (None,),
     "lora_bias": (False, None),
+    # Others change the base as well, before it is trained: pissa, olora, corda, loftq ...
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),
+    "use_qalora": (False, None),
+    "arrow_config": (None,),
 }
 """Settings that change what is computed -> the values with which it is the above."""
 

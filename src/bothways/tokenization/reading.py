@@ -8,7 +8,8 @@ the settings of the file) is not repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +133,8 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
     if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
         alone = read_library_file(path)
+        if "ByteLevel" in str(alone.pre_tokenizer):
+            _refuse_decomposed(alone.get_vocab(with_added_tokens=False), path)
         lowers, library = lowercases(alone), with_settings(alone, settings)
         library = _with_spaces(library, settings)
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
@@ -177,7 +180,12 @@ def _vocabulary_in(folder: Path) -> Path:
 
 
 def _under_another_name(folder: Path) -> str:
-    """What seems to be a folder's vocabulary under another name, as a sentence; or nothing."""
+    """What seems to be a folder's vocabulary, in part or under another name, as a sentence; or
+    nothing."""
+    for kind in BY_FILES:
+        missing = [name for name in kind.files if not is_there(folder / name)]
+        if len(missing) < len(kind.files):
+            return f"{missing[0]} is missing, which belongs to what is there. "
     found = sorted(p.name for p in folder.glob("*") if "vocab" in p.name.lower() and p.is_file())
     texts = [name for name in found if name.lower().endswith((".txt", ".txt.gz"))]
     if len(texts) != 1:
@@ -352,11 +360,13 @@ def _read_byte_pairs(
     path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
 ) -> tokenizers.Tokenizer:
     vocabulary, merges = (path.with_name(name) for name in BYTE_PAIRS.files)
-    ids = _read_ids(vocabulary)
+    ids, pairs = _read_ids(vocabulary), _read_merges(merges)
+    _refuse_decomposed(ids, vocabulary)
+    _refuse_missing_pairs(ids, pairs, merges)
     try:
         model = models.BPE(
             ids,
-            _read_merges(merges),
+            pairs,
             continuing_subword_prefix="",
             end_of_word_suffix="",
             fuse_unk=False,
@@ -389,7 +399,10 @@ def _read_ids(path: Path) -> dict[str, int]:
         ids = read_json_file(checked(path))
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
-    except (InputError, TypeError) as error:
+    except InputError as error:
+        remedy = "" if "iconv" in str(error) else " Complete the download."
+        raise ModelError(f"{error}{remedy}") from None
+    except TypeError as error:
         raise ModelError(
             f"{path}: cannot be read as a vocabulary ({error}); complete the download."
         ) from error
@@ -404,8 +417,12 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         ModelError: a line is not a pair.
     """
     merges = []
-    for number, line in enumerate(read_whole(checked(path), as_it_is=True).split("\n"), start=1):
-        if line.startswith("#version") or not line.strip():
+    try:
+        text = read_whole(checked(path), as_it_is=True)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith("#version") or not line.strip(" \t\r\x1a"):
             continue
         pair = line.rstrip("\r").split(" ")
         if len(pair) != 2:
@@ -415,6 +432,45 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             )
         merges.append((pair[0], pair[1]))
     return merges
+
+
+_LOST = 0.01  # of the pieces, above what a vocabulary has of special ones without brackets
+
+
+def _refuse_missing_pairs(ids: Mapping[str, int], pairs: list[tuple[str, str]], path: Path) -> None:
+    """Refuse a merges.txt that is cut off: the pieces after it would not be found, in silence.
+
+    Raises:
+        ModelError: pieces come from no pair.
+    """
+    made = {one + other for one, other in pairs}
+    lost = [p for p in ids if len(p) > 1 and p not in made and (p[0], p[-1]) not in _BRACKETS]
+    if len(lost) > _LOST * len(ids):
+        raise ModelError(
+            f"{path}: {len(lost):,} of the {len(ids):,} pieces come from none of its "
+            f"{len(pairs):,} pairs, such as {lost[0]!r}; it is cut off, or another vocabulary's. "
+            "Complete the download."
+        )
+
+
+_BRACKETS = (("<", ">"), ("[", "]"))
+
+
+def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
+    """Refuse byte-level pieces whose characters were taken apart, such as by a
+    program that normalises text: those that stand for bytes are single ones.
+
+    Raises:
+        ModelError: naming a piece and the command that puts them together.
+    """
+    apart = [p for p in pieces if not p.isascii() and unicodedata.normalize("NFC", p) != p]
+    if apart:
+        raise ModelError(
+            f"{path}: the piece {apart[0]!r} holds a character that was taken apart (NFD), as "
+            f"{len(apart):,} do, and none stands for a byte so. Copy the file again; or, of it and "
+            "of those beside it: python -c 'import sys, unicodedata as u; "
+            'sys.stdout.write(u.normalize("NFC", sys.stdin.read()))\' < OLD > NEW.'
+        )
 
 
 # ----------------------------------------------------------------------------------- SentencePiece
