@@ -22,7 +22,7 @@ from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.checksums import CHECKSUMS
 from bothways.runtime.folder import load_model
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 
 CARD = "README.md"
 NOT_OURS = (CARD, CHECKSUMS, "modules.json")

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, collate
 from bothways.model.model import EncoderModel
-from bothways.runtime.weights import Stored, account_for
+from bothways.runtime.stored import Stored
+from bothways.runtime.weights import account_for
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 

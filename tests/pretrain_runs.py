@@ -14,7 +14,7 @@ import pytest
 from bothways.families.options import SizeOptions
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

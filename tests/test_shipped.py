@@ -24,7 +24,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.model.engine import network_of
 from bothways.runtime.folder import load_model
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 from finetuning_examples import word_config, word_files

@@ -19,6 +19,8 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.report import short_report
 from bothways.corpus.store import SPLITS, TokenStore
+from bothways.errors import InputError
+from bothways.io.text import list_files
 from bothways.tokenization.learning import learn_vocabulary
 
 WORDS = "the red fox found a small boat in the garden and sold it to our old teacher".split()
@@ -181,3 +183,28 @@ def test_stray_files_are_left_out_and_said(tmp_path: Path, tiny_tokenizer_folder
     assert len([line for line in said if not line.startswith("language ")]) == 1
     assert said[0].startswith("5 hidden files, or files of the system's own, are left out")
     assert np.isclose(report["text_mb"], sum(len(p) for p in PARAGRAPHS) / 1e6)
+
+
+def test_files_with_other_endings_are_said(tmp_path: Path, tiny_tokenizer_folder: Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for name in ("b.md", "c.zip", "notes.txt~"):
+        (folder / name).write_text(A_LINE_EACH)
+    held = r"no text file \(the folder holds \*\.md, \*\.txt~, \*\.zip\)"
+    with pytest.raises(InputError, match=held):
+        list_files([str(folder)])
+    (folder / "a.txt").write_text(A_LINE_EACH)
+    said: list[str] = []
+    out = folder / "corpus"
+    config = CorpusConfig(
+        files=(str(folder),),
+        tokenizer=str(tiny_tokenizer_folder),
+        out=str(out),
+        single_sentence="keep",
+    )
+    build_corpus(config, say=said.append)
+    (note,) = [line for line in said if not line.startswith("language ")]
+    assert note.startswith("3 files whose names do not end as those of texts do are left out")
+    stray: list[Path] = []
+    assert list_files([str(folder)], besides=str(out), stray=stray) == [folder / "a.txt"]
+    assert len(stray) == 3, "without those of the corpus"

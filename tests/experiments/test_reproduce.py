@@ -33,7 +33,7 @@ from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneC
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import sha256
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.training.options import ClockOptions, Phase
 from reproduce_examples import grid_of, kinds, make_world, pretend
 

@@ -565,6 +565,7 @@ def test_keys_that_change_results_are_refused(family: str, key: str) -> None:
         ("modernbert", {"mlp_bias": True}, "attention_bias and mlp_bias differ"),
         ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "layer_types is"),
         ("modernbert", {"local_attention": "x"}, "does not describe a ModernBERT"),
+        ("modernbert", {"local_attention": 1}, "windows of 2 and more"),
         ("modernbert", {"classifier_pooling": "max"}, "model.pooling is 'max'"),
         (
             "modernbert",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -159,7 +160,7 @@ def test_where_the_cache_is(
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a/b/c", "../x", "/abs/x", "a//b", "a/b.txt", "voc/tokenizer.json", "a b/c", ".x/y"],
+    ["a/b/c", "../x", "/abs/x", "a//b", "a/b.txt", "voc/tokenizer.json", "a b/c", ".x/y"],
 )
 def test_names_that_are_paths(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("asked the network"))
@@ -297,3 +298,34 @@ def test_what_cannot_be_downloaded_is_said(
         assert f"bothways: error: {name}: there is no such folder here" in gone.stderr
         assert f"cannot be downloaded from {port}/{name}" in gone.stderr
         assert "Traceback" not in gone.stderr
+
+
+def test_names_that_are_none_and_what_is_meant(home: Path, models: dict[str, Path]) -> None:
+    put(home, "me/small", models["main"], COMMITS["main"])
+    texts = ["w1 w2"]
+    expected = load(models["main"]).embed(texts)
+    np.testing.assert_array_equal(load("me/small@aaaaaaa").embed(texts), expected)
+    for name, told in (
+        ("me/smal", "Did you mean me/small?"),
+        ("me/small@v9", f"It has its revisions main, {COMMITS['main']}"),
+        ("https://huggingface.co/me/small/tree/main", "name the model as me/small"),
+        ("hf://me/small", "name the model as me/small"),
+        ("", "the name of the model is empty"),
+        ("a long text " * 400, "no model or folder has a name of 4,800 characters"),
+    ):
+        with pytest.raises(ModelError) as caught:
+            load(name)
+        assert told in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_snapshot_whose_blobs_are_gone(name: str, home: Path, models: dict[str, Path]) -> None:
+    snapshot = put(home, "me/small", models["main"], COMMITS["main"])
+    (snapshot / name).resolve().unlink()
+    with pytest.raises(ModelError, match="lacks the file that it stands for, so download the mod"):
+        load("me/small")
+    (snapshot / name).unlink()
+    shutil.rmtree(snapshot / "onnx", ignore_errors=True)
+    if name == "model.safetensors":
+        with pytest.raises(ModelError, match="downloaded in part; download it again"):
+            load("me/small")

@@ -193,3 +193,50 @@ def test_real_text(name: str) -> None:
     assert layout.wrapped
     found = {p for p in joined(lines, layout) if p}
     assert len(found & set(paragraphs)) > 0.9 * len(set(paragraphs))
+
+
+def noted(text: str, lines: str = "auto") -> dict[str, str]:
+    return look(text.split("\n")).notes(lines, "blank")  # type: ignore[arg-type]
+
+
+def test_mails_with_headers_quotes_and_signatures() -> None:
+    heads = ["From: a@b.c", "To: d@e.f", "Subject: Re: letters", "Date: Mon, 1 Jan 2024", ""]
+    mails = [
+        "\n".join(
+            [
+                *heads,
+                textwrap.fill(one, 60),
+                "",
+                "On Monday, X wrote:",
+                *(f"> {line}" for line in textwrap.wrap(other, 58)),
+                "",
+                "-- ",
+                "John",
+            ]
+        )
+        for one, other in zip(PARAGRAPHS[::2], PARAGRAPHS[1::2], strict=True)
+    ]
+    layout, found = read("\n\n".join(mails))
+    assert layout.width == 60
+    assert found[:8] == [*heads[:4], PARAGRAPHS[0], "On Monday, X wrote:", PARAGRAPHS[1], "--"]
+
+
+def test_markup_gaps_words_and_blank_lines_between_any_two_are_said() -> None:
+    plain = "\n".join(PARAGRAPHS)
+    assert not noted(plain)
+    assert "such as <p>," in noted("\n".join(f"<p>{p}</p>" for p in PARAGRAPHS))["markup"]
+    assert "such as &amp;," in noted(plain.replace(" the ", " &amp; "))["markup"]
+    assert "such as [[," in noted(plain.replace("baker", "[[baker]]"))["markup"]
+    left, right = (textwrap.wrap(" ".join(part), 36) for part in (PARAGRAPHS[:45], PARAGRAPHS[45:]))
+    columns = "\n".join(f"{a:<40}{b}" for a, b in zip(left, right, strict=False))
+    assert "as the columns of a page" in noted(columns)["gaps"]
+    assert "gaps" not in noted("\n".join(left))
+    words = "\n".join(word for p in PARAGRAPHS for word in p.split())
+    assert "a word each" in noted(words)["words"]
+    assert "words" not in noted(words, "join")
+    assert len(list(joined(words.split("\n"), look(words.split("\n"))))) == 1  # the remedy
+    spaced = wrapped(70).replace("\n", "\n\n")
+    assert "with a blank line between any two" in noted(spaced)["spaced"]
+    layout, found = read("\n".join(spaced.split("\n")[::2]))  # awk 'NR % 2'
+    assert layout.wrapped
+    assert found == PARAGRAPHS

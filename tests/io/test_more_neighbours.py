@@ -4,6 +4,8 @@ remedy. docs/faults.md has them in a table."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +179,71 @@ def test_places_of_answers(start: Any, listed: bool, tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", json.dumps({"data": [{"paragraphs": [passage]}]}))
     ((answer,),) = read_questions(path, labelled=True).answers
     assert (answer.text, answer.start) == ("a small boat", 10)
+
+
+CUES = (
+    "1\n00:00:01,000 --> 00:00:02,500\nGood evening.\n\n2\n00:00:03,000 --> 00:00:04,000\nHello.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "remedy"),
+    [
+        (CUES, "these are subtitles", "Good evening.\nHello.\n"),
+        (CUES.replace("\n", "\r\n"), "these are subtitles", "Good evening.\r\nHello.\r\n"),
+        ("\ufeff" + CUES, "these are subtitles", "Good evening.\nHello.\n"),
+        ("WEBVTT\n\n" + CUES.replace(",", "."), "these are subtitles", "Good evening.\nHello.\n"),
+        (
+            '<doc id="1" url="u" title="T">\nT\n\nA text.\n</doc>\n',
+            "what WikiExtractor writes",
+            "T\n\nA text.\n",
+        ),
+        ("<TEI><text><p>a</p></text></TEI>\n", "an XML document", ""),
+        ("<DOC>\n<DOCNO> 1 </DOCNO>\n</DOC>\n", "an XML document", ""),
+        ("caf=C3=A9 na=C3=AFve =\nend\n", "a mail in quoted-printable", "café naïve end\n"),
+        ("Ù†Ø¹Ù… ÙƒØªØ§Ø¨\n", "UTF-8 that was read as WINDOWS-1252", "نعم كتاب\n"),
+        (
+            "café, naïve, señor\n".encode().decode("latin-1"),
+            "UTF-8 that was read as ISO-8859-1",
+            "café, naïve, señor\n",
+        ),
+        (
+            "한국어\n".encode().decode("latin-1"),
+            "UTF-8 that was read as ISO-8859-1",
+            "한국어\n",
+        ),
+    ],
+)
+def test_texts_in_a_form_that_is_none_of_text(
+    content: str, named: str, remedy: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "OLD", content)
+    with pytest.raises(InputError, match=named) as caught:
+        list(read_lines(path))
+    for sign in ("; take them out: ", "lines out: ", "; decode it: ", "; turn it back: "):
+        _, found, command = str(caught.value).partition(sign)
+        if found and remedy:
+            command = command.removesuffix(".").replace("python", sys.executable)
+            subprocess.run(["sh", "-c", command], check=True, cwd=tmp_path)
+            new = (tmp_path / "NEW").read_bytes().decode()
+            assert new.removeprefix("\ufeff") == remedy
+            assert list(read_lines(tmp_path / "NEW"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at 00:00:01 --> it began\n",
+        "<s>\n<pad>\n</s>\n",
+        "<p>one</p>\n",
+        "a = b = c, d == e\n",
+        "url?a=20&b=3D\n",
+        "Ã© once, and é\n",
+        "SÃO PAULO, NÃO, Ã\n",
+        "«été» — déjà\n",
+    ],
+)
+def test_what_only_looks_like_these_is_text(text: str, tmp_path: Path) -> None:
+    assert [line for _, line in read_lines(write(tmp_path, "a.txt", text * 5))] == (
+        text * 5
+    ).splitlines()

@@ -16,7 +16,7 @@ from bothways.errors import DiskError, RunError
 from bothways.model import device as precision
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.training.options import ClockOptions, OptimizerOptions
 from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer

@@ -26,7 +26,7 @@ from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model
 from bothways.runtime.folder import load_model
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import ClockOptions
 from bothways.training.runfolder import read_run

@@ -747,6 +747,8 @@ def test_a_lora_is_merged_into_its_base(
         ({"peft_type": "IA3"}, {}, "an adapter of the type IA3"),
         ({"peft_type": None}, {}, "holds an adapter, not a model"),
         ({"use_dora": True}, {}, "use_dora is True"),
+        ({"init_lora_weights": "pissa_niter_4"}, {}, "init_lora_weights is 'pissa_niter_4'"),
+        ({"init_lora_weights": "olora"}, {}, "init_lora_weights is 'olora'"),
         ({"base_model_name_or_path": "nowhere"}, {}, "an adapter of nowhere"),
         ({"base_model_name_or_path": None}, {}, "does not name its base"),
         ({}, {f"{PAIR[:-5]}lora_magnitude_vector": torch.ones(16)}, "lora_magnitude_vector"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
+import sys
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -382,6 +384,49 @@ def test_merges_that_are_damaged_or_missing(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path)
     with pytest.raises(ModelError, match=r"merges.txt: no such file; .* are one vocabulary"):
         Tokenizer.from_folder(tmp_path / "vocab.json")
+
+
+def test_merges_that_are_cut_off(tmp_path: Path) -> None:
+    """The pieces of later pairs would not be found, and nothing would say so."""
+    path = roberta_files(tmp_path) / "merges.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*lines, "\x1a"]), encoding="utf-8")
+    assert Tokenizer.from_folder(tmp_path)("the cat").tokens
+    for count in (0, 1, len(lines) // 2):
+        path.write_text("\n".join(lines[:count]), encoding="utf-8")
+        with pytest.raises(ModelError, match=rf"from none of its {max(count - 1, 0)} pairs"):
+            Tokenizer.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json"])
+def test_byte_level_pieces_that_were_taken_apart_and_the_remedy(name: str, tmp_path: Path) -> None:
+    folder = roberta_files(tmp_path)
+    expected = Tokenizer.from_folder(folder)("the cat sat").ids
+    files = [folder / name]
+    if name == "vocab.json":
+        files.append(folder / "merges.txt")
+    else:
+        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    with pytest.raises(ModelError, match="was taken apart") as caught:
+        Tokenizer.from_folder(folder)
+    _, _, command = str(caught.value).rstrip(".").partition("beside it: ")
+    for path in files:
+        path.rename(folder / "OLD")
+        run = command.replace("python", sys.executable)
+        subprocess.run(["sh", "-c", run], check=True, cwd=folder)
+        (folder / "NEW").rename(path)
+    assert Tokenizer.from_folder(folder)("the cat sat").ids == expected
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_byte_pairs_in_another_encoding_name_the_remedy_alone(name: str, tmp_path: Path) -> None:
+    path = roberta_files(tmp_path) / name
+    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
+    with pytest.raises(ModelError, match=r"-f UTF-16 -t UTF-8 OLD > NEW\.$"):
+        Tokenizer.from_folder(tmp_path)
 
 
 def test_without_settings_the_files_decide(tmp_path: Path) -> None:

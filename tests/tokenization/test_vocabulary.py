@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import unicodedata
@@ -15,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, ModelError
 from bothways.tokenization.build import build_vocabulary, count_file_words, measure
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer_files import read_vocabulary
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """
@@ -195,3 +197,50 @@ def test_refusals(tmp_path: Path) -> None:
     for wrong in ({"workers": 0}, {"size": 0}, {"algorithm": "bpe", "score": "ratio"}):
         with pytest.raises(ConfigError, match=next(reversed(wrong))):
             VocabularyConfig(files=("a",), out="b", **wrong)  # type: ignore[arg-type]
+
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "2", ",", "##s"]
+
+
+def numbered(form: str) -> str:
+    return "".join(form.format(id=i, piece=p) for i, p in enumerate(PIECES))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("\r\r\n".join(PIECES) + "\r\r\n", "every other line is empty"),
+        ("\n\n".join(PIECES) + "\n\n", "every other line is empty"),
+        (numbered("{id}\t{piece}\n"), "a number before the piece"),
+        (numbered("{piece},{id}\n"), "a number after the piece"),
+        (numbered('"{piece}"\n'), "the piece in quotation marks"),
+        (numbered("{piece} \n"), "white space beside the piece"),
+        (numbered("\t{piece}\r\n"), "white space beside the piece"),
+        (json.dumps(PIECES), "it is JSON"),
+        (json.dumps({p: i for i, p in enumerate(PIECES)}, indent=1), "it is JSON"),
+        ("\x85".join(PIECES) + "\x85", r"its lines end in U\+0085"),
+        ("\u2028".join(PIECES) + "\u2028", r"its lines end in U\+2028"),
+    ],
+)
+def test_lines_that_are_no_pieces_and_the_remedy(text: str, named: str, tmp_path: Path) -> None:
+    """Named, and the command of the message, run as it stands, gives the vocabulary."""
+    path = tmp_path / "OLD"
+    path.write_bytes(text.encode())
+    with pytest.raises(ModelError, match=named) as caught:
+        read_vocabulary(path)
+    _, _, command = str(caught.value).partition("nothing else: ")
+    command = command.partition(". Their order")[0].replace("python", sys.executable)
+    command = re.sub(r" (leaves the pieces|takes (it|them) off).*", "", command)
+    if "OLD" not in command:
+        command += " OLD > NEW"
+    subprocess.run(["sh", "-c", command], check=True, cwd=tmp_path)
+    assert read_vocabulary(tmp_path / "NEW") == PIECES
+
+
+def test_what_ends_and_damages_a_file_of_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\n".join([*PIECES, "\x1a"]).encode())
+    assert read_vocabulary(path) == PIECES
+    path.write_bytes("\n".join([*PIECES, "\0" * 100]).encode())
+    with pytest.raises(ModelError, match="line 11 holds a NUL"):
+        read_vocabulary(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bothways.io.files import sha256
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from finetuning_examples import start_model, word_files
 
 JOBS = Path(__file__).with_name("history_jobs.py")

@@ -24,7 +24,7 @@ from bothways.errors import ConfigError
 from bothways.model.device import set_threads
 from bothways.model.engine import load_network
 from bothways.runtime.folder import load_model
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.training import ranks
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group

@@ -18,7 +18,7 @@ from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.io.files import reserve_space
 from bothways.pretraining import pretrain as pretraining
-from bothways.runtime.weights import WEIGHTS
+from bothways.runtime.stored import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import checkpoint as module
 from bothways.training.checkpoint import SaveTrial, try_save

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from bothways.families.heads import (
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
+from bothways.io.terminal import command_line
 from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.sentence_modules import encoder_folder
@@ -121,7 +121,7 @@ def info(folder: str | Path) -> Info:
 
 
 def _command(*words: str | Path) -> str:
-    return shlex.join(["bothways", *map(str, words)])
+    return command_line(["bothways", *words])
 
 
 def _file(path: Path) -> Info:

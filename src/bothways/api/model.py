@@ -525,7 +525,8 @@ class Model:
                 sentence-transformers says, otherwise not.
             prompt: a text to put before each text, or the name of a prompt that the folder has. By
                 default as a folder of sentence-transformers says, otherwise none.
-            length: maximum sequence length in tokens; by default the encoder's limit.
+            length: maximum sequence length in tokens; by default what a folder of
+                sentence-transformers cuts texts to, or else the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
             long: read longer texts in overlapping windows, or truncate them (see

@@ -407,7 +407,8 @@ def embed(config: EmbedConfig) -> str:
                 vectors, size = found.pooled.shape
     if second is None:
         write_vectors(out, first.texts, found, first.kept)
-    _note_embedded(loaded, *seen, config.length or loaded.config.positions)
+    own_length = None if tokens else loaded.about.get("cut_at")
+    _note_embedded(loaded, *seen, config.length or own_length or loaded.config.positions)
     if tokens:
         return f"{vectors} vectors of size {size}, for the tokens of {seen[0]} texts: {config.out}"
     return f"{vectors} vectors of size {size}: {config.out}"

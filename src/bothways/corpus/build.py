@@ -63,7 +63,8 @@ from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, S
 from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.parallel import in_processes
-from bothways.io.text import stray_note
+from bothways.io.records import INPUT_SUFFIXES
+from bothways.io.text import stray_notes
 from bothways.tokenization import languages
 from bothways.tokenization.reading import (
     ORIGINAL_FILES,
@@ -123,8 +124,9 @@ def build_corpus(
     out = Path(config.out)
     stray: list[Path] = []
     inputs = list_inputs(config.files, besides=config.out, stray=stray)
-    if stray and say:
-        say(stray_note(stray))
+    if say:
+        for note in stray_notes(stray, INPUT_SUFFIXES):
+            say(note)
     config, language_note = _with_language(config, inputs)
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:

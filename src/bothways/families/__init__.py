@@ -74,7 +74,16 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
             f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(FAMILIES)}. "
             "Take a model of one of these families, or use this one in the library that wrote it."
         )
-    return read_config(types[named], values, where=where)
+    config, notes = read_config(types[named], values, where=where)
+    classes = values.get("architectures")
+    if "model_type" not in values and isinstance(classes, list) and classes:
+        family = types[named]
+        if classes[0] not in (*family.classes, family.causal):
+            notes.append(
+                f"{where} has no model_type, and its class {shortened(classes[0])} is none that "
+                f"is known; it is computed as {family.title}. If it is another, write model_type"
+            )
+    return config, notes
 
 
 def new_shape(family: str, **fields: Any) -> ModelConfig:

@@ -172,9 +172,10 @@ def read_config(
     """
     for key, allowed in {**FIXED, **family.fixed}.items():
         if key in values and values[key] not in allowed:
+            known = " or ".join(repr(a) for a in allowed if a is not None or len(allowed) == 1)
             raise ModelError(
                 f"{where}: {key} is {shortened(values[key])}; bothways computes {family.title} "
-                f"with {key} {allowed[0]!r} only, and loading it anyway would give other results."
+                f"with {key} {known} only, and loading it anyway would give other results."
             )
     named: dict[str, Any] = dict(family.axes)
     for key, (name, default) in family.keys.items():

@@ -24,6 +24,11 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
             f"{where}: attention_bias and mlp_bias differ; bothways computes both or neither."
         )
     named["window"] = values.get("local_attention", 128) // 2
+    if not named["window"]:
+        raise ModelError(
+            f"{where}: local_attention is {values['local_attention']!r}, so that a token would see "
+            "only itself; bothways computes windows of 2 and more."
+        )
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
     if types is not None:
         later = [i for i, kind in enumerate(types) if kind == _KINDS["global"] and i]

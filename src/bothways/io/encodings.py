@@ -103,6 +103,25 @@ _MARKUP = (
         "a dump of MediaWiki",
         "take its text out, such as by wikiextractor",
     ),
+    (
+        re.compile(rb'<doc\s+id="'),
+        "what WikiExtractor writes",
+        "let it write JSON lines (--json, and name the files .jsonl), or take its own lines out: "
+        "sed -E '/^<\\/?doc/d' OLD > NEW",
+    ),
+    (
+        # Not any name: lists of pieces begin with <s> and <pad>.
+        re.compile(
+            rb"<(?:TEI|teiCorpus|corpus|docs?|documents?|root|dataset|articles?|text)"
+            rb"(?:\s[^<>]*)?>\s*<[a-z]",
+            re.IGNORECASE,
+        ),
+        "an XML document",
+        "take its text out",
+    ),
+)
+_SUBTITLES = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:WEBVTT[^\n]*\n)?\s*(?:[^\r\n]*\r?\n)?(?:\d+:)?\d+:\d\d[,.]\d{3} -->"
 )
 _BEFORE_MARKUP = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?P<declared><\?xml\s[^>]*\?>)?(?:\s+|<!--.*?-->)*", re.DOTALL
@@ -119,6 +138,16 @@ def not_text(head: bytes) -> str:
             return f"this is {kind}, not text; {remedy or _SAVE_AS_TEXT}."
     if head[257:262] == _TAR:
         return "this is a tar archive, not text; unpack it: tar -xf OLD."
+    if is_quoted_printable(head):
+        return (
+            "this is a mail in quoted-printable, where =C3=A9 stands for é; decode it: "
+            "python -m quopri -d < OLD > NEW."
+        )
+    if _SUBTITLES.match(head):
+        return (
+            "these are subtitles, whose numbers and times would be read as text; take them out: "
+            "sed -E '/^\\W*[0-9]*\\r?$/d; /^WEBVTT/d; /-->/d' OLD > NEW."
+        )
     if markup := _markup(head):
         kind, remedy = markup
         return f"this is {kind}, not plain text; {remedy}."
@@ -137,6 +166,19 @@ def _markup(head: bytes) -> tuple[str, str] | None:
     if kind or not start["declared"]:
         return (kind, remedy) if kind else None
     return "an XML document", "take its text out"
+
+
+_QUOTED = re.compile(rb"=(?:([0-9A-F]{2})|\r?\n)")
+_LEAST_QUOTED = 4
+
+
+def is_quoted_printable(head: bytes) -> bool:
+    """Whether ASCII has all equals signs, and other letters, as mails have them: ``caf=C3=A9``."""
+    if b"=" not in head or not head.isascii():
+        return False
+    head = head[: head.rfind(b"\n") + 1] or head
+    codes = _QUOTED.findall(head)
+    return len(codes) == head.count(b"=") and sum(code >= b"80" for code in codes) >= _LEAST_QUOTED
 
 
 _SHIFTED = re.compile(rb"\+([A-Za-z0-9+/]+)-?")
@@ -172,6 +214,28 @@ def escaped_encoding(head: bytes) -> str | None:
         return "UTF-7"
     if found := _ISO_2022.search(head):
         return "ISO-2022-KR" if found[0].endswith((b")C", b"(C")) else "ISO-2022-JP"
+    return None
+
+
+_LEAST_TWICE = 3
+
+
+def encoded_twice(head: bytes) -> str | None:
+    """The name for iconv of the encoding as which UTF-8 was read before it was written as UTF-8
+    again (``cafÃ©``); None if it was not. All that is not ASCII must be so."""
+    if head.isascii():
+        return None
+    try:
+        text = head[: head.rfind(b"\n") + 1 or len(head)].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    for python, name in (("latin-1", "ISO-8859-1"), ("cp1252", "WINDOWS-1252")):
+        try:
+            once = text.encode(python).decode("utf-8")
+        except UnicodeError:
+            continue
+        if sum(not c.isascii() for c in once) >= _LEAST_TWICE:
+            return name
     return None
 
 

@@ -76,6 +76,12 @@ def checked(path: Path) -> Path:
     return path
 
 
+def begins_with(path: Path, count: int) -> bytes:
+    """The first bytes of a file, which tell its kind."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
     """Refuse what is no file.
 
@@ -97,7 +103,12 @@ def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
         what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
         if error.errno not in (errno.ELOOP, errno.ENOENT):
             what = f"not to be read: {error.strerror}"
-        raise InputError(f"is {what}; put the file itself there.", path=path) from None
+        remedy = "put the file itself there"
+        if path.parent.parent.name == "snapshots":
+            remedy = (
+                "the Hub's cache lacks the file that it stands for, so download the model again"
+            )
+        raise InputError(f"is {what}; {remedy}.", path=path) from None
     for is_of, kind in _NO_FILES if pipes else (*_NO_FILES, *_PIPES):
         if is_of(about.st_mode):
             raise InputError(f"is {kind}, not a file; put the file there.", path=path)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways import shipped
-from bothways.errors import ModelError
+from bothways.errors import ModelError, nearest
 from bothways.io.files import write_text
 from bothways.io.folder_files import is_there
 from bothways.io.terminal import print_note
@@ -24,7 +24,12 @@ from bothways.io.terminal import print_note
 _NAME = re.compile(
     r"(?P<id>(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w][\w./-]*))?"
 )
+_ADDRESS = re.compile(
+    r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)|hf:/)/(?P<id>[\w.-]+/[\w.-]+)", re.IGNORECASE
+)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHORT = re.compile(r"[0-9a-f]{7,39}")  # a commit's beginning
+_LONGEST = 255  # bytes of a name, of any file system
 _MAIN = "main"
 _FILES = (".txt", ".json", ".model", ".safetensors", ".bin", ".yaml", ".onnx")  # ends of paths
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors")
@@ -48,8 +53,21 @@ def model_folder(name: str | Path) -> Path:
     ``./NAME`` is always a path; the Hub's folder of a model in its cache stands for its snapshot.
 
     Raises:
-        ModelError: ``owner/name`` is neither a folder nor in the cache, and cannot be downloaded.
+        ModelError: ``owner/name`` is neither a folder nor in the cache, and cannot be downloaded;
+            the name is empty, longer than any, or an address.
     """
+    if isinstance(name, str) and not name.strip():
+        raise ModelError(
+            "the name of the model is empty, such as of a variable of the shell that is not set; "
+            "name a folder or a model."
+        )
+    if max(map(len, str(name).encode(errors="replace").split(b"/"))) > _LONGEST:
+        raise ModelError(
+            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
+            "where a verb takes a model and texts, the model is first."
+        )
+    if found := _ADDRESS.match(str(name)):
+        raise ModelError(f"{name} is an address; name the model as {found['id']}.")
     folder = shipped.model_folder(name)
     if folder.name.startswith("models--") and (folder / "snapshots").is_dir():
         return _snapshot(folder, None) or folder
@@ -72,10 +90,27 @@ def model_folder(name: str | Path) -> Path:
         which = f" at revision {revision}" if revision else ""
         raise ModelError(
             f"{name}: there is no such folder here, and no model {id}{which} in the local cache of "
-            f"the Hugging Face Hub ({place}); {reason}. Models that come with bothways: "
-            f"{', '.join(shipped.SHIPPED)}."
+            f"the Hugging Face Hub ({place}); {reason}. {_instead(place, id)}Models that come with "
+            f"bothways: {', '.join(shipped.SHIPPED)}."
         )
     return _download(id, revision, place)
+
+
+def _instead(place: Path, id: str) -> str:
+    """What the cache has in place of a model that it lacks, as a sentence; or nothing."""
+    if commits := _commits(place):
+        refs = place / "refs"
+        names = [str(p.relative_to(refs)) for p in sorted(refs.rglob("*")) if p.is_file()]
+        return f"It has its revisions {', '.join([*names, *commits])}. "
+    there = [p.name.removeprefix("models--").replace("--", "/") for p in cache().glob("models--*")]
+    close = nearest(id, sorted(there))
+    return f"Did you mean {close}? " if close else ""
+
+
+def _commits(place: Path) -> list[str]:
+    if not (place / "snapshots").is_dir():
+        return []
+    return [path.name for path in sorted((place / "snapshots").iterdir()) if path.is_dir()]
 
 
 def cache() -> Path:
@@ -93,6 +128,10 @@ def _snapshot(place: Path, revision: str | None) -> Path | None:
     """A model's folder in the cache; None if it has none of this revision."""
     if revision is not None and (place / "snapshots" / revision).is_dir():
         return place / "snapshots" / revision
+    if revision is not None and _SHORT.fullmatch(revision):
+        begin = [commit for commit in _commits(place) if commit.startswith(revision)]
+        if len(begin) == 1:
+            return place / "snapshots" / begin[0]
     try:
         commit = (place / "refs" / (revision or _MAIN)).read_text(encoding="ascii").strip()
     except (OSError, ValueError):

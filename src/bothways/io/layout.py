@@ -35,12 +35,23 @@ _LINES = 200
 _END = re.compile(r"[.!?…。！？।։؟:;][\"'”’»)\]]*\Z")
 _PREFIX = re.compile(r"(?:> ?)*[ \t]*")
 _ITEM = re.compile(r"(?:[-*•·–—]|\(?(?:\d{1,3}|[a-zA-Z])[.)])[ \t]")
+_HEADER = re.compile(  # of a mail, or the line before its signature
+    r"(?:From|To|Cc|Bcc|Subject|Date|Sent|Reply-To|In-Reply-To|References|Message-I[Dd]|Newsgroups"
+    r"|Organization|Received|MIME-Version|Content-[A-Za-z-]+|X-[A-Za-z-]+): |-- ?\Z"
+)
 _PAGE = re.compile(
     r"(?:[-–—\[(|]\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
     r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—\])|])?",
     re.IGNORECASE,
 )
 _CONTENTS = re.compile(r".{3,}?(?:\s?\.){3,}\s*(?:\d{1,4}|[ivxlc]+)|.{3,}?[ \t]{3,}\d{1,4}")
+_MARKUP = re.compile(
+    r"</?[a-zA-Z]\w*(?:\s[^<>]*)?/?>|&(?:amp|quot|nbsp|lt|gt|apos|#\d+);|\[\[|\{\{|'''"
+)
+_MARKED = 0.2  # share of lines
+_GAP, _GAPS = re.compile(r"\S[ \t]{3,}\S"), 0.6
+# Of letters, and no longer than words are where spaces divide them.
+_ONE_WORD, _ONE_EACH, _WORDS = re.compile(r"\A[^\W\d_]\S{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -63,6 +74,10 @@ class Layout:
         indented: whether the first lines of paragraphs, and only these, are indented.
         contents: how many lines look like those of a table of contents.
         single: whether there is no blank line, so that the file is one document.
+        markup: an example, where many lines hold tags, entities or marks of a wiki; else empty.
+        gaps: whether most lines have gaps, as columns and tables have them.
+        words: whether lines hold a word each.
+        spaced: the limit of lines that are hard-wrapped and have a blank line between any two.
     """
 
     width: int = 0
@@ -72,6 +87,10 @@ class Layout:
     indented: bool = False
     contents: int = 0
     single: bool = False
+    markup: str = ""
+    gaps: bool = False
+    words: bool = False
+    spaced: int = 0
 
     @property
     def wrapped(self) -> bool:
@@ -115,6 +134,27 @@ class Layout:
                 f"{self.contents} lines look like a table of contents; they are text here, so "
                 "remove them if they are one"
             )
+        if self.markup:
+            notes["markup"] = (
+                f"many lines hold markup, such as {self.markup}, which is text here; take it out, "
+                "such as by html2text, pandoc or wikiextractor"
+            )
+        if self.gaps:
+            notes["gaps"] = (
+                "most lines have wide gaps, as the columns of a page or of a table have, and are "
+                "read across them; take the text out without its layout (pdftotext without -layout)"
+            )
+        if self.spaced:
+            notes["spaced"] = (
+                f"its lines are hard-wrapped at {self.spaced} characters, with a blank line "
+                "between any two, so that each is a document; take these out: "
+                "awk 'NR % 2' OLD > NEW"
+            )
+        if self.words and lines != "join":
+            notes["words"] = (
+                "its lines hold a word each, and each line is a paragraph (--lines join joins them "
+                "up to each blank line)"
+            )
         if self.single and documents == "blank" and not joined:
             notes["single"] = (
                 "it has no blank line, so it is one document; if each line is a document of its "
@@ -147,7 +187,18 @@ def look(lines: Sequence[str]) -> Layout:
     indented = _indents(lines)
     width = _width(lines, pages, headers, indented)
     hyphens = width > 0 and _hyphenates(texts)
-    return Layout(width, pages, headers, hyphens, indented, contents, single and not width)
+    marks = [found[0] for text in full if (found := _MARKUP.search(text))]
+    return Layout(
+        *(width, pages, headers, hyphens, indented, contents, single and not width),
+        markup=marks[0][:20] if len(marks) >= max(_PAGES, _MARKED * len(full)) else "",
+        gaps=len(full) >= _BREAKS and _share(_GAP, full) > _GAPS,
+        words=len(full) >= _WORDS and _share(_ONE_WORD, full) > _ONE_EACH,
+        spaced=0 if width or any(texts[1::2]) else _width(lines[::2], pages, headers, indented),
+    )
+
+
+def _share(pattern: re.Pattern[str], texts: Sequence[str]) -> float:
+    return sum(pattern.search(text) is not None for text in texts) / len(texts)
 
 
 def _without_empty_quote(line: str) -> str:
@@ -219,7 +270,8 @@ def _begins_anew(line: str, following: str, indented: bool) -> bool:
     deeper = len(own[0].expandtabs()) - len(before[0].expandtabs())
     if indented and len(following) - len(following.lstrip()) >= 2:
         return True
-    return deeper >= 2 or _ITEM.match(following[own.end() :]) is not None
+    text = following[own.end() :]
+    return deeper >= 2 or _ITEM.match(text) is not None or _HEADER.match(text) is not None
 
 
 def _pages(texts: Sequence[str]) -> tuple[bool, frozenset[str]]:

@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 from bothways.errors import InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.encodings import (
+    encoded_twice,
     escaped_encoding,
     not_text,
     single_byte_or_east_asian,
@@ -78,8 +79,9 @@ def list_files(
             (``**`` matches folders). The vocab.txt of a tokenizer or model counts only if named.
         suffixes: endings of the file names to look for in folders, in any case.
         besides: a folder whose files are left out: the output, of an earlier run.
-        stray: takes the files that are left out in folders, as systems and programs make them:
-            hidden ones (``._a.txt``, ``.git``, ``.ipynb_checkpoints``) and ``__MACOSX``.
+        stray: takes the files that are left out in folders: those that systems and programs make,
+            hidden ones (``._a.txt``, ``.git``, ``.ipynb_checkpoints``) and ``__MACOSX``; and those
+            with other endings, but for what lies beside a vocabulary.
 
     Raises:
         InputError: a pattern matches nothing, or a folder cannot be read.
@@ -88,16 +90,23 @@ def list_files(
         raise InputError("no text files were given; name files, folders or globs.")
     found: set[Path] = set()
     for pattern in patterns:
-        files = _matches(pattern, tuple(suffixes), [] if stray is None else stray)
+        passed: list[Path] = []
+        files = _matches(pattern, tuple(suffixes), passed)
+        if stray is not None:
+            stray += passed
         if not files:
+            held = sorted({f"*{path.suffix}" for path in passed if path.suffix})
+            others = f" (the folder holds {', '.join(held[:4])})" if held else ""
             raise InputError(
-                f"{pattern!r} matches no text file. Give a file, a folder with files named "
+                f"{pattern!r} matches no text file{others}. Give a file, a folder with files named "
                 f"{', '.join('*' + suffix for suffix in suffixes)}, or a glob in quotes."
             )
         found.update(files)
     if besides is not None:
         out = real_path(Path(besides))
         found = {file for file in found if out not in real_path(file).parents}
+        if stray is not None:
+            stray[:] = [file for file in stray if out not in real_path(file).parents]
     # Links may lead to a file on several ways; it is read once.
     return sorted({real_path(file): file for file in sorted(found, reverse=True)}.values())
 
@@ -175,6 +184,12 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
         raise InputError(problem, path=source)
     if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
         raise _wide_error(name, source)
+    if (name := encoded_twice(head)) is not None:
+        raise InputError(
+            f"is UTF-8 that was read as {name} and written as UTF-8 again, so that é is Ã©; turn "
+            f"it back: iconv -f UTF-8 -t {name} OLD > NEW.",
+            path=source,
+        )
     if b"\r" in head[:-1] and b"\n" not in head:
         return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
     return cast(BufferedIOBase, file)
@@ -352,6 +367,9 @@ def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> 
         folders[:] = sorted(name for name in folders if not name.startswith(_TEMPORARY))
         found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
         inside = Path(parent).relative_to(folder).parts
+        if not any(map(_is_stray, inside)) and not set(names) & {*_BESIDE_VOCABULARIES}:
+            others = (Path(parent, name) for name in sorted(names) if not _is_stray(name))
+            stray += [path for path in others if path not in found and not _is_device(path)]
         for path in found:
             left_out = any(_is_stray(name) for name in (*inside, path.name)) or _is_device(path)
             (stray if left_out else files).append(path)
@@ -371,12 +389,19 @@ def _is_stray(name: str) -> bool:
     return name.startswith(".") or name in _STRAY
 
 
-def stray_note(stray: Sequence[Path]) -> str:
-    """A sentence about files that were left out, as nobody wrote them."""
-    return (
-        f"{len(stray):,} hidden files, or files of the system's own, are left out, such as "
-        f"{stray[0]} (name a file to read it)"
+def stray_notes(stray: Sequence[Path], suffixes: Sequence[str] = SUFFIXES) -> list[str]:
+    """Sentences about files that :func:`list_files` left out."""
+    hidden = [path for path in stray if path.name.lower().endswith(tuple(suffixes))]
+    others = [path for path in stray if path not in hidden]
+    whose = (
+        (hidden, "hidden files, or files of the system's own,"),
+        (others, "files whose names do not end as those of texts do"),
     )
+    return [
+        f"{len(found):,} {what} are left out, such as {found[0]} (name a file to read it)"
+        for found, what in whose
+        if found
+    ]
 
 
 def _is_vocabulary(file: Path) -> bool:

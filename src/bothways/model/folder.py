@@ -24,9 +24,9 @@ from bothways.runtime.folder import (
     write_description,
 )
 from bothways.runtime.saving import complete_folder
+from bothways.runtime.stored import WEIGHTS
 from bothways.runtime.weights import (
     TABLE,
-    WEIGHTS,
     constants,
     has_lstm,
     heads_in,

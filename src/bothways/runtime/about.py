@@ -48,7 +48,7 @@ _TYPES: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] = (
     ),
     ("text", _text, ("measured_in", "made_by")),
     ("true or false", _flag, ("pair", "normalize")),
-    ("a whole number from 1", _length, ("length",)),
+    ("a whole number from 1", _length, ("length", "cut_at")),
     ("a list of names", _names, ("labels", "modules_left_out", "settings_left_out")),
     ("an object", _object, ("options", "export", "reranker")),
     ("an object of texts", _texts, ("prompts",)),

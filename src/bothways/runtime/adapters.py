@@ -20,7 +20,8 @@ from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.runtime.weights import Stored, has_weights, map_safetensors, stored_weights
+from bothways.runtime.stored import Stored, map_safetensors
+from bothways.runtime.weights import has_weights, stored_weights
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"
@@ -37,6 +38,10 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "target_parameters": (None, []),
     "trainable_token_indices": (None,),
     "lora_bias": (False, None),
+    # Others change the base as well, before it is trained: pissa, olora, corda, loftq ...
+    "init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva"),
+    "use_qalora": (False, None),
+    "arrow_config": (None,),
 }
 """Settings that change what is computed -> the values with which it is the above."""
 

@@ -167,7 +167,8 @@ def embed_texts(
             default as a folder of sentence-transformers says, otherwise the mean.
         normalize: scale vectors to length 1; by default as a folder of sentence-transformers says,
             otherwise not.
-        length: longest sequence in tokens; the encoder's limit if not given.
+        length: longest sequence in tokens; if not given, what a folder of sentence-transformers
+            cuts texts to (``max_seq_length``), or else the encoder's limit.
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
             mean of all windows' [CLS]; ``mean`` includes only the first window's.
@@ -202,6 +203,8 @@ def embed_texts(
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
+    if length is None and pooling != "tokens" and (own_length := loaded.about.get("cut_at")):
+        length, long = own_length, "cut"
     length = config.positions if length is None else length
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)

@@ -48,6 +48,7 @@ from bothways.runtime.original_files import (
 )
 from bothways.runtime.sentence_modules import (
     encoder_folder,
+    other_first_module,
     read_reranker,
     read_sentence_modules,
 )
@@ -252,7 +253,7 @@ def load_model(
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
-            stored_weights(folder, checkpoint)
+            stored_weights(folder, checkpoint, notes)
             if adapted is None
             else (adapted.path, adapted.weights)
         )
@@ -300,7 +301,12 @@ def load_model(
     else:
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
         notes += disagreements(source, tokenizer)
-        loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
+        loaded.about = read_sentence_modules(
+            named,
+            lowercase=tokenizer.lowercase,
+            positions=config.positions,
+            hidden=config.hidden,
+        )
         notes += loaded.about.pop("notes", [])
         if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
             loaded.about["reranker"] = read_reranker(folder, values)
@@ -499,7 +505,9 @@ def _classes(values: dict[str, Any], config: ModelConfig, notes: list[str]) -> l
     return named
 
 
-_OF_TRAINING = re.compile(r"(^|\.)(\w*loss\w*|\w*criterion\w*|\w*metrics?\w*|\w*_fct)(\.|$)")
+_OF_TRAINING = re.compile(
+    r"(^|\.)(\w*loss\w*|\w*criterion\w*|\w*metrics?\w*|\w*_fct|n_averaged|_extra_state)(\.|$)"
+)
 _LISTED = 6
 
 
@@ -542,7 +550,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         problem = error.problem.rstrip(".")
         if "iconv" in problem:  # a remedy of its own; the folder is whole
             raise ModelError(f"{path}: {problem}.") from None
-        raise ModelError(f"{path} cannot be read ({problem}); {remedy}.") from None
+        where = f"line {error.line} " if error.line else ""
+        raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value
@@ -566,6 +575,12 @@ def _what_it_is(folder: Path) -> str:
         return (
             f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
             f"{SETTINGS} is missing; copy all files of the checkpoint"
+        )
+    if kind := other_first_module(folder):
+        return (
+            f"it is a folder of sentence-transformers whose first module is {kind}, which bothways "
+            "does not compute: it reads a Transformer, with Pooling and Normalize. Use "
+            "sentence-transformers"
         )
     if folder.is_file():
         return (
@@ -739,6 +754,12 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
+    given = values.get("id2label") or ()
+    if outputs == 1 and loaded.task_head == CLASSIFIER and len(given) > 1:
+        loaded.notes.append(
+            f"config.json names {len(given)} labels, but the head has one output, which is read as "
+            "a score; if it is the probability of one of them, it is 1 / (1 + exp(-score))"
+        )
     if loaded.task_head != CLASSIFIER and head.outputs:
         return {"kind": head.kind, "labels": []}
     labels, notes = label_names(values, outputs)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from bothways.io.text import SURROGATES
+
 _UNNAMED = "LABEL_{}"
 _TAG = re.compile(r"O|(B|I|E|S|L|U|M|W|END|SINGLE|WHOLE)[-_].+|.+[-_](B|I|E|S)", re.IGNORECASE)
 # The universal parts of speech; a model of texts has no such labels.
@@ -83,9 +85,10 @@ def _by_id(given: Any) -> dict[int, Any] | None:
     if not isinstance(given, Mapping):
         return None
     try:
-        return {int(key): name for key, name in given.items()}
+        found = {int(key): name for key, name in given.items()}
     except (TypeError, ValueError):
         return None
+    return found if len(found) == len(given) else None  # "1" and "01"
 
 
 def _by_name(given: Any) -> dict[int, Any] | None:
@@ -110,7 +113,10 @@ def _misfit(names: dict[int, Any] | None, outputs: int, key: str) -> str:
     if names is None:
         return f"{key} is no map from numbers to distinct names"
     if not all(
-        isinstance(name, str | int | float) and str(name).strip() for name in names.values()
+        isinstance(name, str | int | float)
+        and str(name).strip()
+        and not SURROGATES.search(str(name))  # half a character, which no file can hold
+        for name in names.values()
     ):
         return f"{key} has a name that is none"
     if len({str(name) for name in names.values()}) < len(names):

@@ -16,7 +16,8 @@ from bothways.runtime.folder import CONFIG, OF_TASK, LoadedModel, write_descript
 from bothways.runtime.model_card import write_card
 from bothways.runtime.original_files import write_original
 from bothways.runtime.sentence_modules import write_sentence_modules
-from bothways.runtime.weights import WEIGHTS, weights_by_name, write_weights
+from bothways.runtime.stored import WEIGHTS
+from bothways.runtime.weights import weights_by_name, write_weights
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:

@@ -54,20 +54,37 @@ def encoder_folder(folder: Path) -> Path:
     Raises:
         ModelError: the file is damaged, or leads out of the folder.
     """
-    if is_there(folder / _CONFIG) or not is_there(folder / _MODULES):
+    if not is_there(folder / _MODULES):
         return folder
-    for kind, path, _ in _steps(folder):
-        if kind in _ENCODERS:
-            return path
-    return folder
+    whole = is_there(folder / _CONFIG)
+    try:
+        encoders = [path for kind, path, _ in _steps(folder) if kind in _ENCODERS]
+    except ModelError:
+        if whole:  # said where vectors are made
+            return folder
+        raise
+    # A config.json beside modules.json may be the library's own, or another model's.
+    return next((p for p in encoders if not whole or is_there(p / _CONFIG)), folder)
 
 
-def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
+def other_first_module(folder: Path) -> str:
+    """The type of a folder's first module if it is no encoder that is read here; else empty."""
+    if not is_there(folder / _MODULES):
+        return ""
+    kind = next((kind for kind, _, _ in _steps(folder)), "")
+    return "" if kind in _ENCODERS else kind
+
+
+def read_sentence_modules(
+    folder: Path, *, lowercase: bool, positions: int, hidden: int
+) -> dict[str, Any]:
     """Entries for ``about``; empty for a folder of another library.
 
     Args:
         folder: with modules.json, if it has one.
         lowercase: whether its tokenizer lower-cases text.
+        positions: of the encoder.
+        hidden: size of its states.
 
     Returns:
         ``pooling``: ``mean``, ``cls``, or what the folder says that bothways does not have.
@@ -76,6 +93,7 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
         computed here.
         ``settings_left_out``: what else would be done with texts and is not done here.
+        ``cut_at``: to how many tokens texts are cut, if that is less than the encoder reads.
         ``notes``: sentences for the user.
 
     Raises:
@@ -93,6 +111,8 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
             if settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
             left_out += _unusual(settings)
+            if (length := _length(path, settings)) < positions:
+                about["cut_at"] = length
         elif kind == "Pooling":
             about["pooling"] = _pooling(settings, path / _CONFIG)
             if settings.get("include_prompt") is False and prompt:
@@ -101,6 +121,9 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
             about["normalize"] = True
         elif kind != "Dropout":  # which does nothing but in training
             left_out.append(kind)
+    size = _object(folder / _LIBRARY).get("truncate_dim")
+    if isinstance(size, int) and size < hidden:
+        settings_left_out.append(f"vectors are cut to {size} numbers (truncate_dim)")
     told = {"modules_left_out": left_out, "settings_left_out": settings_left_out}
     return about | {name: value for name, value in told.items() if value}
 
@@ -111,7 +134,8 @@ def write_sentence_modules(folder: Path, about: Mapping[str, Any], hidden: int) 
 
     Args:
         folder: exists, with the encoder in it.
-        about: ``pooling`` (the mean if it is absent), ``normalize``, ``prompts``, ``prompt``.
+        about: ``pooling`` (the mean if it is absent), ``normalize``, ``prompts``, ``prompt``,
+            ``cut_at``.
         hidden: size of the vectors.
 
     Raises:
@@ -136,6 +160,8 @@ def write_sentence_modules(folder: Path, about: Mapping[str, Any], hidden: int) 
     if prompts := about.get("prompts"):
         default = next((n for n, text in prompts.items() if text == about.get("prompt")), None)
         write_json(folder / _LIBRARY, {"prompts": prompts, "default_prompt_name": default})
+    if length := about.get("cut_at"):
+        write_json(folder / _SETTINGS, {"max_seq_length": length, "do_lower_case": False})
     write_json(folder / _MODULES, modules)  # last: it makes the folder one of that library
 
 
@@ -174,15 +200,19 @@ def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     named.append(config.get("sbert_ce_default_activation_function"))
     activation = next((str(name) for name in named if name), _DEFAULT_ACTIVATION)
     found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
-    tokenizer, module = (_read(folder / name) for name in (_TOKENIZER, _SETTINGS))
-    limits = [
-        values.get(key)
-        for values, key in ((tokenizer, "model_max_length"), (module, "max_seq_length"))
-        if isinstance(values, dict)
-    ]
+    length = _length(folder, _read(folder / _SETTINGS))
+    return found | ({"length": length} if length < _NO_LIMIT else {})
+
+
+_NO_LIMIT = 1 << 31
+
+
+def _length(folder: Path, settings: Any) -> int:
+    """The longest sequence in tokens that an encoder's settings and its tokenizer's files name."""
+    sources = ((_read(folder / _TOKENIZER), "model_max_length"), (settings, "max_seq_length"))
+    limits = [values.get(key) for values, key in sources if isinstance(values, dict)]
     # Without a limit, transformers writes 10^30.
-    lengths = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 31]
-    return found | ({"length": min(lengths)} if lengths else {})
+    return min((n for n in limits if isinstance(n, int) and 0 < n < _NO_LIMIT), default=_NO_LIMIT)
 
 
 def _part_of_another(folder: Path) -> dict[str, Any]:
@@ -241,7 +271,7 @@ def _pooling(settings: dict[str, Any], path: Path) -> str:
     modes = [
         _POOLING.get(name, name)
         for name, on in settings.items()
-        if name.startswith("pooling_mode_") and on is True
+        if name.startswith("pooling_mode_") and isinstance(on, int) and on
     ]
     if not modes and not any(name.startswith("pooling_mode_") for name in settings):
         return "mean"  # the default of sentence-transformers

@@ -9,9 +9,7 @@ of 64; on disk neither is the case.
 from __future__ import annotations
 
 import math
-import pickle
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
-from bothways.errors import InputError, ModelError, not_installed
+from bothways.errors import InputError, ModelError
 from bothways.families import FAMILIES, Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
@@ -36,21 +34,26 @@ from bothways.families.heads import (
     forms_of,
 )
 from bothways.io.folder_files import checked, is_there
-from bothways.io.json_files import parse_json, read_json_file
+from bothways.io.json_files import read_json_file
 from bothways.io.tensor_bundle import INDEX
 from bothways.runtime.original_files import checkpoint_files, checkpoint_in, read_original
+from bothways.runtime.stored import (
+    OLD_WEIGHTS,
+    WEIGHTS,
+    Floats,
+    Stored,
+    damaged,
+    map_safetensors,
+    read_pickled,
+)
 
-Floats = NDArray[np.float32]
-
-WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
 _OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack")
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-# The keys under which trainers keep a model's weights, and those of other tensors beside them.
-_NESTED = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
-_NO_WEIGHTS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim", "scheduler")
-_MOST_HEADER = 100_000_000  # bytes; as in safetensors
+# Files of a trainer beside weights, and one of several files of weights.
+_OF_TRAINER = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
+_PART = re.compile(r".+-\d{5}-of-(?!00001)\d{5}\.(safetensors|bin)")
 # Constants in files made elsewhere.
 _REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
 TABLE = "encoder.embeddings.tokens.weight"
@@ -129,56 +132,49 @@ def parts_in(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int
 # --------------------------------------------------------------------------------- a file's weights
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A weight in a file.
-
-    Attributes:
-        data: mapped from the file, of the file's type; bfloat16, which NumPy lacks, as uint16.
-        dtype: the type's name, such as ``float16``.
-    """
-
-    data: NDArray[Any]
-    dtype: str
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the weight."""
-        return self.data.shape
-
-    def values(self) -> Floats:
-        """A copy in memory, contiguous, in fp32."""
-        if self.dtype == "bfloat16":
-            return (self.data.astype(np.uint32, order="C") << 16).view(np.float32)
-        return np.array(self.data, dtype=np.float32, order="C")
-
-
-def stored_weights(folder: Path, checkpoint: Path | None = None) -> tuple[Path, dict[str, Stored]]:
+def stored_weights(
+    folder: Path, checkpoint: Path | None = None, notes: list[str] | None = None
+) -> tuple[Path, dict[str, Stored]]:
     """A folder's weights by name, and the file to name in messages: that of the weights, or of
     parts their index.
 
     Args:
         folder: of a model.
         checkpoint: of TensorFlow, if the folder has several.
+        notes: takes what a user should know, as sentences: of weights that are there several times,
+            which are used.
 
     Raises:
         ModelError: a file is missing or damaged, or holds more than weights.
     """
     weights: dict[str, Stored] = {}
+    notes = [] if notes is None else notes
     whole = None if checkpoint else _whole_or_index(folder)
     if whole is None or whole.suffix == INDEX:
         checkpoint = checkpoint or whole.with_suffix("")  # type: ignore[union-attr]
         found = read_original(checkpoint)
         return Path(f"{checkpoint}{INDEX}"), {n: Stored(*of) for n, of in found.items()}
     part_of = _listed(whole) if whole.suffix == ".json" else {}
+    if not part_of and is_there(index := folder / (whole.name + _INDEX)):
+        notes.append(
+            f"{folder} holds weights whole and in parts, of which {whole.name} is used. Remove the "
+            f"older: that file, or {index.name} with its parts"
+        )
     for file in weight_files(folder):
         try:
             checked(file)
         except InputError as error:
             raise ModelError(str(error)) from None
-        own = map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
-        # Of a weight in two parts, the one that the index means.
-        weights |= {n: v for n, v in own.items() if part_of.get(n, file.name) == file.name}
+        own = map_safetensors(file) if file.suffix == ".safetensors" else read_pickled(file, notes)
+        for name, value in own.items():
+            # Of a weight in two parts, the one that the index means.
+            if name not in weights or part_of.get(name, file.name) == file.name:
+                weights[name] = value
+    if absent := [name for name in part_of if name not in weights]:
+        notes.append(
+            f"{whole} lists {len(absent)} weights that no part has, such as {absent[0]}; the parts "
+            "may be of another save. Copy the index and all parts again"
+        )
     return whole, weights
 
 
@@ -215,8 +211,15 @@ def _whole_or_index(folder: Path) -> Path:
     if (checkpoint := checkpoint_in(folder)) is not None:
         return checkpoint.with_name(checkpoint.name + INDEX)
     others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
+    others = [name for name in others if not _OF_TRAINER.match(name)]
     instead = ""
-    if len(others) == 1:
+    if parts := [name for name in others if _PART.fullmatch(name)]:
+        stem = WEIGHTS if parts[0].endswith(".safetensors") else OLD_WEIGHTS
+        instead = (
+            f" {parts[0]} is one part of several, and {stem}{_INDEX}, which lists them, is not "
+            "there; copy it too, from where the parts are from."
+        )
+    elif len(others) == 1:
         name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
         instead = f" If {others[0]} holds them, name it {name}."
     for name in _OTHER_FRAMEWORKS:
@@ -225,6 +228,8 @@ def _whole_or_index(folder: Path) -> Path:
                 f" {name} is of another framework; load the folder there with transformers and "
                 f"save it as {WEIGHTS}."
             )
+    if not instead and folder.parent.name == "snapshots":
+        instead = " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
     raise ModelError(
         f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
         f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
@@ -243,166 +248,8 @@ def _listed(index: Path) -> dict[str, str]:
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
             raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
     except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(index, error) from None
+        raise damaged(index, error) from None
     return part_of
-
-
-# safetensors' names of types -> NumPy's, and the usual name where that differs.
-_DTYPES = {
-    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"},
-    **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"},
-    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?"},
-}
-
-
-def map_safetensors(path: Path) -> dict[str, Stored]:
-    """The tensors of a file, mapped; its header is read, no value.
-
-    The library opens only paths in UTF-8, and has no bfloat16 without torch.
-    """
-    try:
-        content = np.memmap(path, np.uint8, "r")
-        size = int(content[:8].view("<u8")[0])
-        data = content[8 + size :]
-        if size > len(content) - 8:
-            raise ValueError("the header ends after the file")
-        if size > _MOST_HEADER:
-            raise ValueError(f"a header of {size:,} bytes")
-        header = parse_json(content[8 : 8 + size].tobytes().decode())
-        header.pop("__metadata__", None)
-        found, places = {}, []
-        for name, entry in header.items():
-            begin, stop = entry["data_offsets"]
-            if entry["dtype"] not in _DTYPES:
-                raise ModelError(
-                    f"{path}: {name} has the type {entry['dtype']}, which is not read here; save "
-                    "the model in float32."
-                )
-            dtype = np.dtype(_DTYPES[entry["dtype"]])
-            if not 0 <= begin <= stop <= len(data):
-                raise ValueError(f"{name} ends after the file")
-            if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
-                raise ValueError(f"{name} has another size than its shape")
-            values = data[begin:stop].view(dtype).reshape(entry["shape"])
-            kind = "bfloat16" if entry["dtype"] == "BF16" else dtype.name
-            found[name] = Stored(values, kind)
-            places.append((begin, stop))
-        end = 0
-        for begin, stop in sorted(places):
-            if begin != end:
-                raise ValueError("its weights overlap, or have bytes between them")
-            end = stop
-        if end != len(data):
-            raise ValueError("the file ends before or after its weights")
-    except RecursionError:
-        raise _damaged(path, ValueError("its header is nested too deeply")) from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise _damaged(path, error) from None
-    return found
-
-
-def _read_bin(path: Path) -> dict[str, Stored]:
-    """The tensors of a file that torch has pickled, which it alone can read."""
-    try:
-        import torch
-    except ImportError as error:
-        raise ModelError(
-            f"{path} can be read only with {not_installed(error.name or '')}; or save the model as "
-            f"{WEIGHTS} (`bothways convert` where torch is installed)."
-        ) from None
-    _check_records(path)
-    try:
-        # weights_only: nothing is unpickled but tensors, and numbers as NumPy's.
-        with torch.serialization.safe_globals(_numbers()):
-            content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        # torch's own message recommends unpickling it anyway.
-        raise ModelError(
-            f"{path} is damaged or holds more than plain weights, and loading it could execute "
-            f"arbitrary code; ask whoever made it for a {WEIGHTS}."
-        ) from None
-    except Exception as error:  # of many types: a damaged file is a wrong program for the unpickler
-        raise _damaged(path, error) from None
-    found = {}
-    for name, value in _tensors_in(content, path, torch.Tensor).items():
-        kind, value = str(value.dtype).removeprefix("torch."), value.detach()
-        try:
-            bits = value.view(torch.uint16) if kind == "bfloat16" else value
-            found[name] = Stored(bits.numpy(), kind)
-        except (TypeError, RuntimeError):
-            raise ModelError(
-                f"{path}: {name} has the type {kind}, which is not read here; save the model in "
-                "float32."
-            ) from None
-    return found
-
-
-def _check_records(path: Path) -> None:
-    """Compare the checksums of a file that is an archive, which torch does not."""
-    if not zipfile.is_zipfile(path):
-        return  # of torch before 1.6, without checksums
-    try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        raise _damaged(path, error) from None
-    if bad is not None:
-        raise _damaged(path, ValueError(f"{bad} does not match its checksum"))
-
-
-def _numbers() -> list[Any]:
-    """The constructors of NumPy's numbers, which trainers leave beside weights (a best loss)."""
-    scalar = np.float64(0).__reduce__()[0]
-    kinds = [type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?")]
-    return [scalar, (scalar, "numpy.core.multiarray.scalar"), np.dtype, *kinds]
-
-
-def _tensors_in(content: Any, path: Path, tensor: type) -> dict[str, Any]:
-    """The weights of a file that torch wrote: its tensors by name, or those under a key of it.
-
-    Raises:
-        ModelError: it holds none, or several sets of them.
-    """
-    if not isinstance(content, Mapping):
-        raise ModelError(
-            f"{path} does not hold a dictionary of weights by name; save only the model's "
-            "state_dict()."
-        )
-    own = {n: v for n, v in content.items() if isinstance(n, str) and isinstance(v, tensor)}
-    below = {
-        key: value
-        for key, value in content.items()
-        if isinstance(value, Mapping) and key not in _NO_WEIGHTS and _holds(value, tensor)
-    }
-    named = [key for key in _NESTED if key in below]
-    if len(own) > 1 or (own and not below):
-        return own
-    if len(below) == 1 or named:
-        return _tensors_in(below[named[0] if named else next(iter(below))], path, tensor)
-    keys = ", ".join(map(str, list(content)[:8]))
-    if below:
-        raise ModelError(
-            f"{path} holds several sets of weights ({', '.join(map(str, below))}); save only the "
-            "model's state_dict()."
-        )
-    raise ModelError(
-        f"{path} does not hold a dictionary of weights by name, but {keys or 'nothing'}; save only "
-        "the model's state_dict()."
-    )
-
-
-def _holds(content: Mapping[Any, Any], tensor: type, depth: int = 3) -> bool:
-    """Whether there are tensors by name in a mapping, or in one inside it."""
-    if any(isinstance(n, str) and isinstance(v, tensor) for n, v in content.items()):
-        return True
-    inside = (v for v in content.values() if isinstance(v, Mapping))
-    return depth > 0 and any(_holds(value, tensor, depth - 1) for value in inside)
-
-
-def _damaged(path: Path, error: Exception) -> ModelError:
-    return ModelError(
-        f"{path} is damaged or truncated ({error}); copy it again, or use an earlier checkpoint."
-    )
 
 
 # ---------------------------------------------------------------------------- each is accounted for

@@ -12,7 +12,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.io.text import explain_read_errors, list_files, stray_note
+from bothways.io.text import explain_read_errors, list_files, stray_notes
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
@@ -74,7 +74,7 @@ def build_vocabulary(
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
     if stray:
-        report["learned_from"]["files_left_out"] = stray_note(stray)
+        report["learned_from"]["files_left_out"] = "; ".join(stray_notes(stray, INPUT_SUFFIXES))
     if reader.broken.lines:
         report["learned_from"]["broken_lines"] = reader.broken.lines
     if heldout:

@@ -12,6 +12,8 @@ from bothways.tokenization.tokenizer_files import read_settings, read_vocabulary
 
 _MANY, _SORTED = 100, 0.97
 """Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
+_CAPITALS = 0.1
+"""The share of pieces with capitals from which a vocabulary is hardly uncased."""
 _WITH_CASE = 0.5
 """Of the pieces with letters, the share in scripts with capitals from which there must be some."""
 
@@ -42,6 +44,28 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             f"{where}: text is read as it is, but no piece has a capital, so that words with one "
             f'become {tokenizer.roles.unk}; if the model is uncased, write "tokenizer_class": '
             '"BertTokenizer" and "do_lower_case": true to its tokenizer_config.json'
+        )
+    if tokenizer.kind == "wordpiece":
+        found += _never_found(tokenizer, where)
+    return found
+
+
+def _never_found(tokenizer: Tokenizer, where: str) -> list[str]:
+    """Sentences on pieces that no text becomes."""
+    found, own = [], [p for p in tokenizer.pieces if p not in tokenizer.added and p[:1] != "["]
+    spaced = [p for p in own if len(p) > 1 and any(map(str.isspace, p))]
+    if spaced:
+        found.append(
+            f"{where}: of the pieces {len(spaced):,} hold white space, such as {spaced[0]!r}; text "
+            "is divided there, so none becomes one. Take it out of the vocabulary's file"
+        )
+    words = [p for p in own if any(map(str.isalpha, p))]
+    capitals = [p for p in words if p.lower() != p]
+    if tokenizer.lowercase and len(capitals) > _CAPITALS * len(words):
+        found.append(
+            f"{where}: text is read in lower case, but {len(capitals):,} pieces have capitals, "
+            f"such as {capitals[0]!r}, and no text becomes one; if the model is cased, write "
+            '"do_lower_case": false to its tokenizer_config.json'
         )
     return found
 

@@ -8,7 +8,8 @@ the settings of the file) is not repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,7 @@ from bothways.tokenization.tokenizer_classes import (
     usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
+    REPAIR,
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
     is_cased,
@@ -58,6 +60,7 @@ from bothways.tokenization.tokenizer_files import (
     refuse_larger,
     refuse_other_tokenizers,
     with_added_tokens,
+    with_named_tokens,
 )
 
 LONGEST_WORD = 100
@@ -117,8 +120,10 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         checked(path)
     except InputError as error:
         raise ModelError(str(error)) from None
-    if (rows := _config_value(path, "vocab_size")).isdecimal():
-        refuse_larger(path, int(rows))
+    said = _config_value(path, "vocab_size")
+    rows = int(said) if said.isdecimal() else None
+    if rows is not None:
+        refuse_larger(path, rows)
     _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
@@ -128,15 +133,19 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
     if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
         alone = read_library_file(path)
+        if "ByteLevel" in str(alone.pre_tokenizer):
+            _refuse_decomposed(alone.get_vocab(with_added_tokens=False), path)
         lowers, library = lowercases(alone), with_settings(alone, settings)
         library = _with_spaces(library, settings)
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
         lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
         library = with_added_tokens(library, lacking, path)
+        library = with_named_tokens(library, settings, path, rows)
         return ReadTokenizer(library, path, declared, named, segmenter=segmenter, lowercases=lowers)
     usual = _class_of_file(path, named)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)
+    library = with_named_tokens(library, settings, path, rows)
     _add_mask(library, settings, declared, usual, path)
     originals = {}
     if usual is not WORDPIECE:
@@ -163,10 +172,26 @@ def _vocabulary_in(folder: Path) -> Path:
     if not there:
         raise ModelError(
             f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder, nor "
-            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. Name a folder "
-            "that has one of them, or learn a vocabulary with `bothways vocab`."
+            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. "
+            f"{_under_another_name(folder)}Name a folder that has one of them, or learn a "
+            "vocabulary with `bothways vocab`."
         )
     return folder / there[0].files[0]
+
+
+def _under_another_name(folder: Path) -> str:
+    """What seems to be a folder's vocabulary, in part or under another name, as a sentence; or
+    nothing."""
+    for kind in BY_FILES:
+        missing = [name for name in kind.files if not is_there(folder / name)]
+        if len(missing) < len(kind.files):
+            return f"{missing[0]} is missing, which belongs to what is there. "
+    found = sorted(p.name for p in folder.glob("*") if "vocab" in p.name.lower() and p.is_file())
+    texts = [name for name in found if name.lower().endswith((".txt", ".txt.gz"))]
+    if len(texts) != 1:
+        return ""
+    what = "decompress it and name it" if texts[0].endswith(".gz") else "name it"
+    return f"If {texts[0]} is its vocabulary, {what} {VOCABULARY_FILE}. "
 
 
 def _config_value(path: Path, key: str) -> str:
@@ -243,8 +268,7 @@ def _special_tokens(path: Path) -> dict[str, Any]:
         return read_object(path.with_name(SPECIAL_FILE))
     except (InputError, TypeError, ValueError) as error:
         raise ModelError(
-            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). Repair it or "
-            "remove it."
+            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). {REPAIR}"
         ) from error
 
 
@@ -336,11 +360,13 @@ def _read_byte_pairs(
     path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
 ) -> tokenizers.Tokenizer:
     vocabulary, merges = (path.with_name(name) for name in BYTE_PAIRS.files)
-    ids = _read_ids(vocabulary)
+    ids, pairs = _read_ids(vocabulary), _read_merges(merges)
+    _refuse_decomposed(ids, vocabulary)
+    _refuse_missing_pairs(ids, pairs, merges)
     try:
         model = models.BPE(
             ids,
-            _read_merges(merges),
+            pairs,
             continuing_subword_prefix="",
             end_of_word_suffix="",
             fuse_unk=False,
@@ -373,7 +399,10 @@ def _read_ids(path: Path) -> dict[str, int]:
         ids = read_json_file(checked(path))
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
-    except (InputError, TypeError) as error:
+    except InputError as error:
+        remedy = "" if "iconv" in str(error) else " Complete the download."
+        raise ModelError(f"{error}{remedy}") from None
+    except TypeError as error:
         raise ModelError(
             f"{path}: cannot be read as a vocabulary ({error}); complete the download."
         ) from error
@@ -388,8 +417,12 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         ModelError: a line is not a pair.
     """
     merges = []
-    for number, line in enumerate(read_whole(checked(path), as_it_is=True).split("\n"), start=1):
-        if line.startswith("#version") or not line.strip():
+    try:
+        text = read_whole(checked(path), as_it_is=True)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith("#version") or not line.strip(" \t\r\x1a"):
             continue
         pair = line.rstrip("\r").split(" ")
         if len(pair) != 2:
@@ -399,6 +432,45 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
             )
         merges.append((pair[0], pair[1]))
     return merges
+
+
+_LOST = 0.01  # of the pieces, above what a vocabulary has of special ones without brackets
+
+
+def _refuse_missing_pairs(ids: Mapping[str, int], pairs: list[tuple[str, str]], path: Path) -> None:
+    """Refuse a merges.txt that is cut off: the pieces after it would not be found, in silence.
+
+    Raises:
+        ModelError: pieces come from no pair.
+    """
+    made = {one + other for one, other in pairs}
+    lost = [p for p in ids if len(p) > 1 and p not in made and (p[0], p[-1]) not in _BRACKETS]
+    if len(lost) > _LOST * len(ids):
+        raise ModelError(
+            f"{path}: {len(lost):,} of the {len(ids):,} pieces come from none of its "
+            f"{len(pairs):,} pairs, such as {lost[0]!r}; it is cut off, or another vocabulary's. "
+            "Complete the download."
+        )
+
+
+_BRACKETS = (("<", ">"), ("[", "]"))
+
+
+def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
+    """Refuse byte-level pieces whose characters were taken apart, such as by a
+    program that normalises text: those that stand for bytes are single ones.
+
+    Raises:
+        ModelError: naming a piece and the command that puts them together.
+    """
+    apart = [p for p in pieces if not p.isascii() and unicodedata.normalize("NFC", p) != p]
+    if apart:
+        raise ModelError(
+            f"{path}: the piece {apart[0]!r} holds a character that was taken apart (NFD), as "
+            f"{len(apart):,} do, and none stands for a byte so. Copy the file again; or, of it and "
+            "of those beside it: python -c 'import sys, unicodedata as u; "
+            'sys.stdout.write(u.normalize("NFC", sys.stdin.read()))\' < OLD > NEW.'
+        )
 
 
 # ----------------------------------------------------------------------------------- SentencePiece

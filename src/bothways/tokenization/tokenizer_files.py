@@ -32,6 +32,12 @@ STRIPS_LATIN_AND_GREEK = "strip_latin_and_greek"
 """The setting in a tokenizer_config.json for the accents that ``composed`` strips. Its
 ``strip_accents`` is read by transformers, which would take Hangul apart too."""
 
+REPAIR = (
+    "Repair it, or get it again from where the folder is from: without it text may be read "
+    "otherwise."
+)
+"""Ends messages about settings of a tokenizer."""
+
 _CONFIGS = ("tokenizer_config.json", "config.json")
 _ADDED, SPECIAL_FILE = "added_tokens.json", "special_tokens_map.json"
 
@@ -64,9 +70,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = read_json_file(checked(path))
     except InputError as error:
-        raise ModelError(f"{error} Repair it or remove it.") from error
+        remedy = "" if "iconv" in str(error) else f" {REPAIR}"
+        raise ModelError(f"{error}{remedy}") from error
     if not isinstance(settings, dict):
-        raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
+        raise ModelError(f"{path}: expected an object of settings. {REPAIR}")
     names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", STRIPS_LATIN_AND_GREEK)
     for name in names:
         if settings.get(name) is None:
@@ -85,7 +92,8 @@ def read_vocabulary(path: Path) -> list[str]:
     """Read the pieces of a vocab.txt.
 
     Raises:
-        ModelError: the file is not UTF-8, or has more lines than any vocabulary.
+        ModelError: the file is not UTF-8, has more lines than any vocabulary, or its lines are not
+            one piece each.
     """
     try:
         checked(path)
@@ -99,25 +107,88 @@ def read_vocabulary(path: Path) -> list[str]:
         raise ModelError(f"{error} A vocab.txt is UTF-8, one piece per line.") from error
     # Only \n, \r\n and \r end a line here: pieces may contain other separators.
     pieces = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
+    if pieces and pieces[-1] == "\x1a":  # which once ended files
+        pieces.pop()
     while pieces and not pieces[-1]:
         pieces.pop()
-    _refuse_counts(path, pieces)
+    _refuse_other_lines(path, text, pieces)
     return pieces
 
 
-_COUNTED = re.compile(r"\S+[\t ]+\d+(\.\d+)?\r?")
 _MOSTLY = 0.9
+# What most lines of a file that is no vocab.txt hold, and what leaves the pieces.
+_OTHER_LINES = (
+    (
+        re.compile(r"\S+[\t ]+\d+(\.\d+)?"),
+        "a number after the piece ({}), such as a count",
+        "cut -d' ' -f1 OLD > NEW, or with tabs cut -f1 OLD > NEW, leaves the pieces",
+    ),
+    (
+        re.compile(r"\d+[\t ,;:]+\S+"),
+        "a number before the piece ({}), such as its id",
+        "sed -E 's/^[0-9]+[^0-9[:alpha:]]//' leaves the pieces if one sign divides them",
+    ),
+    (
+        re.compile(r"\S+[,;]\d+(\.\d+)?"),
+        "a number after the piece ({}), such as its id",
+        "sed -E 's/.[0-9.]+\\r?$//' OLD > NEW leaves the pieces",
+    ),
+    (
+        re.compile(r"([\"']).*\1,?"),
+        "the piece in quotation marks ({})",
+        "sed -E 's/^.(.*).$/\\1/' OLD > NEW takes them off if nothing else is there",
+    ),
+    (
+        re.compile(r"\s+\S.*|.*\S\s+", re.DOTALL),
+        "white space beside the piece ({})",
+        "sed -E 's/^[[:space:]]+//; s/[[:space:]]+$//' OLD > NEW takes it off",
+    ),
+)
 
 
-def _refuse_counts(path: Path, pieces: Sequence[str]) -> None:
-    """Refuse a list of words with their counts, of which no line is a piece."""
-    counted = [piece for piece in pieces if _COUNTED.fullmatch(piece)]
-    if counted and len(counted) >= _MOSTLY * len(pieces):
+def _refuse_other_lines(path: Path, text: str, pieces: Sequence[str]) -> None:
+    """Refuse a file whose lines are not one piece each.
+
+    Raises:
+        ModelError: naming what they are, and what makes a vocabulary of them.
+    """
+    problem, remedy = _other_lines(text, pieces)
+    if problem:
         raise ModelError(
-            f"{path}: its lines hold a number after the piece ({counted[0]!r}), such as a count. A "
-            "vocab.txt has one piece per line and nothing else: cut -d' ' -f1 OLD > NEW, or with "
-            "tabs cut -f1 OLD > NEW, leaves the pieces, whose order must be that of the ids."
+            f"{path}: {problem}. A vocab.txt has one piece per line and nothing else: {remedy}. "
+            "Their order must be that of the ids."
         )
+
+
+def _other_lines(text: str, pieces: Sequence[str]) -> tuple[str, str]:
+    """What the lines hold instead, and the remedy; empty if they are pieces."""
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        return f"line {line} holds a NUL, which no piece has: the file is damaged", "copy it again"
+    if len(pieces) > 3 and not any(pieces[1::2]) and all(pieces[::2]):
+        twice = "\r\r\n" in text
+        return (
+            "every other line is empty, as if line ends had been converted twice",
+            "tr -d '\\r' < OLD > NEW" if twice else "grep . OLD > NEW",
+        )
+    if text.lstrip().startswith(('{"', '["', "{\n", "[\n")) and text.rstrip().endswith(("}", "]")):
+        return (
+            "it is JSON",
+            'python -c \'import json; v = json.load(open("OLD")); '
+            'print(*(sorted(v, key=v.get) if isinstance(v, dict) else v), sep="\\n")\' > NEW',
+        )
+    for end in "\x85\u2028\u2029\x0b\x0c":
+        if text.count(end) > len(pieces):
+            return (
+                f"its lines end in U+{ord(end):04X}, which ends no line here",
+                f'python -c \'print(open("OLD", encoding="utf-8").read().replace('
+                f'"\\u{ord(end):04x}", "\\n"), end="")\' > NEW',
+            )
+    for pattern, what, remedy in _OTHER_LINES:
+        found = [piece for piece in pieces if pattern.fullmatch(piece)]
+        if found and len(found) >= _MOSTLY * len(pieces):
+            return f"its lines hold {what.format(repr(found[0][:40]))}", remedy
+    return "", ""
 
 
 def refuse_larger(source: Path, rows: int) -> None:
@@ -215,6 +286,30 @@ def with_added_tokens(
                 "folder's files do not belong together."
             )
         library.add_tokens([token])
+    return library
+
+
+def with_named_tokens(
+    library: tokenizers.Tokenizer, settings: Mapping[str, Any], path: Path, rows: int | None
+) -> tokenizers.Tokenizer:
+    """Add further special tokens that files name without an id, as transformers does: under the
+    next ids, in their order.
+
+    Args:
+        library: the tokenizer.
+        settings: those of the tokenizer_config.json.
+        path: the vocabulary's file, next to which a special_tokens_map.json may be.
+        rows: of the model's embedding, if it is known; tokens without a row are no pieces.
+    """
+    named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = named.get(key)
+        listed = list(value.values()) if isinstance(value, Mapping) else value
+        for item in listed if isinstance(listed, list) else ():
+            text = item.get("content") if isinstance(item, Mapping) else item
+            room = rows is None or library.get_vocab_size() < rows
+            if isinstance(text, str) and text and room and library.token_to_id(text) is None:
+                library.add_special_tokens([AddedToken(text, normalized=False)])
     return library
 
 

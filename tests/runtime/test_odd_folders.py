@@ -1,0 +1,438 @@
+"""Folders that hold things twice, under other names or in other forms: right, or named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.api.model import load
+from bothways.errors import ConfigError, ModelError
+from bothways.model.folder import save_model
+from bothways.runtime.folder import load_model
+from model_examples import BOTH_HEADS, small_bert, small_tokenizer
+
+TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "w4 W5"]
+Weights = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pre-trained encoder as another library would leave it. Read only."""
+    folder = tmp_path_factory.mktemp("foreign") / "model"
+    save_model(folder, small_bert(**BOTH_HEADS, seed=3), small_tokenizer(97))
+    for name in ("bothways.json", "checksums.json", "modules.json"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "1_Pooling")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vectors(foreign: Path) -> np.ndarray:
+    return load(foreign).embed(TEXTS)
+
+
+@pytest.fixture
+def folder(foreign: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(foreign, tmp_path / "model"))
+
+
+def weights_of(folder: Path) -> Weights:
+    found = load_file(folder / "model.safetensors")  # mapped, and may be written again
+    return {name: value.clone() for name, value in found.items()}
+
+
+def others(weights: Weights) -> Weights:
+    return {name: value + 1 for name, value in weights.items()}
+
+
+def set_json(path: Path, **changes: Any) -> None:
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | changes))
+
+
+def with_head(folder: Path, outputs: int, **config: Any) -> None:
+    """A classifier in place of the pre-training heads."""
+    weights = {n: v for n, v in weights_of(folder).items() if n.startswith("bert.")}
+    weights |= {
+        "classifier.weight": torch.eye(16)[:outputs],
+        "classifier.bias": torch.zeros(outputs),
+    }
+    save_file({n: v.contiguous() for n, v in weights.items()}, folder / "model.safetensors")
+    config["architectures"] = ["BertForSequenceClassification"]
+    set_json(folder / "config.json", **config)
+
+
+# --------------------------------------------------------------------- weights that are there twice
+
+
+@pytest.mark.parametrize(
+    ("nest", "used", "left"),
+    [
+        (lambda w: {"model": w, "ema": others(w)}, "model", "ema"),
+        (lambda w: {"ema_state_dict": others(w), "state_dict": w}, "state_dict", "ema_state_dict"),
+        (
+            lambda w: {"model": w, "swa": {f"module.{n}": v for n, v in others(w).items()}},
+            "model",
+            "swa",
+        ),
+        (lambda w: {"model": {"net": w, "ema": others(w)}}, "model.net", "ema"),
+        (
+            lambda w: {"state_dict": w, "callbacks": {"EMA": {"ema_weights": others(w)}}},
+            "state_dict",
+            "callbacks",
+        ),
+        (lambda w: {**w, "ema": others(w)}, "no key", "ema"),
+    ],
+)
+def test_which_of_several_sets_of_weights_is_used_is_said(
+    nest: Callable[[Weights], Any], used: str, left: str, folder: Path, vectors: np.ndarray
+) -> None:
+    torch.save(nest(weights_of(folder)), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    (note,) = load_model(folder).notes
+    assert f"those under {used} are used, and those under {left} are not" in note
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    # The remedy, for the set that is not used.
+    content = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    inner = content.get("model", {}).get("ema") or content.get(left)
+    if left != "callbacks":
+        torch.save(inner, folder / "pytorch_model.bin")
+        assert not load_model(folder).notes
+        assert not np.allclose(load(folder).embed(TEXTS), vectors)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda w: {"model": w, "optimizer": {"state": {n: {"exp_avg": v} for n, v in w.items()}}},
+        lambda w: {"model": w, "opt": {"exp_avg": dict(w)}},
+        lambda w: {"model": w, "scaler": {"scale": torch.tensor(1.0)}, "epoch": 3},
+    ],
+)
+def test_what_an_optimizer_keeps_is_no_second_set(
+    nest: Callable[[Weights], Any], folder: Path, vectors: np.ndarray
+) -> None:
+    torch.save(nest(weights_of(folder)), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert not load_model(folder).notes
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_an_averaged_classifier_keeps_its_head(folder: Path) -> None:
+    """Of torch.optim.swa_utils, with the number of averages beside the weights."""
+    with_head(folder, 3)
+    expected = load(folder).predict(TEXTS).values
+    wrapped = {f"module.{name}": value for name, value in weights_of(folder).items()}
+    save_file({**wrapped, "n_averaged": torch.tensor(3)}, folder / "model.safetensors")
+    np.testing.assert_array_equal(load(folder).predict(TEXTS).values, expected)
+
+
+def into_parts(folder: Path) -> list[Path]:
+    weights = weights_of(folder)
+    names = sorted(weights)
+    paths = [folder / f"model-{n}-of-00002.safetensors" for n in ("00001", "00002")]
+    parts = {path.name: names[i::2] for i, path in enumerate(paths)}
+    for path in paths:
+        save_file({n: weights[n].contiguous() for n in parts[path.name]}, path)
+    listed = {name: part for part, own in parts.items() for name in own}
+    set_json(folder / "model.safetensors.index.json", metadata={}, weight_map=listed)
+    return paths
+
+
+def test_weights_whole_and_in_parts(folder: Path, vectors: np.ndarray) -> None:
+    into_parts(folder)
+    save_file(others(weights_of(folder)), folder / "model.safetensors")
+    (note,) = load_model(folder).notes
+    assert "whole and in parts, of which model.safetensors is used" in note
+    (folder / "model.safetensors").unlink()  # the older one, as the note says
+    assert not load_model(folder).notes
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_parts_whose_names_were_swapped_are_read(folder: Path, vectors: np.ndarray) -> None:
+    one, other = into_parts(folder)
+    (folder / "model.safetensors").unlink()
+    one.rename(folder / "x")
+    other.rename(one)
+    (folder / "x").rename(other)
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_an_index_that_lists_what_no_part_has(folder: Path, vectors: np.ndarray) -> None:
+    into_parts(folder)
+    (folder / "model.safetensors").unlink()
+    index = folder / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())["weight_map"]
+    one = next(iter(listed.values()))
+    set_json(index, weight_map={**listed, "classifier.weight": one, "classifier.bias": one})
+    (note,) = load_model(folder).notes
+    assert "lists 2 weights that no part has, such as classifier.weight" in note
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_parts_without_their_index(folder: Path) -> None:
+    into_parts(folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").unlink()
+    torch.save({}, folder / "optimizer.pt")
+    with pytest.raises(
+        ModelError, match=r"one part of several, and model\.safetensors\.index\.json"
+    ):
+        load_model(folder)
+
+
+def test_a_file_of_a_trainer_is_not_taken_for_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "training_args.bin")
+    with pytest.raises(ModelError, match="holds neither") as caught:
+        load_model(folder)
+    assert "training_args" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pickled", "pickled before 1.6"])
+def test_a_file_under_the_name_of_the_other_kind(
+    kind: str, folder: Path, vectors: np.ndarray
+) -> None:
+    weights, right = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if kind == "safetensors":
+        weights, right = right, weights
+        right.rename(weights)
+    else:
+        old = kind != "pickled"
+        torch.save(weights_of(folder), weights, _use_new_zipfile_serialization=not old)
+    with pytest.raises(ModelError, match=f"name it {re.escape(right.name)}"):
+        load_model(folder)
+    weights.rename(right)
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
+def test_a_sparse_weight_is_named_as_that(folder: Path) -> None:
+    weights = weights_of(folder)
+    name = "bert.embeddings.word_embeddings.weight"
+    torch.save({**weights, name: weights[name].to_sparse()}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"stored sparsely .* save it as \.to_dense\(\)"):
+        load_model(folder)
+
+
+# -------------------------------------------------------------------------------------- config.json
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ('{"0": "bad", "00": "worse", "1": "good"}', "no map from numbers"),
+        ('{"0": "\\ud83d", "1": "good"}', "a name that is none"),
+    ],
+)
+def test_names_of_labels_that_are_none(names: str, problem: str, folder: Path) -> None:
+    with_head(folder, 2, id2label={"KEEP": 0})
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace('{"KEEP": 0}', names))
+    loaded = load_model(folder)
+    assert loaded.about["labels"] == ["LABEL_0", "LABEL_1"]
+    assert any(problem in note for note in loaded.notes)
+
+
+def test_two_labels_and_one_output(folder: Path) -> None:
+    with_head(folder, 1, id2label={"0": "ham", "1": "spam"})
+    assert any("names 2 labels, but the head has one output" in n for n in load_model(folder).notes)
+
+
+def test_a_misspelt_problem_type_is_told_the_right_ones(folder: Path) -> None:
+    with_head(folder, 3, problem_type="multi-label")
+    with pytest.raises(ModelError, match="'multi_label_classification' or 'regression' only"):
+        load_model(folder)
+
+
+def test_a_config_that_is_no_json_names_the_line(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text('{\n"model_type": "bert",\n}')
+    with pytest.raises(ModelError, match=r"config\.json cannot be read \(line 3 is not JSON"):
+        load_model(folder)
+
+
+def test_a_class_of_another_family_without_a_type(folder: Path) -> None:
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({n: v for n, v in values.items() if n != "model_type"}))
+    assert not load_model(folder).notes
+    set_json(path, architectures=["DebertaV2ForMaskedLM"])
+    (note,) = load_model(folder).notes
+    assert "its class 'DebertaV2ForMaskedLM' is none that is known; it is computed as BERT" in note
+
+
+# ---------------------------------------------------------------------------- sentence-transformers
+
+
+def as_sentence_transformer(folder: Path, encoder: str = "", **pooling: Any) -> None:
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    kinds = (("Transformer", encoder), ("Pooling", "1_Pooling"))
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    set_json(folder / "1_Pooling" / "config.json", word_embedding_dimension=16, **pooling)
+
+
+def theirs(folder: Path) -> np.ndarray:
+    library = pytest.importorskip("sentence_transformers")
+    found: np.ndarray = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ],
+)
+def test_texts_are_cut_where_the_folder_says(
+    name: str, key: str, folder: Path, vectors: np.ndarray, tmp_path: Path
+) -> None:
+    as_sentence_transformer(folder, pooling_mode_mean_tokens=True)
+    set_json(folder / name, **{key: 6})
+    model = load(folder)
+    found = model.embed(TEXTS)
+    np.testing.assert_allclose(found, theirs(folder), atol=1e-5)
+    assert not np.allclose(found[0], vectors[0])
+    np.testing.assert_allclose(found[1], vectors[1], atol=1e-6)
+    # A length that is given is the user's; and it goes on in a folder of ours.
+    np.testing.assert_allclose(model.embed(TEXTS, length=40), vectors, atol=1e-6)
+    again = load(model.save(tmp_path / "again"))
+    np.testing.assert_allclose(again.embed(TEXTS), found, atol=1e-6)
+    np.testing.assert_allclose(theirs(tmp_path / "again"), found, atol=1e-5)
+
+
+def test_an_encoder_beside_another_config(folder: Path, vectors: np.ndarray) -> None:
+    """The encoder is where modules.json says, whatever the folder itself holds."""
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, inner)
+    save_file(others(weights_of(folder)), folder / "model.safetensors")
+    as_sentence_transformer(folder, "0_Transformer", pooling_mode_mean_tokens=True)
+    np.testing.assert_allclose(load(folder).embed(TEXTS), vectors, atol=1e-6)
+    np.testing.assert_allclose(theirs(folder), vectors, atol=1e-5)
+
+
+def test_vectors_that_are_cut_are_refused(folder: Path) -> None:
+    as_sentence_transformer(folder, pooling_mode_mean_tokens=True)
+    set_json(folder / "config_sentence_transformers.json", truncate_dim=8)
+    assert theirs(folder).shape == (2, 8)
+    with pytest.raises(ConfigError, match="vectors are cut to 8 numbers"):
+        load(folder).embed(TEXTS)
+
+
+def test_modes_of_pooling_as_numbers(folder: Path) -> None:
+    as_sentence_transformer(folder, pooling_mode_cls_token=1, pooling_mode_mean_tokens=0)
+    np.testing.assert_allclose(load(folder).embed(TEXTS), theirs(folder), atol=1e-5)
+
+
+def test_a_first_module_that_is_no_encoder(folder: Path) -> None:
+    as_sentence_transformer(folder, pooling_mode_mean_tokens=True)
+    (folder / "config.json").unlink()
+    modules = (folder / "modules.json").read_text().replace("Transformer", "WordEmbeddings")
+    (folder / "modules.json").write_text(modules)
+    with pytest.raises(ModelError, match="first module is WordEmbeddings, which bothways does not"):
+        load_model(folder)
+
+
+# --------------------------------------------------------------------------------------- tokenizers
+
+
+def grow(folder: Path, rows: int) -> None:
+    """More rows of the embedding, and of the output's bias."""
+    weights = weights_of(folder)
+    for name in [name for name, value in weights.items() if value.shape[:1] == (97,)]:
+        extra = torch.ones(rows, *weights[name].shape[1:])
+        weights[name] = torch.cat([weights[name], extra])
+    save_file(weights, folder / "model.safetensors")
+    set_json(folder / "config.json", vocab_size=97 + rows)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("special_tokens_map.json", {"additional_special_tokens": ["<new>", "<two>"]}),
+        ("tokenizer_config.json", {"additional_special_tokens": ["<new>", "<two>"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": ["<new>", "<two>"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"a": "<new>", "b": "<two>"}}),
+    ],
+)
+def test_special_tokens_that_are_named_without_an_id(
+    name: str, settings: dict[str, Any], fast: bool, folder: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    if not fast:
+        (folder / "tokenizer.json").unlink()
+        set_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer")
+    grow(folder, 2)
+    set_json(folder / name, **settings)
+    text = "w1 <new> w2<two>"
+    found = load(folder).tokenizer(text).tokens
+    assert found == ["[CLS]", "w1", "<new>", "w2", "<two>", "[SEP]"]
+    other = transformers.AutoTokenizer.from_pretrained(str(folder))
+    assert [int(i) for i in load(folder).tokenizer(text).ids] == other(text)["input_ids"]
+
+
+def test_special_tokens_without_a_row_stay_text(folder: Path) -> None:
+    set_json(folder / "tokenizer_config.json", additional_special_tokens=["<new>"])
+    assert "<new>" not in load(folder).tokenizer("w1 <new>").tokens
+
+
+def vocabulary(folder: Path) -> list[str]:
+    (folder / "tokenizer.json").unlink()
+    return (folder / "vocab.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u00a0"])
+def test_pieces_that_no_text_becomes(blank: str, folder: Path) -> None:
+    pieces = vocabulary(folder)
+    pieces[10] += blank
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    (note,) = load_model(folder).notes
+    assert "of the pieces 1 hold white space" in note
+    pieces[10] = pieces[10].strip()
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    assert not load_model(folder).notes
+
+
+def test_a_cased_vocabulary_that_is_read_in_lower_case(folder: Path) -> None:
+    pieces = [*vocabulary(folder)[:5], *(f"Word{n}" for n in range(92))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    set_json(folder / "tokenizer_config.json", do_lower_case=True)
+    (note,) = load_model(folder).notes
+    assert "92 pieces have capitals" in note
+    set_json(folder / "tokenizer_config.json", do_lower_case=False)
+    assert not load_model(folder).notes
+    assert load(folder).tokenizer("Word3").tokens == ["[CLS]", "Word3", "[SEP]"]
+
+
+def test_settings_in_another_encoding_are_not_to_be_removed(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_bytes(path.read_text().encode("utf-16"))
+    with pytest.raises(ModelError, match="iconv -f UTF-16") as caught:
+        load_model(folder)
+    assert "remove" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["bert-base-vocab.txt", "vocab.txt.gz"])
+def test_a_vocabulary_under_another_name(name: str, folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").rename(folder / name)
+    with pytest.raises(ModelError, match=f"If {re.escape(name)} is its vocabulary, "):
+        load_model(folder)
