@@ -277,6 +277,8 @@ class Model:
     def _target_ids(self, targets: Sequence[str]) -> list[int]:
         """The ids of pieces; an error if one is none of the vocabulary."""
         vocabulary = {self.tokenizer.piece(id): id for id in range(self.tokenizer.vocab_size)}
+        if not targets:
+            raise InputError("targets is empty; give one or more pieces, or leave it out.")
         if unknown := [n for n, piece in enumerate(targets, start=1) if piece not in vocabulary]:
             raise InputError(
                 f"target {unknown[0]} of {len(targets)} is no piece of the vocabulary; give whole "
@@ -432,7 +434,8 @@ class Model:
             InputError: the model was fine-tuned on single texts, or a single text instead of a
                 list.
         """
-        return rank_texts(self.loaded, query, texts, raw=raw)[:top]
+        ranked, _ = rank_texts(self.loaded, query, texts, raw=raw)
+        return ranked[:top]
 
     @overload
     def tag(self, text: str) -> Tagged: ...

@@ -283,7 +283,7 @@ def rank_texts(
     *,
     raw: bool = False,
     length: int | None = None,
-) -> list[Ranked]:
+) -> tuple[list[Ranked], Prediction]:
     """Order texts by how well they answer a query, best first, equal ones as they were given.
 
     Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
@@ -296,6 +296,9 @@ def rank_texts(
         texts: the second ones.
         raw: give the head's outputs as they are.
         length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
+
+    Returns:
+        The texts in order, and what they are made of, which says how many were cut.
 
     Raises:
         ModelError: the model has another head or none, its output is not finite, or its folder
@@ -328,7 +331,7 @@ def rank_texts(
     if not raw:
         scores = ACTIVATIONS[reranker["activation"]](scores)
     ranked = [Ranked(n, float(score), texts[n]) for n, score in enumerate(scores)]
-    return sorted(ranked, key=lambda one: -one.score)
+    return sorted(ranked, key=lambda one: -one.score), found
 
 
 def answer_question(
