@@ -62,8 +62,9 @@ class LimitedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """The rest of the request may still be coming, or a further one have begun."""
         super().on_response_complete()
-        if self._unread is None:
-            self._await_reader()
+        if self._unread is not None:
+            self._unread.cancel()
+        self._await_reader()
         state = self.conn.their_state
         if state in _RECEIVED:
             self._stop_waiting()
