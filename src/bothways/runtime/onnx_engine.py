@@ -56,7 +56,7 @@ Given = Mapping[str, NDArray[Any]]
 CACHED = 2**25
 """Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
 _SUMS = "sums.json"
-"""Of a graph in the cache, the checksums of its files: other weights are not noticed by a session."""
+"""The checksums of a graph in the cache: other weights would be computed without a word."""
 
 
 class Session(ABC):
