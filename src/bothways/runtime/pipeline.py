@@ -306,6 +306,7 @@ def rank_texts(
         InputError: something that is not a text, or a single text instead of a list.
         LengthError: ``length`` is beyond the encoder's positions.
     """
+    check_texts(texts)
     task = loaded.task
     if not isinstance(task, TextTask) or task.outputs != 1:
         outputs = f"{task.options.kind!r} with {loaded.task_outputs} outputs"
