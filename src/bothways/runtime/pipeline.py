@@ -287,7 +287,8 @@ def rank_texts(
     """Order texts by how well they answer a query, best first, equal ones as they were given.
 
     Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
-    after the function that the folder names, or else its sigmoid. One that was fine-tuned here on
+    after the function that the folder names, or else its sigmoid, for the query after the folder's
+    prompt. One that was fine-tuned here on
     pairs with scores gives the scores that it learned.
 
     Args:
@@ -327,7 +328,8 @@ def rank_texts(
         )
     if length is None and "length" in reranker:
         length = min(reranker["length"], loaded.config.positions)
-    found = predict_texts(loaded, [query] * len(texts), texts, length=length)
+    queries = [reranker.get("prompt", "") + query] * len(texts)
+    found = predict_texts(loaded, queries, texts, length=length)
     scores = found.logits[:, 0]
     if not raw:
         scores = ACTIVATIONS[reranker["activation"]](scores)
