@@ -25,7 +25,14 @@ from bothways.api.model import Model, load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
-from bothways.errors import InputError, LengthError, ModelError, NonFiniteError, StoreError
+from bothways.errors import (
+    ConfigError,
+    InputError,
+    LengthError,
+    ModelError,
+    NonFiniteError,
+    StoreError,
+)
 from bothways.model.engine import as_loaded, load_network, network_of
 from bothways.model.folder import save_model
 from bothways.pretraining.evaluation import evaluate_pretraining
@@ -347,6 +354,29 @@ def test_predict_scores_of_pairs_from_a_file(
     shown, _ = run("predict", folder, a[0], "--text_b", b[0], capsys=capsys)
     # Computed alone, not among others: a last digit may differ.
     np.testing.assert_allclose(float(shown.splitlines()[1]), float(values[0]), atol=2e-6)
+
+
+@pytest.mark.parametrize("top", [0, -1, 1.5, "2", True])
+def test_a_number_of_answers_is_a_count(pretrained: Model, folders: Path, top: Any) -> None:
+    """-1 left the last ones out, and gave special tokens; others ended in Python's own errors."""
+    with pytest.raises(ConfigError, match=f"top is {top!r}; it must be a whole number of at least"):
+        pretrained.fill_mask("w1 [MASK]", top=top)
+    with pytest.raises(ConfigError, match="top is"):
+        load(folders / "scores").rank("w1", ["w2", "w3"], top=top)
+    with pytest.raises(ConfigError, match="steps is"):
+        load(folders / "colours").attribute("w1", method="gradients", steps=top or 0.5)
+
+
+def test_lists_of_texts_are_lists(folders: Path) -> None:
+    with pytest.raises(InputError, match="a list of texts is needed, not a generator"):
+        load(folders / "scores").rank("w1", (text for text in ["w2"]))  # type: ignore[arg-type]
+    for given in (3, None):
+        with pytest.raises(InputError, match="a list of texts is needed, not"):
+            load(folders / "colours").tag(given)  # type: ignore[call-overload]
+        with pytest.raises(InputError, match="a list of texts is needed, not"):
+            load(folders / "colours").answer(given, "w1")  # type: ignore[call-overload]
+    with pytest.raises(InputError, match="targets is empty"):
+        load(folders / "pretrained").fill_mask("w1 [MASK]", targets=[])
 
 
 @pytest.mark.parametrize("text", ["w1 w2", ""])

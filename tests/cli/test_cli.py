@@ -172,6 +172,33 @@ def test_help_imports_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+_EXTRAS = ("torch", "pyarrow", "sklearn", "scipy", "joblib", "sentencex", "msgspec", "openvino")
+_BASE: list[list[str]] = [
+    *([verb, "mini-en"] for verb in ("info", "doctor")),
+    ["tokenize", "mini-en", "a text"],
+    ["fill-mask", "a [MASK]."],
+    ["embed", "mini-en", "a text", "--precision", "fp32", "--out", "v.npy"],
+    ["inspect", "mini-en", "a text"],
+    *(["convert", "mini-en", to, *how] for to, how in (("c", ()), ("tf1", ("--to", "tf1")))),
+    ["export", "mini-en", "exported"],
+    *(["info", folder] for folder in ("c", "tf1", "exported")),
+]
+
+
+def test_the_base_needs_no_extra(tmp_path: Path) -> None:
+    """What an installation without extras is said to do, and what these verbs say to run next."""
+    script = (
+        "import sys\n"
+        f"for name in {_EXTRAS}:\n    sys.modules[name] = None\n"
+        "from bothways import cli\n"
+        f"for argv in {_BASE}:\n"
+        "    assert cli.main(argv) == 0, argv\n"
+    )
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_threads_that_wait_sleep_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set before torch is imported, and only where the user has not decided."""
     for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}):

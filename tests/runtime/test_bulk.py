@@ -270,6 +270,30 @@ def test_parts_of_another_command_are_not_used(run: Run, tmp_path: Path) -> None
     assert out.read_bytes() == expected.read_bytes()
 
 
+def test_only_parts_are_removed(run: Run, tmp_path: Path) -> None:
+    file, out, own = write(tmp_path / "in.jsonl"), tmp_path / "o.jsonl", tmp_path / "o.jsonl.parts"
+    words = ("embed", "tuned", "--file", file, "--text_a", "text", "--out", out)
+    own.mkdir()
+    (own / "notes.txt").write_text("mine")
+    assert "holds notes.txt, which is none" in run(*words, status=1)
+    assert (own / "notes.txt").read_text() == "mine"
+    (own / "notes.txt").unlink()
+    (own / "00000003.jsonl").mkdir()
+    assert "holds 00000003.jsonl" in run(*words, status=1)
+    (own / "00000003.jsonl").rmdir()
+    (own / "00000000.jsonl").write_text("of a run whose asked.json was removed")
+    run(*words)
+    assert not own.exists()
+    own.write_text("mine")
+    assert "is a file" in run(*words, status=1)
+    assert own.read_text() == "mine"
+    own.unlink()
+    out.unlink()
+    out.mkdir()
+    assert f"{out} is a folder" in run(*words, status=1)
+    assert not own.exists()
+
+
 def test_one_process_writes(tmp_path: Path) -> None:
     with (
         Parts(tmp_path / "o.jsonl", {}),

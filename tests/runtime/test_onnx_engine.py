@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -144,6 +145,55 @@ def test_torch_stays_out(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     expected = load(tmp_path / "m", engine="torch").predict(["w1 w2"]).labels[0]
     assert done.stdout.split() == [expected, "onnxruntime"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "no sums", "empty", "a folder", "a file"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx_data"])
+def test_a_damaged_graph_in_the_cache_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, name: str
+) -> None:
+    """onnxruntime would compute other weights without a word."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
+    save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
+    expected = load(tmp_path / "m", engine="onnxruntime").embed(["w1 w2"])
+    (folder,) = (tmp_path / "cache" / "bothways" / "graphs").iterdir()
+    file = folder / name
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    flipped = bytearray(whole[name])
+    flipped[len(flipped) // 2] ^= 64
+    if damage in ("cut", "flipped", "empty"):
+        content = {"cut": whole[name][:-9], "flipped": bytes(flipped), "empty": b""}
+        file.write_bytes(content[damage])
+    elif damage == "no sums":
+        (folder / "sums.json").write_text("[1]")
+    elif damage == "a folder":
+        file.unlink()
+        file.mkdir()
+    else:
+        shutil.rmtree(folder)
+        folder.write_text("")
+    found = load(tmp_path / "m", engine="onnxruntime").embed(["w1 w2"])
+    np.testing.assert_array_equal(found, expected)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+@pytest.mark.parametrize("where", ["/proc/nothing", "relative", ""])
+def test_a_cache_where_nothing_can_be_kept_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """That of a user without a name or a home, too, as in containers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", where)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 123_456)
+    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
+    monkeypatch.chdir(tmp_path)
+    save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
+    found = load("m", engine="onnxruntime", precision="auto").embed(["w1 w2"])
+    np.testing.assert_allclose(found, load("m", engine="torch").embed(["w1 w2"]), **CLOSE)
+    with pytest.raises(ModelError, match="there is no such folder here"):
+        load("someone/something")
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_threads_may_use_it_together(tmp_path: Path) -> None:

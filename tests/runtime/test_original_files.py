@@ -19,6 +19,7 @@ import pytest
 import bothways as bw
 from bothways import cli
 from bothways.api.doctor import diagnose
+from bothways.api.info import info
 from bothways.errors import ModelError
 from bothways.io.crc32c import crc32c, masked
 from bothways.io.tensor_bundle import read_bundle, write_bundle
@@ -139,6 +140,9 @@ def test_every_way_to_name_them(original: Path, tmp_path: Path) -> None:
     archive = Path(shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, folder.name))
     for name in (folder, folder / "bert_model.ckpt", folder / "bert_model.ckpt.index", archive):
         assert np.array_equal(bw.load(name).embed(["w1 w2"]), expected), name
+        assert diagnose(name) == []
+        assert info(name).facts["family"] == "bert"
+        assert "fill-mask" in info(name).verbs
     shutil.copy(folder / "bert_model.ckpt.index", folder / "model.ckpt-7.index")
     (folder / "checkpoint").unlink()
     with pytest.raises(ModelError, match=r"several checkpoints.*bert_model.ckpt, model.ckpt-7"):
@@ -287,6 +291,8 @@ def test_zips(original: Path, tmp_path: Path) -> None:
     damaged[len(data) // 3] ^= 255
     for content in (data[:-100], bytes(damaged), b"", b"PK"):
         archive.write_bytes(content)
+        assert "m.zip" in diagnose(archive)[0]
+        assert "m.zip" in info(archive).facts["problem"]
         with pytest.raises(ModelError, match=r"m\.zip.*(damaged|truncated)"):
             load_model(archive)
     with zipfile.ZipFile(archive, "w") as file:

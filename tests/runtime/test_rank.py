@@ -74,6 +74,26 @@ def test_a_sigmoid_if_none_is_named_and_the_length_of_the_tokenizer(folder: Path
     assert np.any(np.array(check(folder)) != whole)
 
 
+def test_a_prompt_stands_before_the_query(folder: Path, tmp_path: Path) -> None:
+    plain = check(folder)
+    model = cross_encoder(folder)
+    model.prompts, model.default_prompt_name = {"q": "w9 w9 ", "other": "w8"}, "q"
+    model.save_pretrained(str(tmp_path / "saved"))
+    assert np.abs(np.array(check(tmp_path / "saved")) - plain).max() > 1e-3
+    load(tmp_path / "saved").save(tmp_path / "ours")
+    scores = [[r.score for r in load(tmp_path / n).rank(QUERY, TEXTS)] for n in ("saved", "ours")]
+    assert scores[0] == scores[1]
+    model.default_prompt_name = None
+    model.save_pretrained(str(tmp_path / "none"))
+    np.testing.assert_allclose(check(tmp_path / "none"), plain, rtol=0, atol=1e-6)
+
+
+def test_a_folder_whose_long_texts_are_cut_at_their_beginning_is_told(folder: Path) -> None:
+    assert not load(folder).loaded.notes
+    change(folder / "tokenizer_config.json", truncation_side="left")
+    assert any("truncation_side is left" in note for note in load(folder).loaded.notes)
+
+
 def test_what_is_not_computed_is_refused(folder: Path) -> None:
     change(folder / "config.json", sentence_transformers={"activation_fn": TORCHS + "x.Softplus"})
     with pytest.raises(ModelError, match=r"also has the activation torch.nn.modules.x.Softplus"):
@@ -100,6 +120,11 @@ def test_other_heads_are_refused(tmp_path: Path) -> None:
     save_model(tmp_path, small_bert(classes=1), small_tokenizer(97), {"kind": "regression"})
     with pytest.raises(InputError, match="single text; give a list"):
         load(tmp_path).rank(QUERY, "w1 w2")
+
+
+def test_the_verb_says_what_was_cut(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rank", str(folder), QUERY, *TEXTS]) == 0
+    assert "1 of 5 texts were cut to 40 tokens; the rest is ignored" in capsys.readouterr().err
 
 
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,38 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
         *("/models/vectors/embed_all", {"inputs": "w77 " * 4_500}),
         *(413, "the answer would have", 1_000_000),
     ),
+    "a side beside the inputs": (
+        ROUTE,
+        {**GOOD, "truncation_direction": "left"},
+        422,
+        "has no",
+        None,
+    ),
+    "dimensions beside": ("/models/pretrained", {**GOOD, "dimensions": 3}, 422, "has no eff", None),
+    "a parameter of similarity": (
+        "/models/vectors/similarity",
+        {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"top_k": 1}},
+        *(422, "parameters.top_k has no effect", None),
+    ),
+    "texts to rank uncut": (
+        "/models/reranker/rerank",
+        {"query": "w1", "texts": [f"{SECRET} " * 90], "truncate": False},
+        *(413, "more than 40 tokens", 40),
+    ),
+    "another model than the path's": (
+        "/models/vectors/v1/embeddings",
+        {"model": "classes", "input": "w1"},
+        *(422, "model must be vectors", None),
+    ),
+    "no such route of OpenAI's": ("/v1/chat/completions", {"model": "w77"}, 404, "no such r", None),
+    "a label that is none": (
+        *("/models/classes/attribute", {"text": "w1", "target": SECRET}),
+        *(422, "target is none of this model's: a, b, c", None),
+    ),
+    "no targets": (
+        *("/models/pretrained", {"inputs": "[MASK]", "parameters": {"targets": []}}),
+        *(422, "targets is empty", None),
+    ),
     "a question that is too long": (
         *("/models/answers", {"inputs": {"question": "w77 " * 90, "context": "w1"}}),
         *(422, "leave no room", None),
@@ -196,7 +228,7 @@ def test_bad_input_has_one_clear_answer_and_the_next_is_served(
         answer = server.post(path, content)
     found = answer.json()
     assert answer.status_code == status, found
-    error = found["error"]["message"] if path.startswith("/v1") else found["error"]
+    error = found["error"]["message"] if "/v1/" in path else found["error"]
     assert message in error
     assert found.get("limit") == limit
     assert found["error_type"]
@@ -213,6 +245,15 @@ def test_other_methods_and_routes(server: Running) -> None:
     assert answer.headers["allow"] == "POST"
     for path in ("/w77", "/models/w77/health", "/models/w77/info"):
         assert server.get(path).json()["error_type"] == "not_found"
+
+
+def test_a_slash_at_the_end_is_nothing(server: Running) -> None:
+    """A client would follow a redirection with its key, to whatever host the request named."""
+    for path in (ROUTE, "/models/pretrained/tokenize"):
+        plain, with_slash = (server.post(one, GOOD) for one in (path, f"{path}/"))
+        assert (with_slash.status_code, with_slash.content) == (200, plain.content)
+    assert server.get("/health/").json() == {"status": "ok"}
+    assert server.get("/nothing/").json()["error_type"] == "not_found"
 
 
 def test_a_defect_is_not_told(server: Running, monkeypatch: Any, caplog: Any) -> None:
@@ -477,6 +518,25 @@ def test_the_slowest_connection_goes_if_there_are_too_many(tmp_path: Path) -> No
 # --------------------------------------------------------------------------------------- overload
 
 
+def test_answers_that_are_not_read_are_dropped(server: Running, tmp_path: Path) -> None:
+    """Not those that are read slowly."""
+    page, pages = len(server.get("/").content), 600  # 20 MB, more than the system keeps
+    with running(make_folders(tmp_path, "vectors"), deadline=1.0) as own:
+        with connect(own) as stuck, connect(own) as slow:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            for connection in (stuck, slow):
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * pages)
+            size = 0
+            for _ in range(30):
+                size += len(slow.recv(200_000))
+                time.sleep(0.1)
+            refused = own.server.metrics.refused.labels("unread")
+            assert refused._value.get() == 1
+            slow.shutdown(socket.SHUT_WR)
+            assert size + len(all_of(slow)) > page * pages
+        assert own.get("/health").status_code == 200
+
+
 def test_overload_is_refused_at_once_and_the_accepted_are_served(tmp_path: Path) -> None:
     """A slow engine, four requests' worth of queue, forty requests."""
     text = " ".join(["w5"] * 30)
@@ -566,6 +626,25 @@ def test_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert good.status_code == 200
         assert server.get("/health").status_code == server.get("/ready").status_code == 200
         assert server.get("/metrics").status_code == 401
+
+
+@pytest.mark.parametrize("key", ["s3cret\n", " s3cret", "schlüssel"])
+def test_a_key_as_files_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """With a line break at its end no client could send it."""
+    monkeypatch.setenv(KEY, key)
+    with running(make_folders(tmp_path, "vectors")) as own:
+        for sent, status in ((key.strip(), 200), ("other", 401), (f"{key.strip()}x", 401)):
+            headers = {"Authorization": f"Bearer {sent}".encode()}
+            assert own.get("/info", headers=headers).status_code == status
+        heads = [own.client.head(path).status_code for path in ("/health", "/ready", "/info")]
+        assert heads == [200, 200, 401]
+
+
+@pytest.mark.parametrize("key", [" ", "\n", "a\nb"])
+def test_a_key_that_nobody_can_send(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv(KEY, key)
+    with pytest.raises(ConfigError, match="BOTHWAYS_KEY has nothing but white space, or a control"):
+        serve(ServeConfig(models=("nothing",), host="0.0.0.0"))
 
 
 def test_everyone_may_not_use_it_unless_that_is_said(

@@ -24,7 +24,7 @@ from bothways.runtime.folder import (
     read_json,
     runs_in,
 )
-from bothways.runtime.original_files import SETTINGS
+from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import weight_files
 from bothways.tokenization.doubts import disagreements, doubts
@@ -49,8 +49,8 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_run(folder)
     if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
-    known = (encoder_folder(folder) / CONFIG, folder / ABOUT, folder / SETTINGS)
-    if any(map(is_there, known)):
+    known = (encoder_folder(folder) / CONFIG, folder / ABOUT)
+    if any(map(is_there, known)) or is_original(folder):
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]
@@ -76,7 +76,8 @@ def _diagnose_model(folder: Path) -> list[str]:
         if loaded.weights is None:
             problems += _diagnose_graph(loaded)
         else:
-            problems += _diagnose_weights(loaded, weight_files(encoder_folder(folder))[0])
+            files = [folder] if is_original(folder) else weight_files(encoder_folder(folder))
+            problems += _diagnose_weights(loaded, files[0])
         problems += _diagnose_order(loaded, folder)
         problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)

@@ -26,6 +26,7 @@ from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import command_line
 from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, runs_in
 from bothways.runtime.options import InfoConfig
+from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
@@ -95,6 +96,8 @@ def info(folder: str | Path) -> Info:
         BothwaysError: a corpus or a vocabulary that is damaged.
     """
     found = model_folder(folder)
+    if is_original(found):
+        return _model(found, str(folder))
     if found.is_file():
         return _file(found)
     if not found.is_dir():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
-from bothways.config.fields import require_choice
+from bothways.config.fields import require_choice, require_count
 from bothways.errors import ConfigError, InputError, ModelError, explain_missing, type_of
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
@@ -43,6 +43,7 @@ from bothways.runtime.pipeline import (
 from bothways.shipped import SHIPPED
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
+from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.options import DeviceName, PredictPrecision
 
@@ -240,7 +241,9 @@ class Model:
             InputError: the text has no [MASK], or one beyond the maximum sequence length; or the
                 vocabulary lacks a target.
             NonFiniteError: the model's output is not finite.
+            ConfigError: ``top`` is no whole number of at least 1.
         """
+        require_count("top", top)
         heads, config = self.loaded.heads, self.loaded.config
         if MASKED_LM in self.loaded.refused:
             raise ModelError(self.loaded.refused[MASKED_LM])
@@ -277,6 +280,8 @@ class Model:
     def _target_ids(self, targets: Sequence[str]) -> list[int]:
         """The ids of pieces; an error if one is none of the vocabulary."""
         vocabulary = {self.tokenizer.piece(id): id for id in range(self.tokenizer.vocab_size)}
+        if not targets:
+            raise InputError("targets is empty; give one or more pieces, or leave it out.")
         if unknown := [n for n, piece in enumerate(targets, start=1) if piece not in vocabulary]:
             raise InputError(
                 f"target {unknown[0]} of {len(targets)} is no piece of the vocabulary; give whole "
@@ -431,8 +436,12 @@ class Model:
             ModelError: the model has no head that gives a pair of texts one score.
             InputError: the model was fine-tuned on single texts, or a single text instead of a
                 list.
+            ConfigError: ``top`` is no whole number of at least 1.
         """
-        return rank_texts(self.loaded, query, texts, raw=raw)[:top]
+        if top is not None:
+            require_count("top", top)
+        ranked, _ = rank_texts(self.loaded, query, texts, raw=raw)
+        return ranked[:top]
 
     @overload
     def tag(self, text: str) -> Tagged: ...
@@ -454,6 +463,8 @@ class Model:
             ModelError: the model was not fine-tuned on tagging.
             InputError: a text without words.
         """
+        if not hasattr(text, "__len__"):
+            check_texts(cast("Sequence[str]", text))  # says so
         if isinstance(text, str) or not _are_several(text):
             return tag_text(self.loaded, cast("str | Sequence[str]", text))
         found = tag_texts(self.loaded, text)
@@ -492,13 +503,16 @@ class Model:
         Raises:
             ModelError: the model was not fine-tuned on questions.
             InputError: not one text for each question.
+            ConfigError: ``top`` is no whole number of at least 1.
         """
+        require_count("top", top)
         if isinstance(question, str):
             if not isinstance(context, str):
                 raise InputError(
                     "one question and a list of texts; give a list of questions, one for each."
                 )
             return answer_question(self.loaded, question, context)[:top]
+        check_texts(question)
         contexts = [context] * len(question) if isinstance(context, str) else context
         return [found[:top] for found in answer_questions(self.loaded, question, contexts)]
 

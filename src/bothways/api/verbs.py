@@ -49,6 +49,7 @@ from bothways.runtime.pipeline import (
     evaluate_file,
     outputs_of,
     predict_choices,
+    rank_texts,
     task_for_file,
     unknown_note,
     unknown_notes,
@@ -116,8 +117,10 @@ def tag(config: PredictConfig) -> list[str]:
 def rank(config: RankConfig) -> list[str]:
     """Lines for `bothways rank`: the texts with their scores, best first."""
     with _open(config) as model:
-        ranked = model.rank(config.query, config.texts, top=config.top)
-    return [f"{one.score:9.6f}  {one.text}" for one in ranked]
+        ranked, found = rank_texts(model.loaded, config.query, config.texts)
+    _note_cut(found.cut, len(config.texts), found.length)
+    _note_windows(found.several, len(config.texts), found.length)
+    return [f"{one.score:9.6f}  {one.text}" for one in ranked[: config.top]]
 
 
 def predict(config: PredictConfig) -> list[str]:

@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar, Union, cast
 
 from bothways.errors import ConfigError, nearest, type_of
@@ -180,6 +181,16 @@ def require(name: str, value: float, minimum: float, maximum: float = math.inf) 
             f"at least {minimum:g}" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
         )
         raise ConfigError(f"{name} is {value:g}; it must be {limits}.")
+
+
+def require_count(name: str, value: Any) -> None:
+    """Refuse what is not a whole number of at least 1, given from Python.
+
+    Raises:
+        ConfigError: naming the argument and its value.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1.")
 
 
 def numerics(default: T) -> T:

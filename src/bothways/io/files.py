@@ -44,6 +44,15 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def expanded(path: str) -> Path:
+    """A path that may begin with ``~``, and have variables in it; for a user who has no home, such
+    as one without a name in a container, one where nothing is and nothing can be written."""
+    try:
+        return Path(os.path.expandvars(path)).expanduser()
+    except RuntimeError:
+        return Path(os.devnull, "no home")
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the content of ``path`` by ``data``, atomically and durably.
 

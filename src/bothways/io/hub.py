@@ -17,7 +17,7 @@ from typing import Any
 
 from bothways import shipped
 from bothways.errors import ModelError, nearest
-from bothways.io.files import write_text
+from bothways.io.files import expanded, write_text
 from bothways.io.folder_files import is_there
 from bothways.io.terminal import print_note
 
@@ -117,11 +117,11 @@ def cache() -> Path:
     """The local cache of the Hugging Face Hub, which its library's variables move."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if value := os.environ.get(name):
-            return Path(os.path.expandvars(value)).expanduser()
+            return expanded(value)
     home = os.environ.get("HF_HOME")
     if not home:
         home = str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(os.path.expandvars(home)).expanduser() / "hub"
+    return expanded(home) / "hub"
 
 
 def _snapshot(place: Path, revision: str | None) -> Path | None:

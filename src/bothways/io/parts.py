@@ -11,18 +11,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, RunError
-from bothways.io.files import explain_disk_errors, lock_open_file, new_file, write_bytes, write_json
+from bothways.io.files import (
+    PARTIAL,
+    explain_disk_errors,
+    lock_open_file,
+    new_file,
+    write_bytes,
+    write_json,
+)
 from bothways.io.json_files import read_json_file
 from bothways.io.written import ARROW, write_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_OWN = re.compile(r"\d{8}\..+|asked\.json|lock|" + re.escape(PARTIAL) + ".*")
+"""Names of files in the folder of parts."""
 Content = Any
 """Of a part: bytes, or a table of Arrow."""
 
@@ -48,6 +58,9 @@ class Parts:
 
     def __enter__(self) -> Parts:
         asked = self._folder / "asked.json"
+        if self._out.is_dir():
+            raise RunError(f"{self._out} is a folder; choose another --out.")
+        self._refuse_others()
         with explain_disk_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             lock = self._stack.enter_context((self._folder / "lock").open("ab"))
@@ -71,6 +84,16 @@ class Parts:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _refuse_others(self) -> None:
+        """Parts are removed; what somebody else has there must not be."""
+        what = f"{self._folder}, the folder for parts of {self._out},"
+        remedy = "move it away, or choose another --out."
+        if self._folder.exists() and not self._folder.is_dir():
+            raise RunError(f"{what} is a file; {remedy}")
+        for file in self._folder.iterdir() if self._folder.exists() else ():
+            if not (_OWN.fullmatch(file.name) and file.is_file()):
+                raise RunError(f"{what} holds {file.name}, which is none; {remedy}")
 
     def known(self, number: int, digest: str) -> dict[str, Any] | None:
         """What was said of a part, if it is there and was made from what has this digest."""

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
@@ -25,6 +22,9 @@ from bothways.io.text import (
     refuse_records,
     replace_broken,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _JSON_SUFFIXES = tuple(
     name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
@@ -84,6 +84,9 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
     Raises:
         InputError: the file is damaged, or has no such column of text.
     """
+    import pyarrow as pa  # of the extra data
+    import pyarrow.parquet as pq
+
     try:
         table = pq.ParquetFile(disk)
         _check_column(table.schema_arrow, path, column)
@@ -99,6 +102,8 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
 
 
 def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
+    import pyarrow as pa
+
     if column not in schema.names:
         raise InputError(
             f"there is no column {column!r}; the file has {', '.join(schema.names)}. Name the "

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bothways.config.fields import require
+from bothways.config.fields import require_count
 from bothways.model.batch import Inputs, move
 from bothways.model.encoder import Encoder
 from bothways.model.engine import evaluating, exact_fp32, network_of
@@ -46,7 +46,7 @@ def integrated_gradients(
         ConfigError: another engine computes the model, or fewer than one step.
         ModelError, InputError: as :func:`bothways.runtime.inspection.ask`; an ensemble.
     """
-    require("steps", steps, 1)
+    require_count("steps", steps)
     refuse_ensemble(loaded)
     network = network_of(loaded)
     asked = ask(loaded, a, b, target)

@@ -65,7 +65,7 @@ from bothways.shipped import SHIPPED
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
 from bothways.tasks.task import Task
-from bothways.tokenization.doubts import disagreements, doubts
+from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -300,7 +300,7 @@ def load_model(
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer)
+        notes += disagreements(source, tokenizer) + cut_elsewhere(source)
         loaded.about = read_sentence_modules(
             named,
             lowercase=tokenizer.lowercase,

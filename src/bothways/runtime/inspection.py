@@ -378,7 +378,7 @@ def ask(loaded: LoadedModel, a: str, b: str | None, target: str | None) -> Quest
     elif target in names:
         column = names.index(target)
     else:
-        raise InputError(f"target {target!r} is none of this model's: {', '.join(names)}.")
+        raise InputError(f"target is none of this model's: {', '.join(names)}.")
     one_of = task.loss == "class"
     others = tuple(n for n in range(len(names)) if one_of and n != column)
     return Question(task, encoding, piece, names[column], column, others)

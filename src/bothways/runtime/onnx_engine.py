@@ -10,6 +10,7 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 from __future__ import annotations
 
 import hashlib
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,9 +25,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
-from bothways.errors import DiskError, ModelError, is_out_of_memory
+from bothways.errors import DiskError, InputError, ModelError, is_out_of_memory
 from bothways.families.heads import CHOICE, HEADS
-from bothways.io.files import new_folder, sha256
+from bothways.io.files import new_folder, sha256, write_json
+from bothways.io.json_files import read_json_file
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
 from bothways.runtime.checksums import changed_files
@@ -53,6 +55,8 @@ Given = Mapping[str, NDArray[Any]]
 
 CACHED = 2**25
 """Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
+_SUMS = "sums.json"
+"""The checksums of a graph in the cache: other weights would be computed without a word."""
 
 
 class Session(ABC):
@@ -336,8 +340,8 @@ class GraphEngine(ABC):
         if path is not None:
             try:
                 return self.load(path)
-            except Exception:  # damaged: it is built again
-                path.unlink(missing_ok=True)
+            except Exception:  # not what this onnxruntime computes: it is built again
+                shutil.rmtree(path.parent, ignore_errors=True)
         graph = build_graph(self._config, self._weights, asked, fused=self.fused)
         return self.load(graph.SerializeToString())
 
@@ -353,16 +357,28 @@ class GraphEngine(ABC):
         folder = cache_folder() / "graphs" / key.hexdigest()[:32]
         path = folder / "model.onnx"
         try:
-            if not path.exists():
+            if not _is_whole(folder):
                 with new_folder(folder) as unfinished:
                     write_graph(
                         *(unfinished / path.name, self._config, self._weights, asked),
                         fused=self.fused,
                         external=0,
                     )
+                    write_json(
+                        unfinished / _SUMS, {p.name: sha256(p) for p in unfinished.iterdir()}
+                    )
         except (DiskError, OSError):
             return None
         return path
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a graph in the cache is there as it was written, to the byte."""
+    try:
+        sums = read_json_file(folder / _SUMS)
+        return bool(sums) and all(sha256(folder / name) == sums[name] for name in sums)
+    except (InputError, OSError, TypeError):
+        return False
 
 
 def _check_file(file: Path, folder: Path) -> None:

@@ -100,6 +100,15 @@ def named_checkpoint(path: Path) -> tuple[Path, Path] | None:
     return None if checkpoint is None else (path, checkpoint)
 
 
+def is_original(named: Path) -> bool:
+    """Whether a user names these files: their folder, their zip, or their checkpoint."""
+    if named.is_file() and named.suffix.lower() == ".zip":
+        return True
+    return is_there(named / SETTINGS) or (
+        not named.is_dir() and named_checkpoint(named) is not None
+    )
+
+
 def checkpoint_files(checkpoint: Path) -> list[Path]:
     """The index of a checkpoint, and the files with its values."""
     name = glob.escape(checkpoint.name)

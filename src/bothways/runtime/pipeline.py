@@ -283,11 +283,12 @@ def rank_texts(
     *,
     raw: bool = False,
     length: int | None = None,
-) -> list[Ranked]:
+) -> tuple[list[Ranked], Prediction]:
     """Order texts by how well they answer a query, best first, equal ones as they were given.
 
     Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
-    after the function that the folder names, or else its sigmoid. One that was fine-tuned here on
+    after the function that the folder names, or else its sigmoid, for the query after the folder's
+    prompt. One that was fine-tuned here on
     pairs with scores gives the scores that it learned.
 
     Args:
@@ -297,12 +298,16 @@ def rank_texts(
         raw: give the head's outputs as they are.
         length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
 
+    Returns:
+        The texts in order, and what they are made of, which says how many were cut.
+
     Raises:
         ModelError: the model has another head or none, its output is not finite, or its folder
             does more with texts or outputs than bothways.
         InputError: something that is not a text, or a single text instead of a list.
         LengthError: ``length`` is beyond the encoder's positions.
     """
+    check_texts(texts)
     task = loaded.task
     if not isinstance(task, TextTask) or task.outputs != 1:
         outputs = f"{task.options.kind!r} with {loaded.task_outputs} outputs"
@@ -323,12 +328,13 @@ def rank_texts(
         )
     if length is None and "length" in reranker:
         length = min(reranker["length"], loaded.config.positions)
-    found = predict_texts(loaded, [query] * len(texts), texts, length=length)
+    queries = [reranker.get("prompt", "") + query] * len(texts)
+    found = predict_texts(loaded, queries, texts, length=length)
     scores = found.logits[:, 0]
     if not raw:
         scores = ACTIVATIONS[reranker["activation"]](scores)
     ranked = [Ranked(n, float(score), texts[n]) for n, score in enumerate(scores)]
-    return sorted(ranked, key=lambda one: -one.score)
+    return sorted(ranked, key=lambda one: -one.score), found
 
 
 def answer_question(

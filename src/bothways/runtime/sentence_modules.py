@@ -194,12 +194,18 @@ def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         ``activation``: of the output; a name of :data:`ACTIVATIONS`, or what the folder says that
         bothways does not have.
         ``length``: the longest pair in tokens, if the tokenizer's files limit it.
+        ``prompt``: what is put before each query, if anything is.
+
+    Raises:
+        ModelError: a file is damaged.
     """
     newest, newer = _read(folder / _LIBRARY), config.get("sentence_transformers")
     named = [own.get("activation_fn") for own in (newest, newer) if isinstance(own, dict)]
     named.append(config.get("sbert_ce_default_activation_function"))
     activation = next((str(name) for name in named if name), _DEFAULT_ACTIVATION)
     found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
+    if prompt := _prompts(folder)[1]:
+        found["prompt"] = prompt
     length = _length(folder, _read(folder / _SETTINGS))
     return found | ({"length": length} if length < _NO_LIMIT else {})
 

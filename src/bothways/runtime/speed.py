@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bothways.errors import BothwaysError
-from bothways.io.files import write_json
+from bothways.io.files import expanded, write_json
 from bothways.io.processes import usual_threads
 from bothways.runtime.engine import AUTO, EngineOptions, engines, openers
 
@@ -132,9 +132,10 @@ def _processor() -> str:
 
 
 def cache_folder() -> Path:
-    """The user's folder for what can be computed again: of XDG_CACHE_HOME, or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if base else Path.home() / ".cache") / "bothways"
+    """The user's folder for what can be computed again: of XDG_CACHE_HOME, which counts if it is
+    absolute, or ~/.cache."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else expanded("~/.cache")) / "bothways"
 
 
 def least_seconds(action: Callable[[], object]) -> float:

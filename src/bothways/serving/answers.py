@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bothways.api.model import Model
 from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.inspection import TokenRow
-from bothways.runtime.pipeline import Prediction
+from bothways.runtime.pipeline import Prediction, rank_texts
 from bothways.serving import wire
 from bothways.serving.batching import TICKET
 from bothways.serving.refusals import RefusedError
@@ -39,6 +39,11 @@ _PARAMETERS = {
     VECTORS: ("normalize", "truncate"),
 }
 """Those of Hugging Face's API that each task takes."""
+_OF_VECTORS = (
+    *("normalize", "truncate", "truncation_direction"),
+    *("prompt_name", "dimensions", "encoding_format"),
+)
+"""What may stand beside the inputs where vectors are asked for."""
 
 
 def invalid(message: str) -> RefusedError:
@@ -77,9 +82,10 @@ def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
 def infer(model: Model, form: wire.Inference, task: str) -> Any:
     """The answer to a request of Hugging Face's API."""
     parts, asked = form.inputs, form.parameters
-    for name in asked.__struct_fields__:
-        if getattr(asked, name) is not None and name not in _PARAMETERS.get(task, ()):
-            raise invalid(f"parameters.{name} has no effect on {task}; leave it out.")
+    _refuse_parameters(asked, task)
+    for name in _OF_VECTORS if task != VECTORS else ():
+        if getattr(form, name) is not None:
+            raise invalid(f"{name} has no effect on {task}; leave it out.")
     if asked.top_k is not None and asked.top_k < 1:
         raise invalid("parameters.top_k must be at least 1.")
     if task == SIMILARITY:
@@ -119,6 +125,13 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
         ),
         own=_given(form.normalize, asked.normalize) is None,
     )
+
+
+def _refuse_parameters(asked: wire.Parameters, task: str) -> None:
+    """Refuse a parameter that a task does not take."""
+    for name in asked.__struct_fields__:
+        if getattr(asked, name) is not None and name not in _PARAMETERS.get(task, ()):
+            raise invalid(f"parameters.{name} has no effect on {task}; leave it out.")
 
 
 def _given(*values: bool | None) -> bool | None:
@@ -263,25 +276,37 @@ def predict(model: Model, form: wire.Predict) -> Any:
     """The labels of one input, or of each; the most probable first."""
     _refuse_extras(form)
     found = _predict(model, form.items())
-    if form.truncate is False and found.cut:
+    _check_truncated(form.truncate, found)
+    rows = [_labels(row, None) for row in _rows(found, raw=form.raw_scores)]
+    return rows[0] if form.single else rows
+
+
+def _check_truncated(truncate: bool | None, found: Prediction) -> None:
+    """Refuse what was cut against the request, or read whole where it should have been cut."""
+    if truncate is False and found.cut:
         raise RefusedError(
             "too_large",
             f"an input has more than {found.length} tokens; send truncate: true to have it cut.",
             limit=found.length,
         )
-    rows = [_labels(row, None) for row in _rows(found, raw=form.raw_scores)]
-    return rows[0] if form.single else rows
+    if truncate and found.several:
+        raise invalid(
+            f"an input has more than {found.length} tokens, and this model reads such in windows; "
+            "leave truncate out, or send less."
+        )
 
 
 def rerank(model: Model, form: wire.Rerank) -> list[wire.RankedText]:
     """The texts, best first."""
     _refuse_extras(form)
-    ranked = model.rank(form.query, form.texts, raw=form.raw_scores)
+    ranked, found = rank_texts(model.loaded, form.query, form.texts, raw=form.raw_scores)
+    _check_truncated(form.truncate, found)
     return [wire.RankedText(r.index, r.score, r.text if form.return_text else None) for r in ranked]
 
 
 def similarity(model: Model, form: wire.Similarity) -> list[float]:
     """The cosine of a sentence with each of the others."""
+    _refuse_parameters(form.parameters, SIMILARITY)
     parts = _parts(form.inputs, "source_sentence", "sentences")
     texts = [parts.source_sentence or "", *(parts.sentences or [])]
     source, *others = model.embed(texts, normalize=True).astype(np.float64)

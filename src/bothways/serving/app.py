@@ -59,7 +59,7 @@ _READ_ON = 4
 _CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
 _OPEN = ("/", "/health", "/ready")
-"""Paths that need no key."""
+"""Paths that need no key, to GET or HEAD."""
 
 
 @dataclass(frozen=True)
@@ -189,15 +189,19 @@ def application(server: Server) -> Starlette:
     # Of two routes with the same path, Starlette would answer for the second with the first's
     # methods; one route then has both.
     app = Starlette(
-        routes=_merged(routes), lifespan=lifespan, middleware=[Middleware(_AbsoluteForm)]
+        routes=_merged(routes), lifespan=lifespan, middleware=[Middleware(_PlainTarget)]
     )
-    app.add_exception_handler(HTTPException, lambda _, error: _of_http(server, error))
+    app.router.redirect_slashes = False
+    app.add_exception_handler(
+        HTTPException, lambda request, error: _of_http(server, request, error)
+    )
     return app
 
 
-class _AbsoluteForm:
+class _PlainTarget:
     """Takes a request's target in absolute form, ``http://host/path``, as its path: a server must
-    (RFC 9112, 3.2.2), and uvicorn does not.
+    (RFC 9112, 3.2.2), and uvicorn does not. A slash at the end is nothing: Starlette would send the
+    client, with its key and its texts, to a ``http`` address that the request names.
 
     Args:
         app: that answers.
@@ -214,6 +218,8 @@ class _AbsoluteForm:
             if separator and scheme.lower() in (b"http", b"https"):
                 raw = b"/" + rest.partition(b"/")[2]
                 scope = {**scope, "raw_path": raw, "path": unquote(raw.decode("ascii"))}
+        if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"] != "/":
+            scope = {**scope, "path": scope["path"][:-1]}
         await self._app(scope, receive, send)
 
 
@@ -286,14 +292,14 @@ def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
     return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
 
 
-def _of_http(server: Server, error: HTTPException) -> Response:
+def _of_http(server: Server, request: Request, error: HTTPException) -> Response:
     """The answer where no route takes a request."""
     if error.status_code == 405:
         refusal = RefusedError("method", "the route takes another method; see /openapi.json.")
     else:
         refusal = RefusedError("not_found", "there is no such route; see /openapi.json.")
     refusal.headers |= dict(error.headers or {})
-    return _refuse(server, refusal)
+    return _refuse(server, refusal, request.url.path)
 
 
 def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -304,10 +310,13 @@ def _check_key(server: Server, request: Request) -> None:
     path, model = request.url.path, request.path_params.get("model")
     if model in server.models:  # of others, nothing is said without the key
         path = path.removeprefix(f"/models/{model}")
-    if not server.key or (request.method == "GET" and path in _OPEN):
+    if not server.key or (request.method in ("GET", "HEAD") and path in _OPEN):
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    same = hmac.compare_digest(given.strip().encode(), server.key.encode())
+    # Bytes of a header come as Latin-1, whatever they are; those of a key are UTF-8.
+    same = hmac.compare_digest(
+        given.strip().encode("latin-1"), server.key.encode(errors="surrogateescape")
+    )
     if scheme.lower() != "bearer" or not same:
         raise RefusedError(
             "unauthorized",
@@ -362,6 +371,8 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
         request.state.read = time.monotonic()
         form = decode(ask.decoder, body, limits.depth)
         served = server.model(request.path_params.get("model") or form.wanted_model)
+        if form.wanted_model not in (None, served.name):
+            raise RefusedError("invalid", f"model must be {served.name}, as the path has it.")
         try:
             items = form.items()
         except msgspec.ValidationError as error:

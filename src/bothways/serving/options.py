@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,10 +12,26 @@ from bothways.errors import ConfigError
 from bothways.runtime.options import EngineChoice
 
 KEY = "BOTHWAYS_KEY"
-"""The environment variable with the key that clients must send."""
+"""The environment variable with the key that clients must send; see :func:`server_key`."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of prometheus-client, with the folder in which several processes count
 together."""
+
+
+def server_key() -> str:
+    """The key that clients must send, or nothing: without the white space around it that a file's
+    last line may leave, which no header can carry.
+
+    Raises:
+        ConfigError: no client could send it.
+    """
+    given = os.environ.get(KEY, "")
+    key = given.strip()
+    if given and not (key and key.isprintable()):
+        raise ConfigError(
+            f"{KEY} has nothing but white space, or a control character; set another."
+        )
+    return key
 
 
 @dataclass(frozen=True)
@@ -33,7 +50,8 @@ class Limits(Options):
     receipt: float = 10.0
     """Seconds in which a request must have arrived, headers and body."""
     deadline: float = 30.0
-    """Seconds in which an accepted request must be answered; later it is not computed."""
+    """Seconds in which an accepted request must be answered; later it is not computed. A client
+    that takes nothing of its answer for as long is dropped."""
     connections: int = 1024
     """Connections at a time. Beyond, the one is closed that has waited longest without a whole
     request."""

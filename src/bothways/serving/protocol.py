@@ -4,6 +4,7 @@ connections that slow ones cannot use up, and errors as JSON."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ class LimitedProtocol(H11Protocol):
         self.waits_since = time.monotonic()
         """When the connection began to wait for a whole request; infinity while it does not."""
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,6 +62,9 @@ class LimitedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """The rest of the request may still be coming, or a further one have begun."""
         super().on_response_complete()
+        if self._unread is not None:
+            self._unread.cancel()
+        self._await_reader()
         state = self.conn.their_state
         if state in _RECEIVED:
             self._stop_waiting()
@@ -72,6 +77,8 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """No deadline any more."""
         self._stop_waiting()
+        if self._unread is not None:
+            self._unread.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -89,6 +96,18 @@ class LimitedProtocol(H11Protocol):
         self._stop_waiting()
         self.waits_since = time.monotonic()
         self._deadline = self.loop.call_later(self.limits.receipt, self._late)
+
+    def _await_reader(self, before: float = math.inf) -> None:
+        """Drop the connection if nothing of what is left of an answer has been taken since it was
+        so many bytes: else a client that does not read would hold them for ever."""
+        self._unread = None
+        left = self.transport.get_write_buffer_size()
+        if left >= before:
+            self.metrics.refused.labels("unread").inc()
+            self.transport.abort()
+        elif left:
+            wait = self.limits.deadline
+            self._unread = self.loop.call_later(wait, self._await_reader, left)
 
     def _stop_waiting(self) -> None:
         self.waits_since = float("inf")
@@ -108,7 +127,10 @@ class LimitedProtocol(H11Protocol):
     def refuse(self, refusal: RefusedError) -> None:
         """Answer with an error, unless an answer has begun, and close."""
         self._stop_waiting()
-        if self._refused or self.transport.is_closing():
+        if self._refused:
+            return
+        if self.transport.is_closing():  # when its client has read an answer
+            self.transport.abort()
             return
         self._refused = True
         self.metrics.refused.labels(refusal.body.error_type).inc()

@@ -24,7 +24,7 @@ from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
 from bothways.io.terminal import print_note
 from bothways.runtime.engine import AUTO, EngineOptions
-from bothways.serving.options import KEY, SHARED, ServeConfig
+from bothways.serving.options import KEY, SHARED, ServeConfig, server_key
 
 if TYPE_CHECKING:
     import uvicorn
@@ -63,7 +63,7 @@ def serve(config: ServeConfig) -> int:
         BothwaysError: a model cannot be loaded.
     """
     _ = config.folders  # refused now, before anything starts
-    if not config.local and not os.environ.get(KEY) and not config.open:
+    if not server_key() and not config.local and not config.open:
         raise ConfigError(
             f"host is {config.host}, which others can reach, and there is no {KEY} in the "
             "environment, so anyone could use the server. Set it to a secret that clients send "
@@ -164,7 +164,7 @@ def make_server(
 
     threads, metrics = Threads(), Metrics()
     models = open_models(config, engines, threads, metrics)
-    server = Server(models, threads, config.limits, metrics, key=os.environ.get(KEY, ""))
+    server = Server(models, threads, config.limits, metrics, key=server_key())
     if in_hand is not None:
         server.in_hand = in_hand
     return server

@@ -99,6 +99,20 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
+def cut_elsewhere(folder: Path) -> list[str]:
+    """A sentence where transformers cuts long texts at their beginning, which is not done here.
+
+    Raises:
+        ModelError: the settings are damaged.
+    """
+    if read_settings(folder / SETTINGS_FILE).get("truncation_side") != "left":
+        return []
+    return [
+        f"{folder / SETTINGS_FILE}: truncation_side is left, so that transformers cuts off the "
+        "beginning of a long text; where one is cut here, its end is"
+    ]
+
+
 def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:
     """How a vocab.txt differs from the pieces in use; empty if it does not, but for added ones."""
     listed, used = read_vocabulary(path), tokenizer.pieces
