@@ -267,7 +267,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 exceeds model.positions, 512; shorten the phase",
+            "length 513 exceeds --model.positions, 512; shorten the phase",
         ),
         (
             [
@@ -412,7 +412,7 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     )
     task = tmp_path / "dev.tsv"
     task.write_text(world.dev.read_text() + "a dog\tyes\n")
-    refused(world.finetune(dev=task), f"on other content: task.dev ({task}) is not what", remedy)
+    refused(world.finetune(dev=task), f"on other content: --dev ({task}) is not what", remedy)
     problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
     refused(world.finetune(out=world.run), problem)
     refused(world.pretrain(out=world.corpus), "holds other files but no run.json")

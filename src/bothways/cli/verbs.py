@@ -28,6 +28,7 @@ from bothways.cli.after import (
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
+from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
 from bothways.io.terminal import (
     print_note,
@@ -94,6 +95,10 @@ class Verb:
 
     def run(self, name: str, argv: Sequence[str]) -> int:
         """Parse the words after the verb, called ``name``, and run it."""
+        with options_named(self.config, on_command_line(self.config)):
+            return self._run(name, argv)
+
+    def _run(self, name: str, argv: Sequence[str]) -> int:
         config = options.parse(
             self.config,
             argv,

@@ -38,6 +38,7 @@ from bothways.config.fields import (
     to_dict,
 )
 from bothways.config.recipes import SUFFIXES, compose, compose_text, find_recipe, shipped_recipes
+from bothways.config.spelling import on_command_line
 from bothways.errors import ConfigError, nearest
 
 _DATA = (".tsv", ".csv", ".jsonl", ".txt", ".parquet", ".xlsx", ".conll")
@@ -522,8 +523,8 @@ class _Parser(argparse.ArgumentParser):
         add("-h", "--help", action="append", nargs="?", const="", metavar="[all]", help=_ON_HELP)
 
     def shown(self, name: str) -> str:
-        """An option as it is written on the command line, by its short name if it has one."""
-        return "--" + next((s for s, full in self.short.items() if full == name), name)
+        """An option as it is written on the command line."""
+        return on_command_line(self.cls)(name)
 
     def left_out(self) -> str:
         """Where the options are that the help does not list; empty if it lists all."""
