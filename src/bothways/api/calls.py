@@ -823,13 +823,14 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     return load(out)
 
 
-def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
+def export(model: Any, out: str | Path, *, verbose: bool = True, **options: Any) -> ExportReport:
     """Write a model as a folder with ONNX graphs for other programs, in 8 bits too if that holds
     its limits.
 
     Args:
         model: a model folder, the name of a bundled model, a model, or the result of a training.
         out: a new folder.
+        verbose: whether progress is shown.
         **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``task``,
             ``calibration``, and the limits.
 
@@ -846,9 +847,9 @@ def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in options.items()
     }
-    return export_model(
-        call_options(ExportConfig, None, {"model": folder_of(model, "model"), "out": out, **given})
-    )
+    with _call(ExportConfig, verbose):
+        given = {"model": folder_of(model, "model"), "out": out, **given}
+        return export_model(call_options(ExportConfig, None, given))
 
 
 # --------------------------------------------------------------------------- what arguments may be
