@@ -21,7 +21,7 @@ The public names are imported on first use, so that ``import bothways`` stays fa
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bothways.errors import explain_missing
+from bothways.errors import explain_missing, nearest
 
 if TYPE_CHECKING:
     from bothways.api.calls import build_corpus as build_corpus
@@ -109,9 +109,29 @@ def __getattr__(name: str) -> Any:
     if name == "sklearn":  # a module, whose classes need scikit-learn
         return import_module("bothways.api.sklearn")
     if name not in _MODULES:
-        raise AttributeError(f"module 'bothways' has no attribute {name!r}")
+        raise _unknown(name)
     with explain_missing(f"bothways.{name}"):
         return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
+
+
+_OF_MODELS = (
+    *("predict", "predict_proba", "tag", "answer", "choose", "rank", "fill_mask", "next_sentence"),
+    *("embed", "embed_tokens", "inspect", "attribute", "evaluate", "save"),
+)
+
+
+def _unknown(name: str) -> AttributeError:
+    """The error for a name that is none, with where a verb's function is, or the nearest name."""
+    problem = f"module 'bothways' has no attribute {name!r}"
+    if name in _OF_MODELS:
+        problem += f"; it is a method of a model: bothways.load(folder).{name}(...)"
+    elif name == "tokenize":
+        problem += "; a model's or vocabulary's tokenizer does it: tokenizer.tokenize(text)"
+    elif name == "show":
+        problem += "; it is a method of a corpus: bothways.Corpus(folder).show()"
+    elif not name.startswith("_") and (close := nearest(name, __all__)):
+        problem += f"; did you mean {close!r}?"
+    return AttributeError(problem)
 
 
 def __dir__() -> list[str]:

@@ -8,13 +8,17 @@ and exits with status 1; a traceback is therefore always a bug in bothways itsel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 
 class BothwaysError(Exception):
     """Base class of all errors that a user can cause and fix."""
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Replace the message by what ``change`` makes of it."""
+        self.args = tuple(change(part) if isinstance(part, str) else part for part in self.args)
 
     def _render_traceback_(self) -> list[str]:
         """What IPython and Jupyter show: the message, which says what to do, without the calls."""
@@ -44,6 +48,10 @@ class InputError(BothwaysError):
             return self.problem
         place = f"{self.path}: " if self.line is None else f"{self.path}:{self.line}: "
         return place + self.problem
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Replace what is wrong by what ``change`` makes of it; file and line stay."""
+        self.problem = change(self.problem)
 
     def add(self, remedy: str) -> None:
         """Add a sentence to the problem."""

@@ -325,7 +325,7 @@ def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> Non
         ({"epochs": 2.5}, "epochs is 2.5; it must be a whole number"),
         ({"lr": "fast"}, "lr is 'fast'; it must be a number"),
         ({"optimizer": {"rate": 1}}, "optimizer has no option 'rate'"),
-        ({"optimizer": {"lr": 1e-3}}, "optimizer.lr is given twice"),
+        ({"optimizer": {"lr": 1e-3}}, "optimizer: lr is given twice"),
         ({"minutes": 5}, "a fine-tuning is as long as its epochs"),
         ({"seeds": 0}, "seeds is 0; give how many runs"),
         ({"kind": "words"}, "kind is 'words'; choose from"),
@@ -339,6 +339,41 @@ def test_what_makes_no_sense_is_refused_at_the_call(
     with pytest.raises((ConfigError, InputError), match=message):
         tune(**{**data, **change})
     assert not [*here.rglob(RUN_FILE)]
+
+
+def test_errors_name_keywords_and_rows_and_leave_no_folder(here: Path) -> None:
+    """What is refused before it begins leaves no run folder, and speaks of what was written."""
+    frame = pd.DataFrame({"text": [f"w{n}" for n in range(40)], "label": [*range(40)]})
+    with pytest.raises(ConfigError, match=r"^dev is missing"):
+        bw.finetune(train=frame)
+    with pytest.raises(ConfigError, match=r"^kind is 'clasification'"):
+        bw.finetune(train=frame, dev=0.2, kind="clasification")
+    with pytest.raises(InputError, match=r"^train: 40 different labels .* set kind"):
+        bw.finetune(train=frame, dev=0.2)
+    scores = {"text": ["a b", "c d"] * 4, "label": [1.5, "x"] * 4}
+    with pytest.raises(InputError, match=r"^train: row 1: .*'x'"):
+        bw.finetune(train=scores, dev=0.5, kind="regression")
+    assert not [*here.glob("runs/*")]
+
+
+def test_a_name_that_is_none_is_answered() -> None:
+    for name, answer in (
+        ("predict", r"it is a method of a model: bothways\.load\(folder\)\.predict"),
+        ("finetine", "did you mean 'finetune'"),
+        ("show", "it is a method of a corpus"),
+    ):
+        with pytest.raises(AttributeError, match=answer):
+            getattr(bw, name)
+    assert not hasattr(bw, "__wrapped__")
+
+
+def test_masks_of_several_texts() -> None:
+    model = bw.load("mini-en")
+    texts = ["The [MASK] was old.", "A [MASK] and a [MASK]."]
+    assert model.fill_mask(texts, top=2) == [model.fill_mask(text, top=2) for text in texts]
+    assert model.fill_mask([]) == []
+    with pytest.raises(InputError, match="text 2 of 2 is 3"):
+        model.fill_mask(["The [MASK].", 3])  # type: ignore[list-item]
 
 
 def test_models_are_named_by_objects(start: Path) -> None:

@@ -210,6 +210,32 @@ def test_several_labels(quick: Callable[..., Any]) -> None:
     assert 0 <= model.score(texts, matrix) <= 1
 
 
+def test_frames_of_labels_and_a_frozen_encoder(quick: Callable[..., Any]) -> None:
+    """The columns of a frame are labels or scores; ``freeze`` is a parameter like others."""
+    texts, labels = examples(32)
+    is_magic = [int(label == "with") for label in labels]
+    frame = pd.DataFrame({"any": [1] * 32, "magic": is_magic}, index=range(100, 132))
+    quick_fit = {"lr": None, "freeze": True}
+    several = quick(MultiLabelClassifier, **quick_fit).fit(texts, frame)
+    assert several.classes_.tolist() == ["any", "magic"]
+    assert several.predict(texts).shape == (32, 2)
+    scores = quick(TextRegressor, **quick_fit).fit(texts, frame)
+    assert scores.predict(texts).shape == (32, 2)
+    one = quick(TextClassifier, **quick_fit).fit(texts, frame[["magic"]])
+    assert one.classes_.tolist() == [0, 1]
+    assert clone(one).get_params()["freeze"] is True
+    by_options = quick(TextClassifier, lr=None, options={"freeze": True}).fit(texts, is_magic)
+    assert (one.predict_proba(texts) == by_options.predict_proba(texts)).all()
+    with pytest.raises(ValueError, match=r"y\[0\] is 'without'; give a list of labels"):
+        quick(MultiLabelClassifier).fit(texts, labels)
+    with pytest.raises(ValueError, match=r"y: could not convert .*; scores are numbers"):
+        quick(TextRegressor).fit(texts, labels)
+    with pytest.raises(ValueError, match="one class, 'a'; two"):
+        quick(TextClassifier).fit(texts, ["a"] * 32)
+    with pytest.raises(InputError, match=r"X\[0\] is a str and y\[0\] a str; give a list of words"):
+        quick(TextTagger).fit(texts, labels)
+
+
 def test_tags(quick: Callable[..., Any]) -> None:
     texts, _ = examples(96)
     sentences = [text.split() for text in texts]

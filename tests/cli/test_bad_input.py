@@ -267,7 +267,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 exceeds model.positions, 512; shorten the phase",
+            "length 513 exceeds --model.positions, 512; shorten the phase",
         ),
         (
             [
@@ -358,6 +358,28 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+@pytest.mark.parametrize("name", ["p.xlsx", "p.tsv.gz", "p.XLS"])
+def test_predictions_in_a_format_that_is_not_written(
+    name: str, world: World, refused: Refused
+) -> None:
+    """They had tabs under a name that a spreadsheet cannot open."""
+    words = ["predict", world.tuned / "seed-0/model", "--file", world.dev, "--out", name]
+    refused(words, f"{name}: tables are not written as {Path(name).suffix.lower()}; give .tsv,")
+
+
+def test_help_and_errors_name_options_as_they_are_written(
+    world: World, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(["finetune", "--train", world.train], "error: --dev is missing: the file to measure")
+    words = ["finetune", "--train", world.train, "--dev", "0.5", "--kind", "clas"]
+    refused(words, "--kind is 'clas'; ", status=2)
+    assert run("help", "finetune", "all") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "in place of --dev. 0: no." in shown
+    assert "by which keep, --tune and a search choose" in shown
+    assert "Default: --lr only." in shown
+
+
 def test_a_truncated_shard(world: World, refused: Refused) -> None:
     shard = world.corpus / "train-00000.arrow"
     truncate(shard)
@@ -412,7 +434,7 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     )
     task = tmp_path / "dev.tsv"
     task.write_text(world.dev.read_text() + "a dog\tyes\n")
-    refused(world.finetune(dev=task), f"on other content: task.dev ({task}) is not what", remedy)
+    refused(world.finetune(dev=task), f"on other content: --dev ({task}) is not what", remedy)
     problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
     refused(world.finetune(out=world.run), problem)
     refused(world.pretrain(out=world.corpus), "holds other files but no run.json")

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -354,12 +355,25 @@ def test_what_does_not_hold_is_not_written(
     assert load(tmp_path / "out").predict(["w1"]).labels
 
 
-def test_the_worst_layers_go_back(tmp_path: Path) -> None:
+def test_the_worst_layers_go_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(f"w{i} w{i + 1} w7" for i in range(1, 40)))
     save_model(tmp_path / "v", small_bert(small_config((3, 64, 4, 128, 97))), TOKENIZER, {})
     texts = tmp_path / "texts.txt"
     limits = {"speedup": 0, "agreement": 0.5, "lowest": 1.0}
-    report = export(tmp_path / "v", tmp_path / "out", int8=True, gate=texts, **limits)
+    told: list[tuple[str, int, int]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "bothways.exporting.export.progress_of_stages",
+            lambda: nullcontext(lambda *stage: told.append(stage)),
+        )
+        report = export(tmp_path / "v", tmp_path / "out", int8=True, gate=texts, **limits)
+    stages = dict.fromkeys(stage for stage, _, _ in told)
+    attempts = [f"in 8 bits, attempt {n}" for n in range(1, 6)]
+    assert {*stages} == {"calibrating", "in fp32", "ranking maps", *attempts}
+    for stage in stages:  # each goes to its end
+        counts = [(done, total) for name, done, total in told if name == stage]
+        assert counts == sorted(counts)
+        assert counts[-1][0] == counts[-1][1]
     assert report.int8 is not None
     assert not report.int8.holds
     attempts = report.int8.attempts

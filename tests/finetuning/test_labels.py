@@ -88,7 +88,9 @@ def test_shares_are_held_out_recorded_and_repeated(
     shown = capsys.readouterr().out
     assert "train 168 (complaint 21, fine 147); dev 48 (complaint 6, fine 42); test 24" in shown
     assert "'complaint' is the label of 21 of 168 training examples: --class_weights" in shown
-    assert "--task.labels fine complaint makes it that of 'complaint'" in shown
+    assert "--labels fine complaint makes it that of 'complaint'" in shown
+    assert "f1 is that of the class 'fine'" in str(result)
+    assert result._repr_html_().count("f1 is that of the class") == 1
     assert (result.dev_examples, [*result.further]) == (48, ["test"])
     lines = (Path(config.run) / "parts.tsv").read_text().splitlines()[1:]
     parts = [line.split("\t") for line in lines]

@@ -56,6 +56,21 @@ def test_a_line_a_minute_where_there_is_no_terminal(
     ]
 
 
+def test_stages_have_such_lines_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now))
+    with progress_of_stages() as show:
+        for done in range(0, 101, 10):  # of 8 seconds each
+            show("reading", done, 100)
+            now += 8
+        show("merging", 1, 2)
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert shown.err.splitlines() == ["reading: 80%, 0 minutes left"]
+
+
 def test_short_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_of("predicting") as show:
         show(1, 2)

@@ -238,6 +238,14 @@ def test_tuning_each_one_or_none() -> None:
     assert none.measure(dev, logits).scores["f1_micro"] == 0
     one = MultiLabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="one")))
     assert len(set(one.tuned(dev, logits).options.multilabel.thresholds)) == 1
+    # They are said, and so is one that is set; the usual half is not.
+    a, b = tuned.options.multilabel.thresholds
+    (said,) = tuned.measure(dev, logits).notes
+    assert said == f"labels are given from these probabilities: a {a:.4g}, b {b:.4g}; tuned on dev"
+    given = MultiLabelOptions(tune="none", threshold=0.3)
+    fixed = MultiLabelTask(replace(task.options, multilabel=given))
+    assert fixed.threshold_note == "labels are given from a probability of 0.3"
+    assert not none.threshold_note
     # A file with the labels in another order has the thresholds in that order.
     other, _ = tuned.for_file(replace(LABELS, labels=("b", "a")), learned=True)
     assert other.options.multilabel.thresholds == tuned.options.multilabel.thresholds[::-1]

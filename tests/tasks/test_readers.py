@@ -364,3 +364,28 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
     path.write_text('label,sentence\na,one\nb,"' + "long\n" * 300_000 + '"\n')
     with pytest.raises(InputError, match=r"x\.csv:3: holds a field longer than 1 MiB.*Break it up"):
         read_rows(path, TaskOptions(), labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.conll", "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n", "ner"),
+        ("a.txt", "EU B-ORG\nrejects O\n", "ner"),
+        ("a.jsonl", '{"text": "Ada lives", "label": [[0, 3, "PER"]]}\n' * 2, "ner"),
+        (
+            "a.json",
+            '{"data": [{"paragraphs": [{"context": "Ada.", "qas": [{"question": "Who?", "id": "1",'
+            ' "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}',
+            "qa",
+        ),
+        ("a.tsv", "review\tstars\ngood\t1\n", ""),
+        ("b.jsonl", '{"review": "good", "stars": 1}\n', ""),
+    ],
+)
+def test_a_file_of_another_kind_is_recognised(
+    tmp_path: Path, name: str, content: str, kind: str
+) -> None:
+    path = write(tmp_path, content, name)
+    with pytest.raises(InputError) as caught:
+        read_rows(path, TaskOptions(), labelled=True)
+    assert (f"(task.kind {kind}), not like classification." in str(caught.value)) == bool(kind)

@@ -130,7 +130,10 @@ def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
     )
     seen: list[tuple[str, int, int]] = []
     report = build_vocabulary(config, progress=lambda *told: seen.append(told))
-    assert {stage for stage, _, _ in seen} == {"reading", "merging"}
+    stages = ["reading", "counting letters", "counting words", "merging"]
+    assert [*dict.fromkeys(stage for stage, _, _ in seen)] == stages
+    # Chunks between spaces: "house", "sea", each once.
+    assert [told for told in seen if told[0] == "counting words"] == [("counting words", 2, 2)]
     tokenizer = Tokenizer.from_folder(out)
     assert report["vocabulary"]["pieces"] == tokenizer.vocab_size < 100
     assert "100 requested" in report["vocabulary"]["fewer_because"]

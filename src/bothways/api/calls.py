@@ -25,6 +25,7 @@ from bothways.api.model import Model, folder_of, load
 from bothways.config.fields import changed, digest, recipe_fields, recorded_fields, to_dict
 from bothways.config.parsing import load_recipe, options_from
 from bothways.config.recipes import list_of_recipes, shipped_recipes
+from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
 from bothways.errors import ConfigError, InputError, RunError, StoreError
@@ -61,6 +62,8 @@ T = TypeVar("T")
 
 RUNS, CORPORA = "runs", "corpora"
 """Folders, where the program was started, for runs and corpora that are given no folder."""
+_DATA = "data"
+"""Folder in a run folder for examples from memory."""
 _MOST_TINY, _FEW_TOKENS = 10.0, 1_000_000
 """Minutes, and tokens of a corpus, up to which a pre-training without a recipe trains a tiny
 encoder."""
@@ -71,6 +74,13 @@ _SHORT: dict[type[Any], dict[str, str]] = {
     FeaturesConfig: {"name": "task.name"},
 }
 _SHORT[PlanConfig] = _SHORT[PretrainConfig]
+
+
+@contextmanager
+def _call(cls: type[Any], verbose: bool) -> Iterator[None]:
+    """A call of a verb from Python: whether it shows lines, and errors that name its keywords."""
+    with options_named(cls, as_keyword(cls, _SHORT.get(cls, {}))), shown(verbose):
+        yield
 
 
 def call_options(
@@ -126,8 +136,8 @@ def build_vocabulary(
     from bothways.tokenization.build import build_vocabulary as build
 
     named = None if isinstance(files, VocabularyConfig) else files
-    config = call_options(VocabularyConfig, files, {"files": named, "out": out, **options})
-    with shown(verbose):
+    with _call(VocabularyConfig, verbose):
+        config = call_options(VocabularyConfig, files, {"files": named, "out": out, **options})
         if progress is not None:
             return build(config, progress=progress)
         with progress_of_stages() as bars:
@@ -195,7 +205,7 @@ def extend_vocabulary(
     Raises:
         ConfigError, InputError, ModelError, DiskError: see :func:`bothways.model.growth.extend`.
     """
-    with shown(verbose), _texts_in_file(words, "words") as path:
+    with _call(ExtendConfig, verbose), _texts_in_file(words, "words") as path:
         given = {"source": folder_of(source, "source"), "out": out, "words": path, **options}
         config = call_options(ExtendConfig, None, given)
         from bothways.model.growth import extend
@@ -230,7 +240,7 @@ def build_corpus(
     """
     from bothways.corpus.build import build_corpus as build
 
-    with shown(verbose), tempfile.TemporaryDirectory() as temporary:
+    with _call(CorpusConfig, verbose), tempfile.TemporaryDirectory() as temporary:
         if isinstance(files, CorpusConfig):
             config = call_options(
                 CorpusConfig, files, {"tokenizer": tokenizer, "out": out, **options}
@@ -296,26 +306,28 @@ def pretrain(
     Raises:
         BothwaysError: see :func:`bothways.pretraining.pretrain.pretrain`.
     """
-    given = dict(options)
-    if not isinstance(corpus, PretrainConfig):
-        if corpus is None:
-            raise ConfigError("corpus not given: a corpus folder, or what bw.build_corpus gives.")
-        given["corpus"] = store_of(corpus)
-        clock = {"minutes", "steps", "tokens", "clock"} & {*given}
-        if recipe is None and not clock:
-            raise ConfigError(
-                "minutes not given: how long to train (or steps, tokens, or the name of a recipe)."
-            )
-        minutes = given.get("minutes")
-        if recipe is None and isinstance(minutes, int | float):
-            with shown(verbose):
+    with _call(PretrainConfig, verbose):
+        given = dict(options)
+        if not isinstance(corpus, PretrainConfig):
+            if corpus is None:
+                raise ConfigError(
+                    "corpus not given: a corpus folder, or what bw.build_corpus gives."
+                )
+            given["corpus"] = store_of(corpus)
+            clock = {"minutes", "steps", "tokens", "clock"} & {*given}
+            if recipe is None and not clock:
+                raise ConfigError(
+                    "minutes not given: how long to train (or steps, tokens, or the name of a "
+                    "recipe)."
+                )
+            minutes = given.get("minutes")
+            if recipe is None and isinstance(minutes, int | float):
                 recipe = recipe_for(given["corpus"], minutes, run)
-        elif recipe is None:
-            recipe = "mini"
-        if given.get("start") is not None:
-            given["start"] = folder_of(given["start"], "start")
-    config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
-    with shown(verbose):
+            elif recipe is None:
+                recipe = "mini"
+            if given.get("start") is not None:
+                given["start"] = folder_of(given["start"], "start")
+        config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
         config = with_run_folder(config)
         with _run_folder(config.run, overwrite):
             from bothways.pretraining.pretrain import pretrain as train
@@ -388,7 +400,7 @@ def finetune(
             make examples are named by argument, row and column.
     """
     columns = {"text_a": text, "text_b": text_b, "label": label}
-    with shown(verbose):
+    with _call(FinetuneConfig, verbose):
         if isinstance(model, FinetuneConfig):
             own = {
                 "train": train,
@@ -529,7 +541,7 @@ def _in_memory(
 
 def _written(config: FinetuneConfig, contents: Sequence[_Content]) -> FinetuneConfig:
     """The options with the data from memory as files in the run folder."""
-    folder = Path(config.run) / "data"
+    folder = Path(config.run) / _DATA
     files = {name: rows.write_rows(folder, name, end, text) for name, end, text in contents}
     return replace(config, task=changed(config.task, files)) if files else config
 
@@ -626,6 +638,7 @@ def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
         lock = RunLock(folder)  # nobody is using it
         lock.release()
         shutil.rmtree(folder)
+    begun = folder.exists()
     try:
         yield
     except RunError as error:
@@ -635,6 +648,9 @@ def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
             f"{error} In Python, overwrite=True removes it first, and without run= other options "
             "and data get a folder of their own."
         ) from None
+    finally:
+        if not begun and folder.is_dir() and {p.name for p in folder.iterdir()} == {_DATA}:
+            shutil.rmtree(folder)  # refused before it began
 
 
 def _contents(paths: Iterable[str | Path]) -> list[Any]:
@@ -676,12 +692,12 @@ def features(
     """
     from bothways.finetuning.features import tag_by_features
 
-    if isinstance(model, FeaturesConfig):
-        config = call_options(FeaturesConfig, model, {"task": task, **options})
-    else:
-        given = {"model": folder_of(model, "model"), "task": task, **options}
-        config = call_options(FeaturesConfig, None, given)
-    with shown(verbose):
+    with _call(FeaturesConfig, verbose):
+        if isinstance(model, FeaturesConfig):
+            config = call_options(FeaturesConfig, model, {"task": task, **options})
+        else:
+            given = {"model": folder_of(model, "model"), "task": task, **options}
+            config = call_options(FeaturesConfig, None, given)
         return tag_by_features(config)
 
 
@@ -704,7 +720,7 @@ def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: 
     if "model" in given:
         given["model"] = folder_of(given["model"], "model")
     given["seeds"] = _seeds(given.get("seeds"))
-    with shown(verbose):
+    with _call(GlueConfig, verbose):
         return all_tasks(call_options(GlueConfig, data, given))
 
 
@@ -794,13 +810,14 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     return load(out)
 
 
-def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
+def export(model: Any, out: str | Path, *, verbose: bool = True, **options: Any) -> ExportReport:
     """Write a model as a folder with ONNX graphs for other programs, in 8 bits too if that holds
     its limits.
 
     Args:
         model: a model folder, the name of a bundled model, a model, or the result of a training.
         out: a new folder.
+        verbose: whether progress is shown.
         **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``task``,
             ``calibration``, and the limits.
 
@@ -817,9 +834,9 @@ def export(model: Any, out: str | Path, **options: Any) -> ExportReport:
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in options.items()
     }
-    return export_model(
-        call_options(ExportConfig, None, {"model": folder_of(model, "model"), "out": out, **given})
-    )
+    with _call(ExportConfig, verbose):
+        given = {"model": folder_of(model, "model"), "out": out, **given}
+        return export_model(call_options(ExportConfig, None, given))
 
 
 # --------------------------------------------------------------------------- what arguments may be

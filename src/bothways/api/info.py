@@ -28,7 +28,6 @@ from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, ru
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
-from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -251,7 +250,7 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     if labels := [str(label) for label in about.get("labels") or ()]:
         more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
         yield "labels", ", ".join(labels[:20]) + more
-        if isinstance(loaded.task, ClassificationTask) and (note := loaded.task.threshold_note):
+        if loaded.task is not None and (note := loaded.task.threshold_note):
             yield "threshold", note
     if scores := about.get("dev"):
         yield "dev scores", ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())

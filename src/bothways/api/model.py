@@ -222,18 +222,29 @@ class Model:
             from bothways.model.engine import network_of
         return network_of(self.loaded)
 
-    def fill_mask(
+    @overload
+    def fill_mask(  # type: ignore[overload-overlap]
         self, text: str, *, top: int = 5, targets: Sequence[str] | None = None
-    ) -> list[list[Filling]]:
+    ) -> list[list[Filling]]: ...
+
+    @overload
+    def fill_mask(
+        self, text: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[list[Filling]]]: ...
+
+    def fill_mask(
+        self, text: str | Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[Filling]] | list[list[list[Filling]]]:
         """The most likely tokens for each [MASK] of a text.
 
         Args:
-            text: with one or more.
+            text: with one or more; or a list of such texts.
             top: predictions for each.
             targets: the pieces to predict among, as in the vocabulary; all if not given.
 
         Returns:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
+            Of several texts a list of that, in their order.
 
         Raises:
             ModelError: the model has no masked-LM head, or is a left-to-right model; or its
@@ -256,6 +267,12 @@ class Model:
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
                 "a masked LM (masking.kind pieces or words)."
             )
+        if not isinstance(text, str):
+            check_texts(text)
+            return [self._fill_mask(one, top, targets) for one in text]
+        return self._fill_mask(text, top, targets)
+
+    def _fill_mask(self, text: str, top: int, targets: Sequence[str] | None) -> list[list[Filling]]:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
@@ -402,7 +419,9 @@ class Model:
             ),
         ):
             found = evaluate_file(self.loaded, path, options=options or columns)
-        return Evaluation(found.scores, found.notes, found.collapsed, found.parts)
+        whose = found.whose([*found.scores])
+        notes = (whose, *found.notes) if whose else found.notes
+        return Evaluation(found.scores, notes, found.collapsed, found.parts)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
         """Probability of each choice to continue the context, read up to the length of fine-tuning

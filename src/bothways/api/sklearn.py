@@ -83,6 +83,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         length: maximum sequence length in tokens. Default: 128.
         dev: share of the examples to hold out and measure on, such as 0.1; for options that choose
             by a score, such as ``options={"keep": "best"}``. Default: all are trained on.
+        freeze: leave the encoder as it is and fit a linear head alone, in seconds; ``epochs``,
+            ``lr`` and ``batch`` do not apply.
         seed: of the order of the data, the new head and dropout.
         device, precision, threads: as for `bothways finetune`, but in fp32 unless another is given:
             what ``auto`` chooses by a measurement may differ from one fit to the next. With
@@ -106,6 +108,7 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         batch: int = 32,
         length: int | None = None,
         dev: float | None = None,
+        freeze: bool = False,
         seed: int = 0,
         device: str = "auto",
         precision: str = "fp32",
@@ -119,6 +122,7 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         self.batch = batch
         self.length = length
         self.dev = dev
+        self.freeze = freeze
         self.seed = seed
         self.device = device
         self.precision = precision
@@ -186,6 +190,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         """The options of the call; those that are unset are left out."""
         names = ("epochs", "lr", "batch", "length", "device", "precision", "threads")
         own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.freeze:
+            own["freeze"] = True
         if twice := own.keys() & (self.options or {}).keys():
             raise ConfigError(f"options has {', '.join(twice)}, which has a parameter of its own.")
         return {**own, **(self.options or {})}
@@ -227,8 +233,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
     """A class for each text or pair of texts, by a fine-tuned encoder.
 
     Args:
-        model, epochs, lr, batch, length, dev, seed, device, precision, threads, options, verbose:
-            as for all estimators of this module.
+        model, epochs, lr, batch, length, dev, freeze, seed, device, precision, threads, options,
+            verbose: as for all estimators of this module.
         class_weight: ``balanced``, a dictionary of weights by class, or None for equal ones.
 
     Attributes:
@@ -247,6 +253,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         length: int | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         dev: float | None = None,
+        freeze: bool = False,
         seed: int = 0,
         device: str = "auto",
         precision: str = "fp32",
@@ -261,6 +268,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             batch=batch,
             length=length,
             dev=dev,
+            freeze=freeze,
             seed=seed,
             device=device,
             precision=precision,
@@ -281,11 +289,12 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             ValueError: lengths differ, or there are fewer than two classes.
             InputError: something that is not a text.
         """
-        columns, labels = _columns(X, y), np.asarray(rows.listed(y, "y"))
+        columns, labels = _columns(X, y), np.asarray(_labels(y))
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class, {self.classes_[0]!r}; two or more are needed.")
+            only = self.classes_.tolist()[0]
+            raise ValueError(f"y has one class, {only!r}; two or more are needed.")
         names = _names(self.classes_)
         columns["label"] = [names[n] for n in numbers.tolist()]
         weights: Any = self.class_weight
@@ -334,7 +343,11 @@ class TextRegressor(RegressorMixin, _Finetuned):  # type: ignore[misc]
         Raises:
             ValueError: lengths differ, or a score is not a finite number.
         """
-        columns, scores = _columns(X, y), np.asarray(rows.listed(y, "y"), dtype=np.float64)
+        columns = _columns(X, y)
+        try:
+            scores = np.asarray(_labels(y), dtype=np.float64)
+        except ValueError as error:
+            raise ValueError(f"y: {error}; scores are numbers.") from None
         if not np.isfinite(scores).all():
             raise ValueError("y has NaN or infinity; scores are finite numbers.")
         columns["label"] = scores.tolist()
@@ -354,7 +367,8 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
     is best there.
 
     Attributes:
-        classes_: the labels; the numbers of the columns, if they were given as a matrix of 0 and 1.
+        classes_: the labels; if they were given as a matrix of 0 and 1, the numbers of the columns,
+            or the names of those of a frame.
     """
 
     _kind = "multilabel"
@@ -370,21 +384,26 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
 
         Args:
             X: texts or pairs of texts.
-            y: a matrix of 0 and 1, [texts, labels]; or for each text a list of its labels.
+            y: a matrix or frame of 0 and 1, [texts, labels]; or for each text a list of its labels.
 
         Raises:
-            ValueError: lengths differ.
+            ValueError: lengths differ, or a text has a string in place of a list.
         """
-        columns = _columns(X, y)
-        given = rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y")
+        columns, given = _columns(X, y), _labels(y)
         self.lists_ = not _is_matrix(given)
+        for place, labels in enumerate(given):
+            if not isinstance(labels, list):
+                raise ValueError(
+                    f"y[{place}] is {labels!r}; give a list of labels for each text, such as "
+                    f"[{labels!r}], or a matrix of 0 and 1."
+                )
         if self.lists_:
             self.classes_ = np.unique([label for labels in given for label in labels])
             names = _names(self.classes_)
             of_label = dict(zip(self.classes_.tolist(), names, strict=True))
             columns["label"] = [[of_label[label] for label in labels] for labels in given]
         else:
-            self.classes_ = np.arange(len(given[0]))
+            self.classes_ = np.array(rows.names_of(y) or range(len(given[0])))
             names = _names(self.classes_)
             columns["label"] = [[names[n] for n, is_on in enumerate(r) if is_on] for r in given]
         # Thresholds are tuned on what is held out; what a model was trained on has none to tell.
@@ -436,6 +455,17 @@ class TextTagger(_Finetuned):
         """
         columns = {"text": rows.listed(X, "X"), "label": rows.listed(y, "y")}
         _check_lengths(columns["text"], columns["label"])
+        for place, (words, tags) in enumerate(zip(*columns.values(), strict=True)):
+            if not (isinstance(words, list) and isinstance(tags, list)):
+                raise InputError(
+                    f"X[{place}] is {type_of(words)} and y[{place}] {type_of(tags)}; give a list "
+                    "of words and a list of as many tags for each sentence."
+                )
+            if len(words) != len(tags):
+                raise InputError(
+                    f"X[{place}] has {len(words)} words, but not as many tags: y[{place}] has "
+                    f"{len(tags)}."
+                )
         self._tune(columns, self._kind)
         self._learned(self.files_.model.classes_)
         return self
@@ -585,11 +615,19 @@ def _columns(X: Any, y: Any) -> dict[str, list[Any]]:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None.")
     a, b = texts_of(X)
-    labels = rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y")
+    labels = _labels(y)
     _check_lengths(a, labels)
     if b is not None and labels in (a, b):
         raise ValueError("a column of X is y; give the texts alone, such as X['text'].")
     return {"text": a} if b is None else {"text": a, "text_b": b}
+
+
+def _labels(y: Any) -> list[Any]:
+    """What ``y`` has for each text: of a frame its rows, or the values of its only column."""
+    if (names := rows.names_of(y)) is not None:
+        columns = [rows.listed(y[name], "y") for name in names]
+        return columns[0] if len(columns) == 1 else [*map(list, zip(*columns, strict=True))]
+    return rows.listed(y.toarray() if hasattr(y, "toarray") else y, "y")
 
 
 def _check_lengths(X: list[Any], y: list[Any]) -> None:

@@ -20,7 +20,7 @@ from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES, holds_examples
 from bothways.io.terminal import print_note, progress_of, shown_measure
 from bothways.io.text import read_texts, refuse_records
-from bothways.io.written import write_rows
+from bothways.io.written import check_ending, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
 from bothways.runtime.embeddings import WHOLE, check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine, engines
@@ -126,6 +126,8 @@ def rank(config: RankConfig) -> list[str]:
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
+    if config.out is not None:
+        check_ending(Path(config.out))
     if config.file is None:
         _refuse_bulk(config, "a --file")
     with _open(config) as model:
@@ -460,8 +462,9 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             evaluation = evaluate_file(
                 model.loaded, config.file, options=columns, progress=progress
             )
-    for note in evaluation.notes:
-        print_note(note)
+    for note in (evaluation.whose([*evaluation.scores]), *evaluation.notes):
+        if note:
+            print_note(note)
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
     if not evaluation.parts:
         return lines

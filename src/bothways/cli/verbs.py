@@ -25,9 +25,11 @@ from bothways.cli.after import (
     after_vocabulary,
     is_first_process,
 )
+from bothways.cli.report_rows import CORPUS, VOCABULARY, explained
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
+from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
 from bothways.io.terminal import (
     print_note,
@@ -94,6 +96,10 @@ class Verb:
 
     def run(self, name: str, argv: Sequence[str]) -> int:
         """Parse the words after the verb, called ``name``, and run it."""
+        with options_named(self.config, on_command_line(self.config)):
+            return self._run(name, argv)
+
+    def _run(self, name: str, argv: Sequence[str]) -> int:
         config = options.parse(
             self.config,
             argv,
@@ -549,6 +555,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "tokenization.options:VocabularyConfig",
                 _learn_vocabulary,
                 after=after_vocabulary,
+                epilog=lambda: explained(VOCABULARY),
                 examples=(
                     "bothways vocab --files texts --size 16384 --out vocabulary",
                     "bothways vocab --files 'texts/*.txt' --lowercase false --out vocabulary-cased",
@@ -574,6 +581,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "corpus.options:CorpusConfig",
                 _build_corpus,
                 after=after_corpus,
+                epilog=lambda: explained(CORPUS),
                 examples=(
                     "bothways corpus --files texts --tokenizer vocabulary --out corpus",
                     "bothways corpus --files texts --tokenizer mini-en --language en --out en",

@@ -38,6 +38,7 @@ from bothways.config.fields import (
     to_dict,
 )
 from bothways.config.recipes import SUFFIXES, compose, compose_text, find_recipe, shipped_recipes
+from bothways.config.spelling import on_command_line, respelt
 from bothways.errors import ConfigError, nearest
 
 _DATA = (".tsv", ".csv", ".jsonl", ".txt", ".parquet", ".xlsx", ".conll")
@@ -416,13 +417,6 @@ def _examples(lines: Sequence[str]) -> str:
     return "\n".join(["examples:", *(f"  {line}" for line in lines)]) if lines else ""
 
 
-def _help(option: Option) -> str:
-    """An option's text for argparse, with its default."""
-    default = option.shown_default and f"default: {option.shown_default}"
-    shown = "required" if option.default is dataclasses.MISSING else default
-    return (f"{option.text} ({shown})" if shown else option.text).replace("%", "%%")
-
-
 _WIDEST = 100
 _ON_HELP = "Show the first options and examples and exit; with all, all options."
 
@@ -494,7 +488,7 @@ class _Parser(argparse.ArgumentParser):
                 title = field_texts(cls)[head].rstrip(".") if explain else None
                 groups[head] = self.add_argument_group(title)
             add = groups[head].add_argument
-            text = _help(option) if explain else ""
+            text = self._help(option) if explain else ""
             shorts = [f"--{short}" for short, full in self.short.items() if full == name]
             if name in positional and explain:
                 add(name, metavar=name.upper(), help=text)
@@ -507,7 +501,7 @@ class _Parser(argparse.ArgumentParser):
                     look = name.rpartition(".")[2].upper()
                 add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
             for part in options_of(kind.inner) if kind.is_group and explain else ():
-                add(f"{name}.{part.name}", metavar=f"  {part.name}", help=_help(part))
+                add(f"{name}.{part.name}", metavar=f"  {part.name}", help=self._help(part))
         if explain != "help":
             self._add_general(groups[""].add_argument, recipe)
         self.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
@@ -522,8 +516,15 @@ class _Parser(argparse.ArgumentParser):
         add("-h", "--help", action="append", nargs="?", const="", metavar="[all]", help=_ON_HELP)
 
     def shown(self, name: str) -> str:
-        """An option as it is written on the command line, by its short name if it has one."""
-        return "--" + next((s for s, full in self.short.items() if full == name), name)
+        """An option as it is written on the command line."""
+        return on_command_line(self.cls)(name)
+
+    def _help(self, option: Option) -> str:
+        """An option's text for argparse, with its default."""
+        text = respelt(option.text, self.cls, on_command_line(self.cls))
+        default = option.shown_default and f"default: {option.shown_default}"
+        shown = "required" if option.default is dataclasses.MISSING else default
+        return (f"{text} ({shown})" if shown else text).replace("%", "%%")
 
     def left_out(self) -> str:
         """Where the options are that the help does not list; empty if it lists all."""

@@ -20,6 +20,7 @@ from bothways.families.heads import HEADS
 from bothways.io.files import new_folder, real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
+from bothways.io.terminal import StageProgress, progress_of_stages
 from bothways.runtime.engine import Engine, EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
@@ -71,12 +72,22 @@ class ExportReport:
 
 
 def export_model(config: ExportConfig) -> ExportReport:
+    """:func:`export` with a bar or lines that show how far it is."""
+    with progress_of_stages() as progress:
+        return export(config, progress)
+
+
+def export(config: ExportConfig, progress: StageProgress) -> ExportReport:
     """Write a model as a folder with ONNX graphs.
 
     The folder has ``onnx/model.onnx`` in fp32, with the inputs and outputs that optimum,
     transformers.js and sentence-transformers expect, the files of config and tokenizer, the modules
     of sentence-transformers where the model has them, and ``bothways.json``, which says what was
     measured. The same model gives the same graphs to the byte.
+
+    Args:
+        config: what to export, and the limits of the graph in 8 bits.
+        progress: called with each stage, what is done of it, and all.
 
     Raises:
         ModelError: a model that other programs cannot compute, or outputs of the graph that differ
@@ -100,7 +111,7 @@ def export_model(config: ExportConfig) -> ExportReport:
         name, difference = _compare(folder, partial, weights)
         gate = None
         if config.int8:
-            gate = quantize(partial, loaded, weights, asked, config)
+            gate = quantize(partial, loaded, weights, asked, config, progress)
         export = {
             **loaded.about["export"],
             "compared_with": name,

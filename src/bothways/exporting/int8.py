@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from bothways.batch import Batch
 from bothways.errors import InputError, NonFiniteError
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS, TAGGER
+from bothways.io.terminal import ShowProgress, StageProgress
 from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.engine import Engine, batch_limit
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
@@ -114,8 +116,17 @@ class GateReport:
         ]
 
 
+def _silent(*_: object) -> None:
+    """No progress is shown."""
+
+
 def quantize(
-    out: Path, exported: LoadedModel, weights: Weights, asked: Outputs, config: ExportConfig
+    out: Path,
+    exported: LoadedModel,
+    weights: Weights,
+    asked: Outputs,
+    config: ExportConfig,
+    progress: StageProgress = _silent,
 ) -> GateReport:
     """Write a model's graph in 8 bits if it holds the limits.
 
@@ -127,6 +138,7 @@ def quantize(
         weights: its weights.
         asked: the outputs of its graph.
         config: the files and the limits.
+        progress: called with each stage, what is done of it, and all.
 
     Raises:
         InputError: a file cannot be read as requested, or has no texts.
@@ -139,8 +151,8 @@ def quantize(
             replace(exported), fp32, replace(config, gate=config.calibration), labelled=False
         ).examples
     sequences = _some(calibration, _CALIBRATION, fp32.config.positions)
-    largest = _ranges(fp32, weights, sequences)
-    expected = gate.run(fp32.engine)
+    largest = _ranges(fp32, weights, sequences, partial(progress, "calibrating"))
+    expected = gate.run(fp32.engine, partial(progress, "in fp32"))
     _refuse_one_answer(expected, config)
     maps = linear_maps(weights.config)
     order: list[str] = []
@@ -148,12 +160,14 @@ def quantize(
     file = out / GRAPH_OF_8_BITS
     for count in (n for n in _STEPS if n <= len(maps) // 2):
         if count and not order:
-            order = _worst_first(fp32, weights, largest, sequences[:: _CALIBRATION // _RANKING])
+            some = sequences[:: _CALIBRATION // _RANKING]
+            order = _worst_first(fp32, weights, largest, some, partial(progress, "ranking maps"))
         exact = tuple(sorted(order[:count], key=maps.index))
         int8 = Int8(largest, exact)
         write_graph(file, weights.config, weights, asked, fused=True, int8=int8)
         engine = OnnxEngine(load_model(out), precision="int8")
-        attempts.append(_attempt(gate, engine, fp32.engine, expected, exact, config))
+        told = partial(progress, f"in 8 bits, attempt {len(attempts) + 1}")
+        attempts.append(_attempt(gate, engine, fp32.engine, expected, exact, config, told))
         if not attempts[-1].fails or attempts[-1].fails[-1].startswith(_SLOW):
             break  # with more of it in fp32 it would be slower still
     holds = not attempts[-1].fails
@@ -188,9 +202,10 @@ def _attempt(
     expected: _Run,
     exact: tuple[str, ...],
     config: ExportConfig,
+    progress: ShowProgress,
 ) -> Attempt:
     """Measure a graph, and compare it with the limits."""
-    found = gate.run(engine)
+    found = gate.run(engine, progress)
     agreement = gate.agreement(expected, found)
     fails = []
     for name, value in agreement.items():
@@ -228,7 +243,7 @@ def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
 
 
 def _ranges(
-    loaded: LoadedModel, weights: Weights, sequences: Sequence[Batch]
+    loaded: LoadedModel, weights: Weights, sequences: Sequence[Batch], progress: ShowProgress
 ) -> dict[str, NDArray[np.float32]]:
     """The largest absolute inputs of each linear map on these sequences, one at a time: padding
     would count."""
@@ -236,7 +251,8 @@ def _ranges(
     session = OnnxEngine(loaded).load(graph.SerializeToString())
     names = linear_maps(weights.config)
     largest: dict[str, NDArray[np.float32]] = {}
-    for batch in sequences:
+    for done, batch in enumerate(sequences, start=1):
+        progress(done, len(sequences))
         values = session.run(_given(batch), [f"range.{name}" for name in names])
         for name, value in zip(names, values, strict=True):
             largest[name] = np.maximum(largest.get(name, np.float32(0)), value)
@@ -248,6 +264,7 @@ def _worst_first(
     weights: Weights,
     largest: dict[str, NDArray[np.float32]],
     sequences: Sequence[Batch],
+    progress: ShowProgress,
 ) -> list[str]:
     """The linear maps by what each of them alone loses in 8 bits."""
     maps, engine = linear_maps(weights.config), OnnxEngine(loaded)
@@ -262,6 +279,7 @@ def _worst_first(
     for name in maps:
         found = states(Int8(largest, [other for other in maps if other != name]))
         errors[name] = float(np.linalg.norm(found - expected))
+        progress(len(errors), len(maps))
     return sorted(maps, key=lambda name: -errors[name])
 
 
@@ -350,7 +368,7 @@ class _Gate(ABC):
     positions: int
 
     @abstractmethod
-    def run(self, engine: Engine) -> _Run:
+    def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """What an engine gives for it."""
 
     def agreement(self, one: _Run, two: _Run) -> dict[str, float]:
@@ -385,7 +403,7 @@ class _TaskGate(_Gate):
         self.positions = fp32.config.positions
         self._outputs = source.task_outputs
 
-    def run(self, engine: Engine) -> _Run:
+    def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """Labels, tags, answers or scores, and the task's main metric."""
         outputs = predict_outputs(
             engine,
@@ -393,6 +411,7 @@ class _TaskGate(_Gate):
             head=self.heads[0],
             outputs=self._outputs,
             positions=self.positions,
+            progress=progress,
         )
         predictions = self._task.decode(self._file, outputs)
         scores = self._task.measure(self._file, predictions).scores
@@ -456,13 +475,15 @@ class _VectorGate(_TextGate):
         self.layers = (fp32.config.layers,)
         self._model = fp32
 
-    def run(self, engine: Engine) -> _Run:
+    def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """Vectors, and how well their cosines order pairs that have scores."""
         model = replace(self._model)
         model.use(engine)
         known = str(model.about.get("pooling", "mean"))
         pooling: Any = known if known in ("mean", "cls") else "mean"
-        vectors = embed_texts(model, self._texts, pooling=pooling, normalize=True).pooled
+        vectors = embed_texts(
+            model, self._texts, pooling=pooling, normalize=True, progress=progress
+        ).pooled
         assert vectors is not None, "pooled"
         if self._gold is None:
             return _Run(vectors)
@@ -486,11 +507,15 @@ class _HeadGate(_TextGate):
         if any(HEADS[name].reads == "masked" for name in self.heads):
             self._mask = fp32.tokenizer.mask_id
 
-    def run(self, engine: Engine) -> _Run:
+    def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """The most likely output of each head, or of one output its sign."""
         found: list[int] = []
         limit = batch_limit(engine, PREDICT_TOKENS)
+        done, total = 0, len(self.examples.lengths)
         for indices in length_batches(self.examples.lengths, limit):
+            done += len(indices)
+            if progress:
+                progress(done, total)
             batch = self.examples.inputs(indices, max_positions=self.positions)
             if self._mask is not None:
                 batch.tokens[: int(batch.bounds[-1]) : _HIDDEN_TOKEN] = self._mask

@@ -631,7 +631,7 @@ def _lopsided(label: str, count: int, data: FinetuningData) -> str:
     labels = task.options.labels
     if len(labels) == 2 and labels[0] == label and "f1" in task.metrics:
         text += (
-            f"; f1 is that of {labels[1]!r}, the second label: --task.labels {labels[1]} {label} "
+            f"; f1 is that of {labels[1]!r}, the second label: --labels {labels[1]} {label} "
             f"makes it that of {label!r}"
         )
     return text

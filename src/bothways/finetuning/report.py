@@ -43,8 +43,6 @@ from bothways.training.runfolder import read_run
 
 DEV_REPORT, REPORT = "dev_report.json", "report.json"
 
-_OF_CLASSES = ("f1", "precision", "recall", "average_precision")
-
 Points = list[tuple[float, float]]
 
 
@@ -96,7 +94,6 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
             f"{'; the scores on other files are not.' if result.further else '.'}"
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
-        *map(html.note, _whose_scores(result)),
         html.listing(result.lines()),
         *_curve_section(result, curves),
         *_example_sections(result.best.name, best),
@@ -178,20 +175,6 @@ def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]])
         html.pictures([(draw_panels({t: plot}), f"{t} by step") for t, plot in plots.items()]),
         *([html.note(smooth)] if longest >= SMOOTHED_FROM else []),
     ]
-
-
-def _whose_scores(result: FinetuneResult) -> list[str]:
-    """Which class F1 and its like are of, if examples have one class each."""
-    classes = result.best.measurement.parts
-    shown = [name for name in result.metrics if name in _OF_CLASSES]
-    if not shown or not classes or not all("predicted" in part for part in classes.values()):
-        return []
-    names, several = " and ".join(shown), len(shown) > 1
-    if len(classes) == 2:
-        whose = f"{'those' if several else 'that'} of the class {list(classes)[1]!r}"
-    else:
-        whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
-    return [f"{names} {'are' if several else 'is'} {whose}; the table of classes has each."]
 
 
 def _example_sections(name: str, report: dict[str, Any]) -> list[str]:

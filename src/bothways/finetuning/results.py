@@ -242,8 +242,9 @@ class FinetuneResult:
         return [[*row, ""] for row in rows]
 
     def lines(self) -> list[str]:
-        """The lines below the table: collapsed seeds, sources of variation, notes."""
-        lines = []
+        """The lines below the table: whose F1 it is, collapsed seeds, spread, notes."""
+        whose = self.best.measurement.whose(self.metrics)
+        lines = [whose] if whose else []
         if chosen := [s for s in self.seeds if s.epoch is not None]:
             names = ", ".join(f"{s.name} epoch {s.epoch}" for s in chosen)
             lines.append(

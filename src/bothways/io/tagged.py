@@ -36,7 +36,7 @@ from bothways.io.conll import (
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import listed
-from bothways.io.text import COMPRESSED, read_texts, read_whole
+from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 from bothways.io.word_rows import (
     has_word_columns,
     have_words,
@@ -49,6 +49,7 @@ TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
 NAMES = (COLUMNS, TABLE, BRAT, *FORMATS)
 """The formats of files with tags."""
 _LOOKED_AT = 100  # items
+_TAG = re.compile(r"O|[BILESUM][-_].+")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,22 @@ def brat_files(path: Path) -> list[Path]:
 def holds_examples(folder: Path) -> bool:
     """Whether a folder is a labelled file's equal: a data set, or documents of brat."""
     return is_dataset(folder) or bool(brat_files(folder))
+
+
+def likely_kind(path: Path) -> str:
+    """What a file that no row was read from seems to hold instead of rows: ``questions``, ``tags``
+    of words, or neither, the empty text."""
+    lines = beginning(path).lstrip("\ufeff").split("\n")
+    if re.search(r'"paragraphs"\s*:', head := "\n".join(lines)) and re.search(r'"qas"\s*:', head):
+        return "questions"
+    try:
+        if recognised([json.loads(line) for line in lines[:-1][:_LOOKED_AT] if line.strip()]):
+            return "tags"
+    except ValueError:
+        pass
+    words = [line.split() for line in lines[:-1] if line.strip() and not line.startswith("#")]
+    as_tags = [len(own) > 1 and _TAG.fullmatch(own[-1]) is not None for own in words]
+    return "tags" if len(as_tags) > 1 and sum(as_tags) > 0.9 * len(as_tags) else ""
 
 
 def read_tagged(

@@ -181,6 +181,9 @@ if TYPE_CHECKING:
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
 
+StageProgress = Callable[[str, int, int], None]
+"""Called with a stage's name, the number of its items done, and of all."""
+
 _LINE_EVERY = 60.0  # seconds
 
 
@@ -337,6 +340,11 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
         return
+    yield _a_line_a_minute(what, in_bytes)
+
+
+def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
+    """Shows progress where there is no terminal."""
     start = last = time.monotonic()
 
     def show(done: int, total: int) -> None:
@@ -348,7 +356,7 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
             count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
             print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
 
-    yield show
+    return show
 
 
 @contextlib.contextmanager
@@ -401,9 +409,9 @@ def progress_of_rows(what: str) -> Iterator[Callable[[int, int, int], None]]:
 
 
 @contextlib.contextmanager
-def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
-    name, items done and total. In a notebook the bars stand in the cell."""
+def progress_of_stages() -> Iterator[StageProgress]:
+    """A progress bar per stage of the work on stderr, elsewhere a line a minute; call it with a
+    stage's name, items done and total. In a notebook the bars stand in the cell."""
     if _QUIET.get() or in_notebook():
         bars: dict[str, NotebookBar | None] = {}
 
@@ -424,10 +432,20 @@ def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
     )
 
     console = text_console(stderr=True)
+    if not console.is_terminal:
+        lines: dict[str, ShowProgress] = {}
+
+        def say(stage: str, done: int, total: int) -> None:
+            if stage not in lines:
+                lines[stage] = _a_line_a_minute(stage, in_bytes=True)
+            lines[stage](done, total)
+
+        yield say
+        return
     text = TextColumn("{task.description}")
     columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console) as bar:
 
         def update(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

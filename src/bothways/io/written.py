@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from bothways.errors import ConfigError
 from bothways.io.files import new_file, write_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,24 @@ if TYPE_CHECKING:
 FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".parquet")
 ARROW = (".arrow", ".parquet")
 """Endings of files that are written from tables of Arrow; others are written from bytes."""
+
+_OF_OTHERS = (
+    *(".xlsx", ".xls", ".ods", ".docx", ".arrow", ".feather"),
+    *(".gz", ".xz", ".zst", ".bz2", ".zip"),
+)
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a name that other programs would take for a format that is not written.
+
+    Raises:
+        ConfigError: naming those that are.
+    """
+    if (suffix := path.suffix.lower()) in _OF_OTHERS:
+        raise ConfigError(
+            f"{path}: tables are not written as {suffix}; give {', '.join(FORMATS)} (spreadsheets "
+            "open .csv)."
+        )
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> None:

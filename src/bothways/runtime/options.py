@@ -196,9 +196,9 @@ class PredictConfig(LabellerOptions, BulkOptions):
     text_b: str | None = None
     """Second text of each pair, the same for all texts."""
     file: str | None = None
-    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet),
-    of any size if each row has a text; for tagging, CoNLL columns, CSV, or what an annotator
-    exports; questions to answer (SQuAD's .json or a table of them)."""
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet,
+    .xlsx), of any size if each row has a text; for tagging, CoNLL columns, CSV, or what an
+    annotator exports; questions to answer (SQuAD's .json or a table of them)."""
     out: str | None = None
     """File to write the predictions to: .tsv, .csv, .jsonl, .json or .parquet; for tagging, CoNLL
     columns, .csv, or .jsonl, .json and .ann for annotators; SQuAD's .json for answers, with the
@@ -283,8 +283,8 @@ class EmbedConfig(BulkOptions):
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
     """Text file with one text per line; a file with columns, of which one is embedded (.tsv, .csv,
-    .jsonl, .json, .parquet, or .txt with tabs); or a file of tagged words or of questions, as
-    `predict` takes."""
+    .jsonl, .json, .parquet, .xlsx, or .txt with tabs); or a file of tagged words or of questions,
+    as `predict` takes."""
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
@@ -363,9 +363,9 @@ class EvaluateConfig(LabellerOptions):
     finetune, to average its models, one per seed (after a search: those of the chosen
     setting)."""
     file: str
-    """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
-    for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
-    measures masked LM and next sentence prediction."""
+    """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet,
+    .xlsx; CoNLL columns for tagging); questions with answers (SQuAD's .json); or a corpus folder,
+    whose held-out split measures masked LM and next sentence prediction."""
 
 
 def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:

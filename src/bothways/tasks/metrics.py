@@ -20,6 +20,8 @@ from bothways.errors import ConfigError, explain_missing
 Kind = Literal["classification", "regression"]
 Values = NDArray[Any]
 
+_OF_CLASSES = ("f1", "precision", "recall", "average_precision")
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -36,6 +38,24 @@ class Measurement:
     notes: tuple[str, ...] = ()
     collapsed: bool = False
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def whose(self, metrics: Sequence[str]) -> str:
+        """Which class F1 and its like are of, where an example has one class; else empty.
+
+        Args:
+            metrics: those that are shown.
+        """
+        shown = [name for name in metrics if name in _OF_CLASSES]
+        if not shown or not all("predicted" in part for part in self.parts.values()):
+            return ""
+        several, classes = len(shown) > 1, [*self.parts]
+        if len(classes) == 2:
+            whose = f"{'those' if several else 'that'} of the class {classes[1]!r}"
+        elif classes:
+            whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
+        else:
+            return ""
+        return f"{' and '.join(shown)} {'are' if several else 'is'} {whose}"
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""

@@ -41,7 +41,7 @@ from bothways.tasks.texts import (
 )
 from bothways.tokenization.tokenizer import Tokenizer
 
-_SHOWN_SCATTERS = 6
+_SHOWN_SCATTERS, _SHOWN_THRESHOLDS, _HALF = 6, 8, 0.5
 
 
 class MultiLabelTask(TextTask):
@@ -64,6 +64,23 @@ class MultiLabelTask(TextTask):
         """The probability from which each label is given, [C]."""
         own = self.options.multilabel
         return np.array(own.thresholds or [own.threshold] * self.outputs, dtype=np.float64)
+
+    @property
+    def threshold_note(self) -> str:
+        """From which probabilities on labels are given; empty if from a half on."""
+        found = self.thresholds
+        if (found == _HALF).all():
+            return ""
+        of_label = [f"{label} {value:.4g}" for label, value in zip(self.labels, found, strict=True)]
+        if len({*found.tolist()}) == 1:
+            given = f"a probability of {found[0]:.4g}"
+        elif len(of_label) > _SHOWN_THRESHOLDS:
+            low, high = int(found.argmin()), int(found.argmax())
+            given = f"probabilities between {of_label[low]} and {of_label[high]}"
+        else:
+            given = f"these probabilities: {', '.join(of_label)}"
+        tuned = "; tuned on dev" if self.options.multilabel.tune != "none" else ""
+        return f"labels are given from {given}{tuned}"
 
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
@@ -172,7 +189,10 @@ class MultiLabelTask(TextTask):
         """Measures the labels that are given, and the order of the probabilities."""
         probabilities = expit(predictions.astype(np.float64))
         given, gold = probabilities >= self.thresholds, self.gold(file)
-        return measure_labels(self.metrics, probabilities, given, gold, self.labels)
+        measured = measure_labels(self.metrics, probabilities, given, gold, self.labels)
+        if note := self.threshold_note:
+            measured = replace(measured, notes=(*measured.notes, note))
+        return measured
 
     def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The same labels for every example: of the most frequent ones as many as have the highest

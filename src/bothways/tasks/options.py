@@ -229,8 +229,8 @@ class TaskOptions(Options):
     name: str = "task"
     """Name of the task in reports."""
     train: str = free("")
-    """Training file: .tsv, .txt, .csv, .jsonl or .json; CoNLL columns for tagging; SQuAD's .json
-    for spans."""
+    """Training file: .tsv, .txt, .csv, .jsonl, .json, .parquet or .xlsx; for tagging CoNLL columns,
+    or what an annotator exports; SQuAD's .json for spans."""
     dev: str = free("")
     """Development file, to measure the model on and to choose settings by. Or a share of the
     training examples to hold out for that, such as 0.1, with the same mix of labels (split_seed

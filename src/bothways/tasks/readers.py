@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
 from bothways.io.lines import Layout
 from bothways.io.tables import read_table
+from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import SEVERAL, TaskOptions
 
@@ -135,7 +136,8 @@ def row_windows(
 
     named, found = options.named, empty()
     size = done = 0
-    for number, values in read_table(path, [*names, *others], layout, broken):
+    table = read_table(path, [*names, *others], layout, broken)
+    for number, values in _with_hint(table, path, options) if labelled else table:
         if not whole and window_ends(len(found), size):
             _check_window(found, options, texts, first=not done)
             yield found
@@ -164,6 +166,26 @@ def row_windows(
         size += sum(map(len, values[: len(texts)]))
     _check_window(found, options, texts, first=not done)
     yield found
+
+
+_Row = TypeVar("_Row")
+_OTHER_KINDS = {
+    "questions": "questions on passages (task.kind qa)",
+    "tags": "words or texts with tags (task.kind ner)",
+}
+
+
+def _with_hint(table: Iterator[_Row], path: Path, options: TaskOptions) -> Iterator[_Row]:
+    """The rows; an error before the first says what else the file seems to be."""
+    try:
+        first = next(table, None)
+    except InputError as error:
+        if kind := likely_kind(path):
+            error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {options.kind}.")
+        raise
+    if first is not None:
+        yield first
+    yield from table
 
 
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:

@@ -253,6 +253,11 @@ class Task(ABC, Generic[R, P]):
         """What in a training file does not suit the model, as sentences."""
         return []
 
+    @property
+    def threshold_note(self) -> str:
+        """From which probability on a label is given; empty if that is the usual one."""
+        return ""
+
     def tuned(self, file: EncodedFile[R], predictions: P) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self

@@ -71,7 +71,7 @@ def build_vocabulary(
         if progress:
             progress("merging", done, size)
 
-    learned = learn(chain([first], lines), config, on_merge)
+    learned = learn(chain([first], lines), config, on_merge, progress)
     report = _report(learned, config)
     if stray:
         report["learned_from"]["files_left_out"] = "; ".join(stray_notes(stray, INPUT_SUFFIXES))

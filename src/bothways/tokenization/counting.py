@@ -40,6 +40,8 @@ _BLOCK_CHARACTERS = 2**22
 _BATCH = 2**16
 
 Item = TypeVar("Item")
+Progress = Callable[[int, int], None]
+"""Called with what is done, and all."""
 
 
 class StringCounts:
@@ -53,7 +55,7 @@ class StringCounts:
     def __init__(self, folder: Path, *, max_in_memory: int = MAX_IN_MEMORY):
         self._folder, self._max_in_memory = folder, max_in_memory
         self._counts: Counter[str] = Counter()
-        self._characters = 0
+        self._characters = self._spilled = 0
         self._files: list[Path] = []
 
     def add(self, counts: Mapping[str, int]) -> None:
@@ -63,8 +65,11 @@ class StringCounts:
         if len(self._counts) > self._max_in_memory or self._characters > MAX_CHARACTERS:
             self._spill()
 
-    def batches(self) -> Iterator[dict[str, int]]:
+    def batches(self, progress: Progress | None = None) -> Iterator[dict[str, int]]:
         """All strings in sorted order with their counts, thousands at a time.
+
+        Args:
+            progress: called after each batch with the strings so far, and how many there are.
 
         Raises:
             InputError: a string is not Unicode text.
@@ -76,12 +81,20 @@ class StringCounts:
             pairs = _sum_equal(heapq.merge(*map(_read_counts, self._files)))
         else:
             pairs = iter(sorted(self._counts.items()))
-        yield from map(dict, _batches(pairs))
+        total, done = self._spilled + len(self._counts), 0
+        for batch in _batches(pairs):
+            yield dict(batch)
+            done += len(batch)
+            if progress:
+                progress(done, total)
+        if progress and done < total:  # of several files, strings are in more than one
+            progress(total, total)
 
     def _spill(self) -> None:
         ordered = sorted(self._counts.items())
         self._counts.clear()
         self._characters = 0
+        self._spilled += len(ordered)
         path = self._folder / f"counts-{len(self._files)}.arrow"
         self._files.append(path)
         schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
@@ -122,6 +135,7 @@ def count_words(
     workers: int = 1,
     max_in_memory: int = MAX_IN_MEMORY,
     max_words: int = MAX_WORDS,
+    progress: Progress | None = None,
 ) -> dict[str, int]:
     """Count the words of counted chunks, as split by the tokenizer's rules.
 
@@ -131,6 +145,7 @@ def count_words(
         workers: number of processes; -1 for one per core.
         max_in_memory: number of distinct strings held in memory in addition to the result.
         max_words: number of words in the result: the most frequent ones, ties in sorted order.
+        progress: called with the chunks that are split, and all.
 
     Returns:
         The words in sorted order, with counts.
@@ -144,6 +159,7 @@ def count_words(
         workers=workers,
         max_in_memory=max_in_memory,
         max_words=max_words,
+        progress=progress,
     )
 
 
@@ -154,16 +170,17 @@ def count_parts(
     workers: int = 1,
     max_in_memory: int = MAX_IN_MEMORY,
     max_words: int = MAX_WORDS,
+    progress: Progress | None = None,
 ) -> dict[str, int]:
     """:func:`count_words` with another way to split chunks.
 
     Args:
         chunks: see :func:`count_chunks`.
         split: counts the words of some chunks with counts; it is sent to the processes.
-        workers, max_in_memory, max_words: as for :func:`count_words`.
+        workers, max_in_memory, max_words, progress: as for :func:`count_words`.
     """
     with _temporary_counts(max_in_memory) as counts:
-        for part in _map_unordered(split, chunks.batches(), workers):
+        for part in _map_unordered(split, chunks.batches(progress), workers):
             counts.add(part)
         top: list[tuple[int, str]] = []
         for batch in counts.batches():

@@ -37,6 +37,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds
 from bothways.io.files import write_json, write_text
 from bothways.tokenization.counting import (
+    Progress,
     count_chunks,
     count_parts,
     count_words,
@@ -58,8 +59,6 @@ from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_classes import BYTE_PAIRS
 from bothways.tokenization.unigram import learn_unigram, uncovered
-
-Progress = Callable[[int, int], None]
 
 ALPHABET, WIDE_ALPHABET = 1000, 4000
 """Default sizes of the alphabet; the second is for text that is mainly East Asian."""
@@ -101,27 +100,41 @@ def learn_vocabulary(
 
 
 def learn(
-    lines: Iterable[str], options: LearningOptions, progress: Progress | None = None
+    lines: Iterable[str],
+    options: LearningOptions,
+    progress: Progress | None = None,
+    counting: Callable[[str, int, int], None] | None = None,
 ) -> LearnedVocabulary:
-    """:func:`learn_vocabulary`, with the words, letters and dropped characters of the text."""
+    """:func:`learn_vocabulary`, with the words, letters and dropped characters of the text.
+
+    Args:
+        lines, options, progress: see :func:`learn_vocabulary`.
+        counting: called with what is counted, how much of it is done, and all.
+    """
     workers = options.workers
+
+    def counted(what: str) -> Progress | None:
+        return partial(counting, what) if counting else None
+
     if options.segmenter is not None:
         segmenter = Segmenter(options.segmenter)
         plain = replace(options, segmenter=None)
-        learned = learn(segmenter.divided(lines), plain, progress)
+        learned = learn(segmenter.divided(lines), plain, progress, counting)
         return replace(learned, tokenizer=learned.tokenizer.with_segmenter(segmenter))
     if options.algorithm == "unigram":
         return _learn_unigram([*lines], options)
     with count_chunks(lines, workers=workers) as chunks:
-        letters = count_letters(chunks.batches())
+        letters = count_letters(chunks.batches(counted("counting letters")))
         rules: Rules = {
             "lowercase": options.lowercase,
             "normalization": _normalization(options, letters),
         }
         if options.algorithm == "gpt2-bpe":
-            words = count_parts(chunks, split_with_spaces, workers=workers)
+            words = count_parts(
+                chunks, split_with_spaces, workers=workers, progress=counted("counting words")
+            )
             return _learn_with_spaces(words, letters, options, progress)
-        words = count_words(chunks, rules, workers=workers)
+        words = count_words(chunks, rules, workers=workers, progress=counted("counting words"))
     return learn_from_words(words, letters, rules, options, progress)
 
 
