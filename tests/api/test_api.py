@@ -381,20 +381,27 @@ def test_lists_of_texts_are_lists(folders: Path) -> None:
 
 @pytest.mark.parametrize("text", ["w1 w2", ""])
 @pytest.mark.parametrize("long", ["cut", "windows"])
-def test_a_single_text_is_no_list_of_texts(text: str, long: Any, folders: Path) -> None:
+def test_a_single_text_is_one_row(text: str, long: Any, folders: Path) -> None:
     settings = about("classification", COLOURS, pair=False)
     settings["options"]["long"] = long
     model = small_bert(small_config(SHAPE), classes=3)
     model = Model(as_loaded(model, small_tokenizer(VOCABULARY), settings))
+    probabilities = model.predict_proba(text)
+    assert probabilities.shape == (1, 3)
+    assert probabilities.tolist() == model.predict([text]).values.tolist()
+    vector = model.embed(text, long=long)
+    assert vector.shape == (1, SHAPE[1])
+    assert vector.tolist() == model.embed([text], long=long).tolist()
+    assert [list(found.tokens) for found in model.embed_tokens(text)] == [text.split()]
     for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
-        with pytest.raises(InputError, match="is a single text; give a list of texts"):
-            call(text)
         for table in ({"review": ["w1", "w2"]}, pd.DataFrame({"review": ["w1"], "stars": ["w2"]})):
             with pytest.raises(InputError, match="one of its columns: 'review'"):
                 call(table)
         with pytest.raises(InputError, match="a list of texts is needed, not a set"):
             call({"w1"})
     pairs = load(folders / "scores")
+    both = pairs.predict(text, "w3").values
+    assert both.tolist() == pairs.predict([text], ["w3"]).values.tolist()
     with pytest.raises(InputError, match="is a single text; give a list of texts"):
         pairs.predict(["w1"], text)
 

@@ -347,22 +347,23 @@ class Model:
         logits_BC = outputs_at(self.loaded, NEXT_SENTENCE, self._encode(a, b), [0])
         return float(softmax(logits_BC, axis=-1)[0, 0])
 
-    def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:
+    def predict(self, a: str | Sequence[str], b: str | Sequence[str] | None = None) -> Prediction:
         """Labels with probabilities, or scores, from the folder's task head.
 
         Args:
-            a: the (first) texts.
+            a: the (first) texts, or one, whose prediction has one row.
             b: the second texts, one for each of ``a``, for a model fine-tuned on pairs.
 
         Raises:
             ModelError: the model has no task head.
-            InputError: pairs for a model of single texts, or vice versa; a single text instead of a
-                list.
+            InputError: pairs for a model of single texts, or vice versa; one text beside a list.
         """
+        if isinstance(a, str) and isinstance(b, str | None):
+            a, b = [a], None if b is None else [b]
         return predict_texts(self.loaded, a, b)
 
     def predict_proba(
-        self, a: Sequence[str], b: Sequence[str] | None = None
+        self, a: str | Sequence[str], b: str | Sequence[str] | None = None
     ) -> NDArray[np.float64]:
         """The probability of each label, float64 [texts, labels], in the order of
         :attr:`classes_`.
@@ -537,7 +538,7 @@ class Model:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
@@ -550,7 +551,7 @@ class Model:
         """A vector per text, by default from the last layer.
 
         Args:
-            texts: any texts.
+            texts: any texts, or one, which gives one row.
             pooling: mean over all tokens of the text, including special ones, as in
                 sentence-transformers; or the vector of [CLS]. By default as a folder of
                 sentence-transformers says, otherwise the mean.
@@ -572,11 +573,11 @@ class Model:
             ConfigError: the encoder has no such layer; or no ``pooling`` for a folder of
                 sentence-transformers that does more than bothways.
             LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
-            InputError: a single text instead of a list.
+            InputError: something that is not a text.
         """
         embeddings = embed_texts(
             self.loaded,
-            texts,
+            [texts] if isinstance(texts, str) else texts,
             layers=layers,
             combine=combine,
             pooling=pooling,
@@ -590,7 +591,7 @@ class Model:
 
     def embed_tokens(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         normalize: bool | None = None,
         length: int | None = None,
@@ -604,7 +605,7 @@ class Model:
         """
         embeddings = embed_texts(
             self.loaded,
-            texts,
+            [texts] if isinstance(texts, str) else texts,
             layers=layers,
             combine=combine,
             pooling="tokens",
