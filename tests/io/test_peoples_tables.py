@@ -97,8 +97,9 @@ def test_labels_that_are_named(labels: list[str], message: str, tmp_path: Path) 
 
 
 def test_one_label_with_a_separator_of_its_own(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.csv", "sentence,label\na,x-y\nb,very good\nc,y\n")
-    assert read(path).labels == ["x-y", "very good", "y"]
+    labels = ["x-y", "very good", "y", "C", "C++", "C#", "[UNK]", "(other)", "1-2", "10 days"]
+    lines = "".join(f"t{n},{label}\n" for n, label in enumerate(labels))
+    assert read(write(tmp_path, "a.csv", f"sentence,label\n{lines}")).labels == labels
 
 
 def test_the_sum_below_a_table(tmp_path: Path) -> None:

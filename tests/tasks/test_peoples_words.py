@@ -223,6 +223,13 @@ def test_lines_of_two_words_are_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Running text is tagged by"):
         read(path, labelled=False)
     assert read(write(tmp_path, "b.txt", "Mary N\nleft V\n"), labelled=False).words
+    lemmas = write(tmp_path, "c.tsv", "Mary\tmary\nleft\tleave\n")
+    assert read(lemmas, labelled=False).words == [["Mary", "left"]]
+
+
+def test_words_with_marks_of_pages_are_words(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", "<b>Mary</b> NN\nleft VB\nMary NN\n")
+    assert read(path).words == [["<b>Mary</b>", "left", "Mary"]]
 
 
 def test_a_folder_of_brat_with_more_in_it(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ TAG = re.compile("O|[BIESLUMW][-_].+")
 _AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
 _NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
 _QUOTED = re.compile('"[^"]*"|"""+')
-_MARKED = re.compile(r"<(\w+)>[^<>]*</\1>")
+_HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
+_MARKED = re.compile(rf"<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>", re.IGNORECASE)
 
 
 def refuse_numbers_of_sentences(

@@ -113,7 +113,8 @@ class SentenceCollector:
             remarks.append("it has no blank lines, which end sentences, so it is one sentence")
         has_tags = column_numbers(columns, layout)[1] is not None
         numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
-        if not labelled and not numbered and _looks_like_text(self, columns):
+        as_lines = separator == " " and _all_end_otherwise(self) > 1
+        if not labelled and not numbered and (as_lines or _looks_like_text(self, columns)):
             raise InputError(f"{_RUNNING_TEXT}.", path=path)
         return ConllFile(
             self.words,
@@ -492,8 +493,6 @@ def _looks_like_text(collected: SentenceCollector, columns: int) -> bool:
 
     Several lines of two columns are sentences of one word, such as ``Yes UH``.
     """
-    if _all_end_otherwise(collected) > 1:
-        return True
     last_column = {tag for tags in collected.tags for tag in tags}
     single = all(len(words) == 1 for words in collected.words)
     tagged = any(tag == "O" or "-" in tag for tag in last_column)

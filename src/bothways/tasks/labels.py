@@ -21,9 +21,11 @@ MISSING = frozenset(
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ('="', '"'))
 _TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _RANGE = re.compile(r"\d{1,2}\s*[-/]\s*\d{1,2}")
+_MONTH = "(?:jan|feb|m[aä]r|apr|ma[iy]|mrz|jun|jul|aug|sept?|o[ck]t|nov|de[cz])"
 _DATE = re.compile(
-    r"\d{4}-\d\d-\d\d|\d{1,2}[-. ]{1,2}[A-Za-z]{3,4}|[A-Za-z]{3,4}[-. ]{1,2}\d{1,2}"
-    r"|\d{1,2}\uc6d4 \d{1,2}\uc77c"
+    rf"\d{{4}}-\d\d-\d\d|\d{{1,2}}[-. ]{{1,2}}{_MONTH}|{_MONTH}[-. ]{{1,2}}\d{{1,2}}"
+    r"|\d{1,2}\uc6d4 \d{1,2}\uc77c",
+    re.IGNORECASE,
 )
 """What a spreadsheet makes of a range such as 1-2."""
 _UNSURE = frozenset("-?_.")
