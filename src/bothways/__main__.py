@@ -1,11 +1,22 @@
-"""``python -m bothways``: the program ``bothways``, as started by torchrun."""
+"""``python -m bothways``: the program ``bothways``, as started by torchrun; and its entry point."""
 
 import os
+import signal
 import sys
 
-from bothways.cli import main
 
-if __name__ == "__main__":
+def run() -> int:
+    """Run the program and return its status.
+
+    Until it is imported nothing is done, so that Ctrl-C ends the process and says nothing.
+    """
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from bothways.cli import main
+
+    if usual:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     status = main()
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Threads of the process group can abort the interpreter while it shuts down, which torchrun
@@ -13,4 +24,8 @@ if __name__ == "__main__":
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-    raise SystemExit(status)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import types
@@ -541,3 +542,29 @@ def test_vocab_learns_saves_and_reports(tmp_path: Path, capsys: pytest.CaptureFi
     assert report["heldout"]["unknown"] == 0
     assert report["heldout"]["pieces"] == report["learned_from"]["pieces"]
     assert cli.main(argv) == 0  # its own folder may be replaced
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_before_anything_is_done_says_nothing() -> None:
+    """While the program is imported; what was set for the signal before is kept."""
+    program = """
+import os, signal, sys
+from bothways.__main__ import run
+mode = sys.argv.pop()
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "bothways.cli.verbs" and mode != "never":
+            os.kill(os.getpid(), signal.SIGINT)
+if mode == "ignored":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.meta_path.insert(0, Interrupts())
+before = signal.getsignal(signal.SIGINT)
+sys.argv.append("--version")
+run()
+assert signal.getsignal(signal.SIGINT) is before
+"""
+    for mode, code in (("now", -signal.SIGINT), ("ignored", 0), ("never", 0)):
+        found = subprocess.run(
+            [sys.executable, "-c", program, mode], capture_output=True, text=True, check=False
+        )
+        assert (found.returncode, found.stderr) == (code, "")

@@ -296,6 +296,7 @@ def theirs(folder: Path) -> np.ndarray:
     ("name", "key"),
     [
         ("sentence_bert_config.json", "max_seq_length"),
+        ("sentence_roberta_config.json", "max_seq_length"),
         ("tokenizer_config.json", "model_max_length"),
     ],
 )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bothways.errors import ConfigError, InputError, ModelError
-from bothways.tokenization.build import build_vocabulary, count_file_words, measure
+from bothways.tokenization.build import about_text, build_vocabulary, count_file_words, measure
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -247,3 +247,13 @@ def test_what_ends_and_damages_a_file_of_pieces(tmp_path: Path) -> None:
     path.write_bytes("\n".join([*PIECES, "\0" * 100]).encode())
     with pytest.raises(ModelError, match="line 11 holds a NUL"):
         read_vocabulary(path)
+
+
+@pytest.mark.parametrize(("line", "told"), [("<p>{}</p>", "such as <p>"), ("{}", "")])
+def test_markup_in_the_text_of_a_vocabulary_is_said(line: str, told: str, tmp_path: Path) -> None:
+    text = "".join(line.format(f"the cat number {n} sat on a mat") + "\n" for n in range(40))
+    (tmp_path / "a.txt").write_text(text)
+    config = VocabularyConfig(files=(str(tmp_path / "a.txt"),), out=str(tmp_path / "v"), size=60)
+    notes = [note for note in about_text(config, build_vocabulary(config)) if "markup" in note]
+    assert len(notes) == bool(told)
+    assert all(told in note for note in notes)

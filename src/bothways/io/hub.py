@@ -39,7 +39,7 @@ _FETCHED = (
     *(*_SETTINGS, *_WEIGHTS, "model-*-of-*.safetensors", "bothways.json", "checksums.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("sentence_*_config.json", "config_sentence_transformers.json"),
     # What sentence-transformers keeps of each of its modules.
     *("[0-9]_*/*.json", "[0-9]_*/*.safetensors", "[0-9]_*/vocab.txt"),
 )

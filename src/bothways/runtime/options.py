@@ -308,8 +308,8 @@ class EmbedConfig(BulkOptions):
     """Text to put before each text, or the name of a prompt that the folder has. Default: as a
     folder of sentence-transformers says, otherwise none; '' for none."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
-    max_seq_length of its sentence_bert_config.json.)"""
+    """Maximum sequence length in tokens. Default: that at which a folder of sentence-transformers
+    cuts texts (max_seq_length of its sentence_bert_config.json), otherwise the encoder's limit."""
     precision: PredictPrecision = field(default="auto", kw_only=True)
     """Compute precision: fp32; bf16 or int8, where the engine has it; or auto, which takes the
     fastest of fp32 and bf16 by a short benchmark, made once per machine."""

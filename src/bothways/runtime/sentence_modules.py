@@ -22,6 +22,7 @@ from bothways.io.probabilities import expit
 
 _MODULES, _CONFIG = "modules.json", "config.json"
 _SETTINGS = "sentence_bert_config.json"
+_OLD_SETTINGS = "sentence_*_config.json"
 _LIBRARY, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
 ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "sigmoid": expit,
@@ -179,7 +180,13 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
         kind = name.rpartition(".")[2]
         if not name.startswith(("sentence_transformers.", "models.")):
             kind = name or "without a type"
-        yield kind, path, _object(path / (_SETTINGS if kind in _ENCODERS else _CONFIG))
+        yield kind, path, _object(_settings_of(path) if kind in _ENCODERS else path / _CONFIG)
+
+
+def _settings_of(encoder: Path) -> Path:
+    """The file of an encoder's settings, which early versions named by the family."""
+    named = encoder / _SETTINGS
+    return named if is_there(named) else next(iter(sorted(encoder.glob(_OLD_SETTINGS))), named)
 
 
 def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
@@ -206,7 +213,7 @@ def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
     if prompt := _prompts(folder)[1]:
         found["prompt"] = prompt
-    length = _length(folder, _read(folder / _SETTINGS))
+    length = _length(folder, _read(_settings_of(folder)))
     return found | ({"length": length} if length < _NO_LIMIT else {})
 
 

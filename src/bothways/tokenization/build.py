@@ -11,8 +11,9 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, refuse_working_folder, write_json
+from bothways.io.layout import look
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.io.text import explain_read_errors, list_files, stray_notes
+from bothways.io.text import beginning, explain_read_errors, list_files, stray_notes
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
@@ -93,9 +94,10 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
         config: the options.
         report: of :func:`build_vocabulary`.
     """
+    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
+    yield from _about_lines(files)
     if config.algorithm in ("gpt2-bpe", "unigram"):
         return
-    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
     found = recognise(sample(files, config.text_field))
     chosen, alphabet = report["vocabulary"]["normalization"], report["alphabet"]
     letters = alphabet["hangul_and_kana"] + alphabet["with_vowel_marks"]
@@ -117,6 +119,19 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
             f"{found.accented:.1%} of the letters have accents, which this vocabulary leaves out, "
             "as it does capitals; --lowercase false keeps both"
         )
+
+
+_FILES_LOOKED_AT = 100
+
+
+def _about_lines(files: Sequence[Path]) -> Iterator[str]:
+    """What is to be said of how the text lies on its lines, each once, with the first file."""
+    said: dict[str, str] = {}
+    for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
+        notes = look(beginning(path).split("\n")).notes("keep", "line")
+        for about in {"markup", "gaps"} & notes.keys() - said.keys():
+            said[about] = f"{path}: {notes[about]}"
+    yield from said.values()
 
 
 def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
