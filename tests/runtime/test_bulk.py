@@ -21,7 +21,7 @@ from bothways import cli
 from bothways.errors import RunError
 from bothways.io.parts import Parts
 from bothways.model.folder import save_model
-from bothways.runtime import bulk
+from bothways.runtime import bulk, engine
 from bothways.tasks import readers
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -267,6 +267,24 @@ def test_parts_of_another_command_are_not_used(run: Run, tmp_path: Path) -> None
     assert "continued" not in run("embed", "tuned", *words, "--normalize", "true")
     expected = tmp_path / "e.jsonl"
     run("embed", "tuned", *words[:-1], expected, "--normalize", "true", rows=1000)
+    assert out.read_bytes() == expected.read_bytes()
+
+
+def test_parts_of_another_engine_are_not_used(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where none is named, of an environment that has others."""
+    file, out = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
+    whole = file.read_text()
+    file.write_text(whole + "{")
+    words = ("embed", "tuned", "--file", file, "--text_a", "text")
+    run(*words, "--engine", "auto", "--out", out, status=1)
+    file.write_text(whole)
+    others = {name: entry for name, entry in engine.engines().items() if name == "onnxruntime"}
+    monkeypatch.setattr(engine, "engines", lambda: others)
+    assert "continued" not in run(*words, "--engine", "auto", "--out", out)
+    expected = tmp_path / "expected.jsonl"
+    run(*words, "--engine", "onnxruntime", "--out", expected)
     assert out.read_bytes() == expected.read_bytes()
 
 

@@ -165,13 +165,14 @@ def test_a_cased_vocabulary_is_told_by_its_capitals(original: Path, tmp_path: Pa
     assert not tokenizer.lowercase
 
 
-def test_adams_moments_are_named_as_not_used(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("names", [("adam_m", "adam_v"), ("Adam", "Adam_1"), ("lamb_m", "lamb_v")])
+def test_moments_are_named_as_not_used(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], names: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "trained"
     shutil.copytree(original / "tf1", folder)
     found = {n: v for n, (v, _) in read_bundle(folder / "bert_model.ckpt").items()}
-    moments = {f"{n}/{m}": np.zeros_like(v) for n, v in found.items() for m in ("adam_m", "adam_v")}
+    moments = {f"{n}/{m}": np.zeros_like(v) for n, v in found.items() for m in names}
     write_bundle(folder / "bert_model.ckpt", {**found, **moments, "global_step": np.ones(())})
     assert cli.main(["convert", str(folder), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().err

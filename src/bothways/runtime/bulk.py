@@ -229,7 +229,7 @@ def write_in_parts(
             else:
                 yield job, number, digest, window
 
-    with Parts(out, _asked(job)) as parts, progress_of_rows(what) as show:
+    with Parts(out, _asked(job, loaded)) as parts, progress_of_rows(what) as show:
         if parts.resumed:
             print_note(f"{out}: continued from the parts in {out.name}.parts")
         for number, digest, content, about in _results(job, loaded, todo(parts), workers, cluster):
@@ -290,8 +290,9 @@ def _rows_of(path: Path) -> int:
     return count_lines(path) if path.is_file() and path.suffix not in COMPRESSED else 0
 
 
-def _asked(job: Job) -> dict[str, Any]:
-    """What all parts depend on: the model's files by size and time, and what is done."""
+def _asked(job: Job, loaded: LoadedModel) -> dict[str, Any]:
+    """What all parts depend on: the model's files by size and time, what is done, and the engine
+    that does it here, where none was named."""
     files = []
     for name in job.folders:
         folder = model_folder(name)
@@ -302,7 +303,7 @@ def _asked(job: Job) -> dict[str, Any]:
                 files.append([str(file), stat.st_size, stat.st_mtime_ns])
     parts = {name: value for name, value in vars(job).items() if name not in ("options", "task")}
     task = repr(job.task.options) if isinstance(job, Labelling) else ""
-    options = [job.options.name, job.options.precision, job.options.device]
+    options = [loaded.engine.name, loaded.engine.precision, job.options.device]
     return {
         "bothways": version("bothways"),
         **parts,

@@ -31,7 +31,12 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 SETTINGS, VOCABULARY, CHECKPOINT = "bert_config.json", "vocab.txt", "bert_model.ckpt"
 _STATE = "checkpoint"  # which of a folder's checkpoints is the last, as TensorFlow writes it
-_SLOTS = ("/adam_m", "/adam_v")
+_SLOTS = (
+    *("/adam_m", "/adam_v", "/lamb_m", "/lamb_v", "/Adam", "/Adam_1"),
+    *("/AdamWeightDecayOptimizer", "/AdamWeightDecayOptimizer_1"),
+)
+"""What an optimizer adds to a variable's name for its moments: those of the original and of
+repositories that began as it, and TensorFlow's own."""
 _OTHERS = ("albert_config.json", "electra_config.json", "xlnet_config.json")
 _MOST_SMALLER = 50  # times; weights hardly get smaller in a zip
 _KEYS = (

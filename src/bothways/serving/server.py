@@ -74,6 +74,7 @@ def serve(config: ServeConfig) -> int:
     for reason in dict.fromkeys(how.reason for how in engines.values() if how.reason):
         print_note(reason)
     if config.workers == 1:
+        os.environ.pop(SHARED, None)  # of another program, whose counters would be ours, too
         _set_process_up()
         with _listening(config.host, config.port) as listener:
             server = _loaded(config, engines)
