@@ -530,7 +530,7 @@ class Model:
         normalize: bool | None = None,
         prompt: str | None = None,
         length: int | None = None,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long = "windows",
     ) -> NDArray[np.float32]:
@@ -546,7 +546,7 @@ class Model:
             prompt: a text to put before each text, or the name of a prompt that the folder has. By
                 default as a folder of sentence-transformers says, otherwise none.
             length: maximum sequence length in tokens; by default the encoder's limit.
-            layers: 0 is the embeddings, 1 the first layer, -1 the last.
+            layers: one or several: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
             long: read longer texts in overlapping windows, or truncate them (see
                 :meth:`tokens_cut`).
@@ -563,7 +563,7 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             texts,
-            layers=layers,
+            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling=pooling,
             normalize=normalize,
@@ -580,7 +580,7 @@ class Model:
         *,
         normalize: bool | None = None,
         length: int | None = None,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long = "windows",
     ) -> list[TokenVectors]:
@@ -591,7 +591,7 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             texts,
-            layers=layers,
+            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling="tokens",
             normalize=normalize,

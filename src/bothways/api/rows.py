@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -
     elif isinstance(data, Mapping):
         columns = {str(key): listed(values, f"{name}[{key!r}]") for key, values in data.items()}
     elif (names := names_of(data)) is not None:
+        if twice := [key for key, count in Counter(names).items() if count > 1]:
+            raise InputError(f"{name} has the column {twice[0]!r} more than once; leave one out.")
         columns = {str(key): listed(data[key], f"{name}[{key!r}]") for key in names}
         for key, classes in _class_names(data, names).items():
             columns[key] = [_named(value, classes) for value in columns[key]]
@@ -102,6 +105,12 @@ def _named(value: Any, classes: Sequence[str]) -> Any:
 
 
 def _of_rows(data: Any, name: str) -> Columns:
+    if type(data).__name__ == "DataFrame":  # names_of knows those whose columns are named
+        other = next(column for column in data.columns if not isinstance(column, str))
+        raise ConfigError(
+            f"{name} has a column that is named {other!r}; give its columns strings as names: "
+            f"{name}.columns = ['text', 'label', ...]."
+        )
     rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
     if rows is None or not all(isinstance(row, Mapping) for row in rows):
         shown = type_of(data)
