@@ -356,6 +356,29 @@ def test_errors_name_keywords_and_rows_and_leave_no_folder(here: Path) -> None:
     assert not [*here.glob("runs/*")]
 
 
+def test_what_a_message_proposes_works(tune: Callable[..., Any]) -> None:
+    frame = pd.DataFrame(rows(32))
+    missing = frame.copy()
+    missing.loc[5, "stars"] = None
+    with pytest.raises(InputError, match=r"row 5, column 'stars' .* or give broken='skip'"):
+        tune(train=missing, dev=frame)
+    assert tune(train=missing, dev=frame, broken="skip").dev_examples == 32
+    twice = pd.concat([frame, frame.review], axis=1)
+    with pytest.raises(InputError, match="train has the column 'review' more than once"):
+        tune(train=twice, dev=frame)
+    unnamed = frame.set_axis([0, 1, 2], axis=1)
+    with pytest.raises(ConfigError, match=r"named 0; .*train\.columns = \['text', 'label'"):
+        tune(train=unnamed, dev=frame)
+    with pytest.raises(ConfigError, match="text is a list; give the name of a column"):
+        tune(train=frame, dev=frame, text=["review"])
+
+
+def test_one_layer_is_a_number() -> None:
+    model = bw.load("mini-en")
+    assert (model.embed(["a"], layers=2) == model.embed(["a"], layers=[2])).all()
+    assert len(model.embed_tokens(["a b"], layers=2)) == 1
+
+
 def test_a_name_that_is_none_is_answered() -> None:
     for name, answer in (
         ("predict", r"it is a method of a model: bothways\.load\(folder\)\.predict"),

@@ -504,6 +504,27 @@ def test_advice_where_runs_collapse(config: FinetuneConfig) -> None:
     assert max(map(len, lines[:-1])) <= 100
 
 
+def test_advice_for_a_frozen_encoder_and_for_weights(config: FinetuneConfig) -> None:
+    """A frozen run that collapsed had no advice, and one with weights was only said to be bad."""
+    frozen = dataclasses.replace(config, freeze=True)
+    data = load_data(frozen, load_model(frozen.model))
+    seed = SimpleNamespace(measurement=Measurement({"accuracy": 0.8}))
+    result: Any = SimpleNamespace(
+        collapsed=[seed], seeds=[seed], at_baseline=(), metrics=("accuracy", "f1")
+    )
+    (told,) = _remedies(frozen, data, result)
+    assert told == "a run collapsed; try --class_weights balanced or all weights (no --freeze)"
+    weighed = dataclasses.replace(frozen, class_weights=("balanced",))
+    (told,) = _remedies(weighed, data, result)
+    assert told == "a run collapsed; try all weights (no --freeze)"
+    result.collapsed, result.at_baseline = [], (seed,)
+    assert _remedies(frozen, data, result) == ()
+    (told,) = _remedies(weighed, data, result)
+    assert told.endswith("--metric f1_macro counts all alike")
+    result.metrics = ("f1_macro",)
+    assert _remedies(weighed, data, result) == ()
+
+
 def test_short_names_on_the_command_line(
     start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

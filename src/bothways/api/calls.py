@@ -28,7 +28,7 @@ from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
-from bothways.errors import ConfigError, InputError, RunError, StoreError
+from bothways.errors import ConfigError, InputError, RunError, StoreError, type_of
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
@@ -70,7 +70,7 @@ encoder."""
 # What of several options with the same name is meant, beside the short names of the command line.
 _SHORT: dict[type[Any], dict[str, str]] = {
     PretrainConfig: {"kind": "masking.kind", "dropout": "model.dropout"},
-    FinetuneConfig: {"name": "task.name", "metrics": "task.metrics"},
+    FinetuneConfig: {"name": "task.name", "metrics": "task.metrics", "broken": "task.broken"},
     FeaturesConfig: {"name": "task.name"},
 }
 _SHORT[PlanConfig] = _SHORT[PretrainConfig]
@@ -489,6 +489,10 @@ def _with_columns(
 ) -> FinetuneConfig:
     """The options with the names of columns; those of words and tags are of data in memory only."""
     named = {name: value for name, value in columns.items() if value is not None}
+    for name, value in named.items():
+        if not isinstance(value, str):
+            argument = "text" if name == "text_a" else name
+            raise ConfigError(f"{argument} is {type_of(value)}; give the name of a column.")
     without = config.task.kind in (rows.TAGS, rows.SPANS) and not rows.is_path(train)
     return config if without else replace(config, task=changed(config.task, named))
 

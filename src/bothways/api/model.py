@@ -544,7 +544,7 @@ class Model:
         normalize: bool | None = None,
         prompt: str | None = None,
         length: int | None = None,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long = "windows",
     ) -> NDArray[np.float32]:
@@ -561,7 +561,7 @@ class Model:
                 default as a folder of sentence-transformers says, otherwise none.
             length: maximum sequence length in tokens; by default what a folder of
                 sentence-transformers cuts texts to, or else the encoder's limit.
-            layers: 0 is the embeddings, 1 the first layer, -1 the last.
+            layers: one or several: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
             long: read longer texts in overlapping windows, or truncate them (see
                 :meth:`tokens_cut`).
@@ -578,7 +578,7 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             [texts] if isinstance(texts, str) else texts,
-            layers=layers,
+            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling=pooling,
             normalize=normalize,
@@ -595,7 +595,7 @@ class Model:
         *,
         normalize: bool | None = None,
         length: int | None = None,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long = "windows",
     ) -> list[TokenVectors]:
@@ -606,7 +606,7 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             [texts] if isinstance(texts, str) else texts,
-            layers=layers,
+            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling="tokens",
             normalize=normalize,

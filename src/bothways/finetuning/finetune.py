@@ -475,20 +475,29 @@ class PreparedSetting:
 def _remedies(
     config: FinetuneConfig, data: FinetuningData, result: FinetuneResult
 ) -> tuple[str, ...]:
-    """What to try where runs predict the same for all, or nothing of the rarest class."""
-    if config.task.kind not in ("classification", "multilabel", "tagging") or config.freeze:
+    """What to try where runs predict the same for all, or nothing of the rarest class; and what to
+    look at where weights of classes cost accuracy."""
+    if config.task.kind not in ("classification", "multilabel", "tagging"):
         return ()
     rare = None if config.task.kind == "tagging" else most_lopsided(data.task, data.train)
+    if config.class_weights and rare and result.at_baseline and result.metrics[0] == "accuracy":
+        return (
+            "--class_weights costs accuracy for more of the rare classes; --metric f1_macro counts "
+            "all alike",
+        )
     lost = rare is not None and any(
         not seed.measurement.parts.get(rare[0], {"predicted": 1})["predicted"]
         for seed in result.seeds
     )
     if not result.collapsed and not lost:
         return ()
-    weights = [] if config.class_weights or rare is None else ["--class_weights balanced"]
-    tries = [*weights, f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
+    tries = [] if config.class_weights or rare is None else ["--class_weights balanced"]
+    if config.freeze:
+        tries.append("all weights (no --freeze)")
+    else:
+        tries += [f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
     what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
-    return (f"{what}; try {', '.join(tries[:-1])} or {tries[-1]}",)
+    return (f"{what}; try {' or '.join(filter(None, [', '.join(tries[:-1]), tries[-1]]))}",)
 
 
 def _prepare_setting(
