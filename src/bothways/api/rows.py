@@ -113,12 +113,6 @@ def _named(value: Any, classes: Sequence[str]) -> Any:
 
 
 def _of_rows(data: Any, name: str) -> Columns:
-    if type(data).__name__ == "DataFrame":  # names_of knows those whose columns are named
-        other = next(column for column in data.columns if not isinstance(column, str))
-        raise ConfigError(
-            f"{name} has a column that is named {other!r}; give its columns strings as names: "
-            f"{name}.columns = ['text', 'label', ...]."
-        )
     rows = [*data] if isinstance(data, Iterable) and not isinstance(data, str | bytes) else None
     if rows is None or not all(isinstance(row, Mapping) for row in rows):
         shown = type_of(data)
