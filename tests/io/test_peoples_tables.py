@@ -183,6 +183,22 @@ def test_what_is_named(name: str, content: str, message: str, tmp_path: Path) ->
         read(write(tmp_path, name, content))
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '[{"sentence": "a", "label": "x"}, {"sentence": "b", "label": "NaN"}]',
+        '{"data": [{"sentence": "a", "label": "x"}, {"sentence": "b", "label": "NaN"}]}',
+        '{"sentence": ["a", "b"],\n\n "label": ["x", "NaN"]}',
+        '{"sentence": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "NaN"}}',
+    ],
+)
+def test_rows_of_json_without_lines_have_numbers(content: str, tmp_path: Path) -> None:
+    """As pandas and polars write them."""
+    with pytest.raises(InputError, match=r"a\.json:2: the label 'NaN'"):
+        read(write(tmp_path, "a.json", content))
+    assert read(tmp_path / "a.json", labels=("x", "NaN")).lines == [1, 2]
+
+
 # ------------------------------------------------------------------------- spreadsheets, Parquet
 
 

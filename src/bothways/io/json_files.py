@@ -14,6 +14,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,7 +138,8 @@ def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         broken: what to do with lines that are no JSON.
 
     Yields:
-        The line that it begins on, and an object, or whatever a list holds.
+        The line that it begins on (its number from 1, of a list on one line, of columns and of rows
+        without lines), and an object, or whatever a list holds.
 
     Raises:
         InputError: the file is none of these; the line is named.
@@ -249,6 +251,8 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         found = text.find(f'"{name}"')
         first = line + text.count("\n", line - 1, text.find("[", found))
         lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
+        if "\n" not in text.strip():
+            lines = [*range(1, len(values) + 1)]
         yield from zip(lines or [first] * len(values), values, strict=True)
         return
     columns = list(item.values())
@@ -260,8 +264,8 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         places = range(len(columns[0])) if isinstance(columns[0], list) else list(columns[0])
         if columns[0] and all(isinstance(v, type(columns[0])) for v in columns):
             broken.remark(f"it has columns, not rows: {listed(list(item))}")
-            for place in places:
-                yield line, {name: _at(value, place) for name, value in item.items()}
+            for number, place in enumerate(places, start=1):
+                yield number, {name: _at(value, place) for name, value in item.items()}
             return
     if path.suffix.lower() != ".json":
         yield line, item
@@ -311,7 +315,8 @@ def _not_an_object(item: Any, path: Path, number: int) -> InputError:
 
 
 def json_items(path: Path) -> Iterator[tuple[int, Any]]:
-    """The objects (or lists) of a file that is one JSON list, each with the line it begins on.
+    """The objects (or lists) of a file that is one JSON list, each with the line it begins on; of
+    a list on one line, with its number from 1.
 
     Raises:
         InputError: the file is not such a list; the line is named.
@@ -332,7 +337,8 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
     if text.startswith("]", end):
         _refuse_more(text, end + 1, path)
         return
-    while True:  # position is that of '[' or of a comma
+    on_one_line = "\n" not in text.strip()
+    for item_number in count(1):  # position is that of '[' or of a comma
         start = _skip_space(text, position + 1)
         line += text.count("\n", position, start)
         try:
@@ -342,7 +348,7 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
         if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
-        yield line, item
+        yield item_number if on_one_line else line, item
         position = _skip_space(text, end)
         line += text.count("\n", start, position)
         if text.startswith("]", position):
