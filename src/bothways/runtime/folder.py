@@ -449,6 +449,8 @@ def _heads_of_graph(
     path = folder / GRAPH
     try:
         graph = onnx.load_model(path, load_external_data=False).graph
+        if not graph.output:  # of the format, an empty file is a whole one
+            raise ValueError("it holds no graph")
     except Exception as error:  # of the protobuf library's own types
         raise ModelError(
             f"{path} is damaged or truncated ({error}); copy it again, or export it again."
