@@ -125,6 +125,16 @@ def test_what_cannot_be_held_out(config: FinetuneConfig) -> None:
     assert with_task(config, dev=0.1).task.dev == "0.1"
 
 
+def test_more_folds_than_examples_are_refused_before_training(config: FinetuneConfig) -> None:
+    """They were trained up to the first without examples."""
+    config = dataclasses.replace(with_task(config, dev=""), folds=241, freeze=True)
+    with pytest.raises(InputError, match=r"tickets\.csv: 241 folds, but 240 examples that can"):
+        load_data(config, load_model(config.model))
+    by_customer = dataclasses.replace(with_task(config, group="customer"), folds=61)
+    with pytest.raises(InputError, match="61 folds, but 60 examples"):
+        load_data(by_customer, load_model(config.model))
+
+
 def test_folds(config: FinetuneConfig, capsys: pytest.CaptureFixture[str]) -> None:
     config = dataclasses.replace(with_task(config, dev=""), folds=3, epochs=1)
     result = finetune(config)

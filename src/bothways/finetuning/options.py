@@ -270,7 +270,7 @@ class FinetuneConfig(TrainingOptions):
         if self.repeats > 1 and not self.folds:
             raise ConfigError("repeats is for cross-validation; give --folds, or leave it out.")
         if self.patience and self.keep == "last":
-            raise ConfigError("patience is for --keep best, which it does without.")
+            raise ConfigError("patience goes by the best epoch on dev; add --keep best.")
         if self.freeze:
             given = {
                 **{"lstm": self.lstm, "keep": self.keep == "best", "search": self._trains_others},

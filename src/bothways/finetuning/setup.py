@@ -298,6 +298,12 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     others = {} if config.folds else {"dev": dev}
     others |= {name: extra.files[name].rows for name in extra.labelled}
     contents = {name: task.contents(part) for name, part in others.items()}
+    if config.folds and (apart := len({*task.groups(train)})) < config.folds:
+        raise InputError(
+            f"{config.folds:,} folds, but {apart:,} examples that can be held out apart (equal "
+            "texts stay together, or a group); choose fewer folds.",
+            path=Path(options.train),
+        )
     counts = [f"{name} {shown_counts(task.strata(part))}" for name, part in parts.items()]
     several = len(parts) > 1
     return FinetuningData(
