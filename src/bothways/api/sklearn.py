@@ -233,8 +233,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
     """A class for each text or pair of texts, by a fine-tuned encoder.
 
     Args:
-        model, epochs, lr, batch, length, dev, freeze, seed, device, precision, threads, options,
-            verbose: as for all estimators of this module.
+        model, epochs, lr, batch, length, dev, freeze, seed: as for all estimators of this module.
+        device, precision, threads, options, verbose: likewise.
         class_weight: ``balanced``, a dictionary of weights by class, or None for equal ones.
 
     Attributes:
