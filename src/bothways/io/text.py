@@ -368,8 +368,9 @@ def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> 
         found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
         inside = Path(parent).relative_to(folder).parts
         if not any(map(_is_stray, inside)) and not set(names) & {*_BESIDE_VOCABULARIES}:
-            others = (Path(parent, name) for name in sorted(names) if not _is_stray(name))
-            stray += [path for path in others if path not in found and not _is_device(path)]
+            others = (n for n in names if not (_is_stray(n) or n.lower().endswith(suffixes)))
+            paths = [Path(parent, name) for name in sorted(others)]
+            stray += [path for path in paths if not _is_device(path)]
         for path in found:
             left_out = any(_is_stray(name) for name in (*inside, path.name)) or _is_device(path)
             (stray if left_out else files).append(path)
@@ -391,8 +392,9 @@ def _is_stray(name: str) -> bool:
 
 def stray_notes(stray: Sequence[Path], suffixes: Sequence[str] = SUFFIXES) -> list[str]:
     """Sentences about files that :func:`list_files` left out."""
-    hidden = [path for path in stray if path.name.lower().endswith(tuple(suffixes))]
-    others = [path for path in stray if path not in hidden]
+    ends = tuple(suffixes)
+    hidden = [path for path in stray if path.name.lower().endswith(ends)]
+    others = [path for path in stray if not path.name.lower().endswith(ends)]
     whose = (
         (hidden, "hidden files, or files of the system's own,"),
         (others, "files whose names do not end as those of texts do"),
