@@ -282,6 +282,23 @@ def test_broken_lines_are_left_out_only_if_asked_and_only_of_labelled_files(tmp_
     assert (rows.a, lines_left_out(rows)) == (["a"], [2, 3])
 
 
+@pytest.mark.parametrize("name", ["data.tsv", "data.csv"])
+def test_rows_before_a_line_that_is_left_out_keep_their_numbers(name: str, tmp_path: Path) -> None:
+    """The beginning of a file is read before its first row is given."""
+    mark = "," if name.endswith("csv") else "\t"
+    lines = ["sentence,label", "a,1", "b,0", "\xff,0", "c,1"]
+    content = "\n".join(lines).replace(",", mark).encode("latin-1")
+    rows = read_rows(write(tmp_path, content, name), TaskOptions(broken="skip"), labelled=True)
+    assert (rows.a, rows.numbers, lines_left_out(rows)) == (["a", "b", "c"], [0, 1, 3], [4])
+
+
+def test_quotation_marks_behind_the_beginning_count_after_a_comment(tmp_path: Path) -> None:
+    rows = [f"row {n}\t1" for n in range(2000)]
+    content = "\n".join(["# made by a program", "sentence\tlabel", *rows, '"say ""hi"""\t1']) + "\n"
+    read = read_rows(write(tmp_path, content), SINGLE, labelled=True)
+    assert read.a[-1] == 'say "hi"'
+
+
 KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")
 
 
