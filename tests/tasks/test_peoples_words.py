@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -367,6 +368,17 @@ def test_a_label_of_the_data_is_none_where_others_were_chosen(order: int, tmp_pa
         read_rows(path, MOOD, labelled=True)
     path = write(tmp_path, "b.json", [task("a", mood="old"), task("b", mood="new")])
     assert read_rows(path, MOOD, labelled=True).labels == ["old", "new"]  # all of the data
+
+
+def test_what_was_given_as_a_label_already_cannot_be_left_out(tmp_path: Path) -> None:
+    tasks = [task("a", CHOICE), task("b", mood="old"), task("c", CHOICE)]
+    path = write(tmp_path, "a.jsonl", "".join(json.dumps(one) + "\n" for one in tasks))
+    skip = replace(MOOD, broken="skip")
+    found = read_rows(path, skip, labelled=True)
+    assert (found.a, [line for _, line, _ in found.broken.first]) == (["a", "c"], [2])
+    path = write(tmp_path, "b.jsonl", "".join(json.dumps(one) + "\n" for one in tasks[1:]))
+    with pytest.raises(InputError, match=r":1: nothing was chosen for 'mood'"):
+        read_rows(path, skip, labelled=True)
 
 
 def test_a_task_without_a_choice(tmp_path: Path) -> None:

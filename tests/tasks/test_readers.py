@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,24 @@ def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
     assert (rows.a, rows.labels, rows.lines) == (["하나,]", "둘"], ["4.5", "1"], [3, 5])
     flat = '[{"s": "a", "labels.real": 2}]'
     assert read_rows(write(tmp_path, flat, "d.json"), KLUE, labelled=True).labels == ["2"]
+
+
+def test_rows_of_values_have_as_many_as_there_are_columns(tmp_path: Path) -> None:
+    """As pandas writes by orient='split'; a value beyond the columns was dropped."""
+    table = {"columns": [0, 1], "data": [["a", "x"], ["b", "y", "z"], ["c", "x"]]}
+    path = write(tmp_path, json.dumps(table, indent=1), "d.json")
+    options = TaskOptions(text_a="0", label="1", broken="skip")
+    with pytest.raises(InputError, match=r"d\.json:11: has 3 values for 2 columns"):
+        read_rows(path, replace(options, broken="error"), labelled=True)
+    rows = read_rows(path, options, labelled=True)
+    assert (rows.a, rows.labels, lines_left_out(rows)) == (["a", "c"], ["x", "x"], [11])
+
+
+def test_lines_are_those_of_the_list_that_is_read(tmp_path: Path) -> None:
+    about = {"data": ["of which", "another"]}
+    items = [{"sentence": text, "label": "x"} for text in "abc"]
+    path = write(tmp_path, json.dumps({"about": about, "data": items}, indent=1), "d.json")
+    assert read_rows(path, SINGLE, labelled=True).lines == [9, 13, 17]
 
 
 @pytest.mark.parametrize(
