@@ -194,6 +194,28 @@ def test_numbers_of_sentences(name: str, content: str, tmp_path: Path) -> None:
     assert found.tags == [["B-PER", "O"], ["B-LOC"]]
 
 
+def test_rows_of_words_with_a_key_that_the_first_lacks(tmp_path: Path) -> None:
+    rows = [{"word": "Mary", "tag": "B-PER"}, {"word": "left", "tag": "O"}]
+    rows.append({"word": "Paris", "tag": "B-LOC", "sentence_id": "2"})
+    assert read(write(tmp_path, "a.json", rows)).words == [["Mary", "left"], ["Paris"]]
+
+
+def test_what_is_no_object_among_rows_of_words(tmp_path: Path) -> None:
+    rows = [*[{"word": "Mary", "tag": "B-PER"}] * 100, ["left", "O"]]
+    with pytest.raises(InputError, match=r":101: \["left", "O"\] is no object"):
+        read(write(tmp_path, "a.json", rows))
+
+
+def test_a_tag_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["word", "tag"], ["Mary", "B-PER"], ["left", "=B2"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r":3: column 'tag' is a formula whose value"):
+        read(tmp_path / "a.xlsx")
+    assert read(tmp_path / "a.xlsx", labelled=False).words == [["Mary", "left"]]
+
+
 def test_the_column_of_a_scheme_among_columns_of_tags(tmp_path: Path) -> None:
     content = "word,tag,ner\nMary,NNP,B-PER\nleft,VBD,O\n"
     found = read(write(tmp_path, "a.csv", content))
@@ -273,6 +295,17 @@ def test_a_folder_of_brat_with_more_in_it(tmp_path: Path) -> None:
                     {"start": 16, "end": 21, "label": "LOC", "answer": "accept"},
                 ],
                 "answer": "accept",
+            },
+            PARIS,
+            "1 spans that the annotator rejected are left out",
+        ),
+        (
+            {
+                "text": TEXT,
+                "entities": [
+                    {"start": 0, "end": 10, "label": "PER", "answer": "reject"},
+                    {"start": 16, "end": 21, "label": "LOC"},
+                ],
             },
             PARIS,
             "1 spans that the annotator rejected are left out",

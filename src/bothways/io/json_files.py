@@ -32,6 +32,7 @@ from bothways.io.lines import (
     Layout,
     MissingColumnError,
     Values,
+    as_json,
     did_you_mean,
     listed,
     stream_lines,
@@ -209,7 +210,7 @@ def in_json_lines(path: Path) -> bool:
 def _form(path: Path) -> Literal["lines", "list", "object"]:
     """Which form the beginning of a file has; that of its name if it cannot be told."""
     lines_expected = path.suffix.lower() != ".json"
-    lines = [line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()]
+    lines = [line for line in beginning(path).split("\n") if line.strip()]
     first = lines[0].strip() if lines else ""
     try:
         value = json.loads(first)
@@ -538,7 +539,7 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     """
     if not isinstance(value, str):
         raise InputError(
-            f"key {name!r} holds {_shown(value)}; a text is a string.",
+            f"key {name!r} holds {as_json(value)}; a text is a string.",
             path=path,
             line=number,
         )
@@ -553,10 +554,6 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     if problem := surrogate_problem(value):
         raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=repr)[:40]
 
 
 _NO_COMMA = re.compile(r"""['"]\s+['"]""")
@@ -634,7 +631,7 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
         value = value[0]
     if isinstance(value, list) and len(value) != 1:
         raise InputError(
-            f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{_shown(value)}; a "
+            f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{as_json(value)}; a "
             "text has one label. For any number of labels set task.kind to multilabel.",
             path=path,
             line=number,
@@ -651,7 +648,7 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(
-        f"key {name!r} holds {_shown(value)}; a label is a string, a number, true or false."
+        f"key {name!r} holds {as_json(value)}; a label is a string, a number, true or false."
         f"{_of_object(name, value) if given is value else ''}",
         path=path,
         line=number,

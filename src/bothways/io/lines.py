@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,3 +107,8 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """Names for a message: quoted, with long names and long lists shortened."""
     quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
     return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def as_json(value: object, limit: int = 40) -> str:
+    """The beginning of a value for a message, as JSON has it; what JSON lacks as Python has it."""
+    return json.dumps(value, default=repr)[:limit]

@@ -239,10 +239,11 @@ def read_whole(path: Path, *, as_it_is: bool = False) -> str:
 
 
 def beginning(path: Path) -> str:
-    """The beginning of a file's text, without what cannot be decoded; empty if there is none."""
+    """The beginning of a file's text, without byte order marks and what cannot be decoded; empty if
+    there is none."""
     try:
         with open_text(path, lambda: 0) as (_, file):
-            return file.read(_SAMPLE).decode("utf-8", errors="ignore")
+            return file.read(_SAMPLE).decode("utf-8", errors="ignore").lstrip("\ufeff")
     except InputError:
         return ""
 
@@ -252,7 +253,7 @@ def ending(path: Path) -> str:
     rename, may be called ``63`` by a shell; its content says whether it is JSON or lines."""
     if (suffix := path.suffix.lower()) or not path.is_fifo():
         return suffix
-    return ".jsonl" if beginning(path).lstrip("\ufeff \r\n").startswith(("{", "[{")) else ".txt"
+    return ".jsonl" if beginning(path).lstrip().startswith(("{", "[{")) else ".txt"
 
 
 def bytes_read(disk: BinaryIO) -> int:

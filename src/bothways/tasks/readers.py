@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import Layout
+from bothways.io.lines import Layout, as_json
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
@@ -425,7 +425,7 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
         else ("a label is a string, a number, true or false")
     )
     raise InputError(
-        f"the list in {options.label!r} holds {json.dumps(value, default=repr)[:40]}; {what}.",
+        f"the list in {options.label!r} holds {as_json(value)}; {what}.",
         path=path,
         line=number,
     )
