@@ -18,7 +18,7 @@ units, two for an emoji; where that alone agrees with the texts that a file repe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +252,8 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
         return None
     key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
     groups = item["spans"] if isinstance(item.get("spans"), dict) else {}
-    if full := [n for n, own in groups.items() if own] if key is None or not item[key] else []:
+    full = [name for name, own in groups.items() if own]
+    if full and (key is None or not item[key]):
         raise InputError(
             f"has no spans but those in the groups {listed(full)} of 'spans'; write one of them as "
             "the list 'spans'.",
@@ -260,13 +261,13 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
             line=line,
         )
     spans = None if key is None else _spans_under(key, item, path, line)
+    places = {(span.start, span.end, span.label) for span in spans or ()}
     for other in _SPANS:
         values = item.get(other)
         if other == key or not (isinstance(values, list) and values and all(map(_is_span, values))):
             continue
-        if {s[:3] for s in map(astuple, _spans_under(other, item, path, line))} != {
-            s[:3] for s in map(astuple, spans or [])
-        }:
+        others = _spans_under(other, item, path, line)
+        if {(span.start, span.end, span.label) for span in others} != places:
             raise InputError(
                 f"has spans under {key!r}, and others under {other!r}; keep one of the keys.",
                 path=path,
@@ -395,8 +396,8 @@ def _is_label_studio(item: Item) -> bool:
 
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The results of a task's annotation, of those that were not skipped that which is marked as
-    the truth, or else the first; None if there is none."""
+    """The results of one annotation of a task: of those that were not skipped, the one that is marked
+    as the truth, or else the first. None if there is none."""
     for annotation in _label_studio_annotations(item):
         return [r for r in annotation.get("result") or [] if isinstance(r, dict)]
     return None
@@ -577,7 +578,7 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
         )
     words, tags = keys
     other = next((n for n in _TAGS if isinstance(item.get(n), list)), None)
-    if tags is None and other is not None and other not in (words,):
+    if tags is None and other is not None and other != words:
         wrong = [t for t in item[other] if not isinstance(t, str) and _tag_number(t) is None]
         among = f", among them {as_json(wrong[0])}" if wrong else ""
         raise InputError(
