@@ -74,6 +74,10 @@ class RunError(BothwaysError):
     """A run folder cannot be continued: another config, or no intact checkpoint."""
 
 
+class OtherRunError(RunError):
+    """A run folder holds a run with other options or on other data than are asked for."""
+
+
 class OtherProcessError(BothwaysError):
     """Another process of the same run has failed and reported why."""
 

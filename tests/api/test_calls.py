@@ -18,7 +18,7 @@ import pytest
 
 import bothways as bw
 from bothways import cli
-from bothways.api.calls import call_options
+from bothways.api.calls import _as_options, call_options
 from bothways.api.rows import columns_of, file_of
 from bothways.errors import ConfigError, InputError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
@@ -278,6 +278,12 @@ def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) 
     assert written.run == result.run
     with pytest.raises(ConfigError, match="2=what"):
         tune(**data, names={0: "poor", 1: "fine", 2: "what"})
+
+
+def test_weights_of_labels_keep_their_digits() -> None:
+    given = {"a": 1 / 3, "b": np.float64(0.1234567), "c": 2.0, "d": 5}
+    found = _as_options({"class_weights": given})["class_weights"]
+    assert found == ("a=0.3333333333333333", "b=0.1234567", "c=2", "d=5")
 
 
 def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
