@@ -58,6 +58,10 @@ class InputError(BothwaysError):
         self.problem = f"{self.problem.rstrip()} {remedy}"
 
 
+class EncodingError(InputError):
+    """A file is text in another encoding than UTF-8; the message says how to convert it."""
+
+
 class StoreError(BothwaysError):
     """A corpus folder is damaged, incomplete, or was built for another purpose."""
 

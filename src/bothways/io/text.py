@@ -25,7 +25,7 @@ from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
-from bothways.errors import InputError
+from bothways.errors import EncodingError, InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.encodings import (
     encoded_twice,
@@ -185,7 +185,7 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
     if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
         raise _wide_error(name, source)
     if (name := encoded_twice(head)) is not None:
-        raise InputError(
+        raise EncodingError(
             f"is UTF-8 that was read as {name} and written as UTF-8 again, so that é is Ã©; turn "
             f"it back: iconv -f UTF-8 -t {name} OLD > NEW.",
             path=source,
@@ -484,7 +484,9 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
     line: bytes = error.object
     around = _sample(source) if isinstance(source, Path) else b""
     others = [o for o in around.split(b"\n")[:-1] if not o.isascii() and o.rstrip(b"\r") != line]
+    kind: type[InputError] = EncodingError
     if any(_is_utf8(other) for other in others):
+        kind = InputError
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
     elif (found := single_byte_or_east_asian(b"\n".join([*others, line]))) is not None:
         advice = (
@@ -496,7 +498,7 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
             "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
             "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
         )
-    return InputError(
+    return kind(
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0). "
         f"{advice}",
         path=source,
@@ -522,7 +524,7 @@ def _sample(path: Path) -> bytes:
 
 
 def _wide_error(name: str, source: str | Path) -> InputError:
-    return InputError(
+    return EncodingError(
         f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW.",
         path=source,
         line=1,

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import InputError, ModelError, nearest
+from bothways.errors import EncodingError, InputError, ModelError, nearest
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -550,7 +550,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
         problem = error.problem.rstrip(".")
-        if "iconv" in problem:  # a remedy of its own; the folder is whole
+        if isinstance(error, EncodingError):  # a remedy of its own; the folder is whole
             raise ModelError(f"{path}: {problem}.") from None
         where = f"line {error.line} " if error.line else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None

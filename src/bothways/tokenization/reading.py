@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
@@ -400,7 +400,7 @@ def _read_ids(path: Path) -> dict[str, int]:
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
     except InputError as error:
-        remedy = "" if "iconv" in str(error) else " Complete the download."
+        remedy = "" if isinstance(error, EncodingError) else " Complete the download."
         raise ModelError(f"{error}{remedy}") from None
     except TypeError as error:
         raise ModelError(
