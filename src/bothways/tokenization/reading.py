@@ -466,9 +466,9 @@ def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
     apart = [p for p in pieces if not p.isascii() and unicodedata.normalize("NFC", p) != p]
     if apart:
         raise ModelError(
-            f"{path}: the piece {apart[0]!r} holds a character that was taken apart (NFD), as "
-            f"{len(apart):,} do, and none stands for a byte so. Copy the file again; or, of it and "
-            "of those beside it: python -c 'import sys, unicodedata as u; "
+            f"{path}: {len(apart):,} pieces, such as {apart[0]!r}, hold characters that were taken "
+            "apart (NFD), and bytes are written as whole ones. Copy the file again; or put them "
+            "together, here and in the files beside it: python -c 'import sys, unicodedata as u; "
             'sys.stdout.write(u.normalize("NFC", sys.stdin.read()))\' < OLD > NEW.'
         )
 
