@@ -457,8 +457,8 @@ _BRACKETS = (("<", ">"), ("[", "]"))
 
 
 def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
-    """Refuse byte-level pieces whose characters were taken apart, such as by a
-    program that normalises text: those that stand for bytes are single ones.
+    """Refuse byte-level pieces whose characters were taken apart, such as by a program that
+    normalises text: those that stand for bytes are single ones.
 
     Raises:
         ModelError: naming a piece and the command that puts them together.
