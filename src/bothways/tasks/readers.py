@@ -1,6 +1,6 @@
-"""Labelled and unlabelled examples from TSV, CSV, JSONL, JSON and Parquet files.
+"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, spreadsheets, Parquet, data sets.
 
-All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
+Text is UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
 example like any other (files to predict need one answer per line); how many there are is reported,
 and a column in which every text is empty is refused.
@@ -70,7 +70,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        path: see :func:`bothways.io.tables.read_table`.
         options: which columns hold texts and label, whether a TSV file has a header, and what to do
             with broken lines.
         labelled: read the label too. If not, the file needs no label column.
@@ -228,8 +228,8 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 
 def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes, or
-    some say that there is none."""
+    """Refuse texts that are all written as Python writes bytes; remark on those that are all in
+    quotation marks, and on one that says that there is none."""
     texts = [text.strip() for text in rows.a if text.strip()]
     for line, text in zip(rows.lines, rows.a, strict=True):
         if text.strip() in MISSING:
