@@ -462,9 +462,8 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             evaluation = evaluate_file(
                 model.loaded, config.file, options=columns, progress=progress
             )
-    for note in (evaluation.whose([*evaluation.scores]), *evaluation.notes):
-        if note:
-            print_note(note)
+    for note in evaluation.notes:
+        print_note(note)
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
     if not evaluation.parts:
         return lines

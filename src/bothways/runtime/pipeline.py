@@ -596,7 +596,8 @@ def evaluate_file(
     task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
     outputs = outputs_of(loaded, task, file.examples, progress=progress)
     measured = task.measure(file, task.decode(file, outputs))
-    return replace(measured, notes=(*measured.notes, *file.notes))
+    whose = measured.whose([*measured.scores])
+    return replace(measured, notes=(*whose, *measured.notes, *file.notes))
 
 
 def write_predictions(
