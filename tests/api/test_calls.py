@@ -388,6 +388,9 @@ def test_a_name_that_is_none_is_answered() -> None:
         with pytest.raises(AttributeError, match=answer):
             getattr(bw, name)
     assert not hasattr(bw, "__wrapped__")
+    for method in [name for name, one in vars(bw.Model).items() if one in OF_VERBS.values()]:
+        with pytest.raises(AttributeError, match=r"it is a method of a model"):
+            getattr(bw, method)
 
 
 def test_masks_of_several_texts() -> None:
