@@ -89,6 +89,8 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         raise InputError("is empty; it needs one example per line.", path=path)
 
 
+TRUE, FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+"""How files write truth values, in small letters."""
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
 

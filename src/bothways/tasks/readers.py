@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import Layout, as_json
+from bothways.io.lines import FALSE, TRUE, Layout, as_json
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
@@ -325,8 +325,6 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
         )
     return clean_label(_scalar(values[0], options, path, number), path, number)
 
-
-_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _SEPARATORS = "|;,#"
 
 
@@ -395,8 +393,8 @@ def _several(
 
 def _flag(value: str, column: str, path: Path, number: int) -> bool:
     found = value.strip().lower()
-    if found in _TRUE or found in _FALSE:
-        return found in _TRUE
+    if found in (*TRUE, *FALSE):
+        return found in TRUE
     raise InputError(
         f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
         "yes where an example has the label, and 0, false or no where not.",
