@@ -300,6 +300,18 @@ def test_quotation_marks_behind_the_beginning_count_after_a_comment(tmp_path: Pa
     assert read.a[-1] == 'say "hi"'
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("w " * 100_000 + "\n", "lacks the column 'sentence'"),
+        ("sent\rence,label\na,x\n", r"a line break within a field \(a carriage return\)"),
+    ],
+)
+def test_first_lines_that_are_no_names(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content, "data.csv"), SINGLE, labelled=True)
+
+
 KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")
 
 

@@ -11,7 +11,6 @@ column names, has one word per row (:mod:`bothways.io.word_rows`).
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,7 @@ from bothways.io.column_forms import (
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import quoted_as_csv
+from bothways.io.delimited import fields_of, quoted_as_csv
 from bothways.io.lines import listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
@@ -200,7 +199,7 @@ def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
     """The columns of a line."""
     if separator == " ":
         return re.split("[ \t]+", line.strip(" \t"))
-    return next(csv.reader([line], delimiter="\t")) if quoted else line.split("\t")
+    return fields_of(line, "\t") if quoted else line.split("\t")
 
 
 _END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)

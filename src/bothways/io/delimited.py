@@ -254,7 +254,7 @@ def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     if not (layout.header and not layout.columns and len(names) > 1) or "\t" in lines[0][1]:
         return ""
     separator = _separator(lines, names, layout)
-    first = next(csv.reader([lines[0][1]], delimiter=separator), [])
+    first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and has_header(first, names) else ""
 
 
@@ -373,7 +373,7 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     """
     if layout.header and not layout.columns:
         for separator in _SEPARATORS:
-            first = next(csv.reader([lines[0][1]], delimiter=separator), [])
+            first = fields_of(lines[0][1], separator)
             if names and has_header(first, names) and len(first) > 1:
                 return separator
         first_line = _QUOTED.sub("", lines[0][1])
@@ -472,6 +472,13 @@ def _long_fields() -> Iterator[None]:
             yield
         finally:
             csv.field_size_limit(limit)
+
+
+def fields_of(line: str, separator: str) -> list[str]:
+    """The fields of a line by itself, as CSV; none if it is no CSV, as with a carriage return."""
+    with contextlib.suppress(csv.Error), _long_fields():
+        return next(csv.reader([line], delimiter=separator), [])
+    return []
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
