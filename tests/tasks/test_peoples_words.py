@@ -241,6 +241,12 @@ def test_what_is_no_word_with_its_tag(
         read(write(tmp_path, name, content))
 
 
+def test_a_sign_within_a_sentence_is_a_word_where_comments_begin_with_it(tmp_path: Path) -> None:
+    content = "# id 1\nMary B-PER\n# O\n1 O\n\n# id 2\n# of two\nShe O\nleft O\n"
+    found = read(write(tmp_path, "a.conll", content))
+    assert found.words == [["Mary", "#", "1"], ["She", "left"]]
+
+
 def test_lines_of_two_words_are_text(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "Mary left\nShe sang\n")
     with pytest.raises(InputError, match="Running text is tagged by"):

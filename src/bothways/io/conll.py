@@ -215,11 +215,12 @@ def _prepared(
     labelled: bool,
 ) -> tuple[list[tuple[int, str]], ConllFormat]:
     """The lines that hold words or end sentences, and their columns; adds to the remarks."""
-    comment, by_default = layout.comment, layout.is_default
-    if not comment and _comments_before_sentences(lines):
-        comment = "# "
+    by_default = layout.is_default
+    if layout.comment:
+        lines = [(n, line) for n, line in lines if not line.startswith(layout.comment)]
+    elif _comments_before_sentences(lines):
         remarks.append("each sentence begins with a line of '# ', which is read as a comment")
-    lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
+        lines = _without_comments(lines)
     if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
         lines = lines[1:]
@@ -386,12 +387,30 @@ def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
             alone |= begins is False and ends
             begins = True
         elif begins:
-            is_word = TAG.fullmatch(line.split()[-1]) and len(line.split()) == len(after.split())
-            first.append(line.startswith("# ") and not is_word)
+            first.append(_is_comment(line, after))
             begins, ends = False, True
         else:
             ends = False
     return len(first) > 0 and all(first) and not alone and not ends
+
+
+def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Lines without those of ``# `` that stand before the words of a sentence; within it the sign is
+    a word."""
+    found, begins = [], True
+    for (number, line), (_, after) in pairwise([*lines, (0, "")]):
+        if not (begins and _is_comment(line, after)):
+            found.append((number, line))
+            begins = not line.strip(" \t")
+    return found
+
+
+def _is_comment(line: str, after: str) -> bool:
+    """Whether a line of ``# `` is none of a word and its tag, like the line after it."""
+    if not line.startswith("# "):
+        return False
+    words = line.split()
+    return TAG.fullmatch(words[-1]) is None or len(words) != len(after.split())
 
 
 _CONLLU_ID = re.compile(r"[0-9]+(?:[-.][0-9]+)?")

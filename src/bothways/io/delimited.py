@@ -388,7 +388,7 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
 
 def _divides(lines: Sequence[Line], separator: str, width: int) -> bool:
     reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator)
-    with contextlib.suppress(csv.Error):
+    with contextlib.suppress(csv.Error), _long_fields():
         widths = {len(row) for row in islice(filter(None, reader), _LOOKED_AT)}
         return len(widths) == 1 and min(widths) >= width
     return False
