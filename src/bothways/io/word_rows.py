@@ -128,6 +128,44 @@ def _refuse_spans(header: Sequence[str], word: int | None, path: Path, line: int
         )
 
 
+@dataclass
+class _Bounds:
+    """Where documents and sentences begin, told row by row.
+
+    Attributes:
+        columns: of the rows.
+        document, sentence: their values so far.
+        following: the line of the next row, if no blank line is between.
+    """
+
+    columns: _WordColumns
+    document: str = ""
+    sentence: str = ""
+    following: int = 0
+
+    def begins_document(self, values: Sequence[str]) -> bool:
+        """Whether a row is the first of a document."""
+        if self.columns.document is None:
+            return False
+        value = values[self.columns.document].strip()
+        if value in ("", self.document):
+            return False
+        self.document, self.sentence = value, ""
+        return True
+
+    def begins_sentence(self, number: int, values: Sequence[str], raw: str) -> bool:
+        """Whether a row is the first of a sentence: by its value, which many files have in that row
+        alone, or where there is none, by a blank line before."""
+        before, self.following = self.following, number + raw.count("\n") + 1
+        if self.columns.sentence is None:
+            return number > before > 0
+        value = values[self.columns.sentence].strip()
+        if value in ("", self.sentence) or value.lower() == "nan":
+            return False
+        self.sentence = value
+        return True
+
+
 def _with_tags_of_a_scheme(
     columns: _WordColumns, table: Sequence[Sequence[str]]
 ) -> _WordColumns:
@@ -214,29 +252,20 @@ def word_rows(
         columns = _with_tags_of_a_scheme(columns, begun)
         if columns.is_word:
             refuse_numbers_of_sentences(path, begun, ",")
-    word, tag, sentence, document = columns.word, columns.tag, columns.sentence, columns.document
-    collected, without_word = SentenceCollector(), 0
-    of_document = of_sentence = ""
-    following = 0  # the line of the next row, if no blank line is between
+    word, tag = columns.word, columns.tag
+    collected, bounds, without_word = SentenceCollector(), _Bounds(columns), 0
     for number, values, raw in rows:
         _refuse_ragged(values, header, first, path, number)
-        if document is not None and values[document].strip() not in ("", of_document):
+        if bounds.begins_document(values):
             collected.end_sentence()
             collected.document += 1
-            of_document, of_sentence = values[document].strip(), ""
-        if sentence is not None:
-            value = values[sentence].strip()
-            if value and value.lower() != "nan" and value != of_sentence:
-                collected.end_sentence()
-                of_sentence = value
-        elif number > following > 0:
+        if bounds.begins_sentence(number, values, raw):
             collected.end_sentence()
-        following = number + raw.count("\n") + 1
         _refuse_no_value(values, header, [word, tag] if labelled else [word], path, number)
         own = "" if tag is None else values[tag].strip()
         if not values[word].strip() and own in ("", "O"):
             without_word += 1
-            if sentence is None and not own:
+            if columns.sentence is None and not own:
                 collected.end_sentence()
             continue
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
