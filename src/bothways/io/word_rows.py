@@ -314,8 +314,8 @@ def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> No
     several = [word for word in words if len(word.split()) > 1]
     if 2 * len(several) > len(words):
         raise InputError(
-            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; labels "
-            "of whole texts want another --kind, tags of words a word a row.",
+            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for labels "
+            "of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
         )
 
@@ -337,7 +337,7 @@ def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bo
     words, parts = len(text.split()), re.split(r"[\s,]+", tags)
     if 1 < words == len(parts) and any(map(TAG.fullmatch, parts)):
         raise InputError(
-            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word a "
+            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word per "
             'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
             path=path,
             line=line,

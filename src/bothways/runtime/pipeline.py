@@ -288,8 +288,7 @@ def rank_texts(
 
     Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
     after the function that the folder names, or else its sigmoid, for the query after the folder's
-    prompt. One that was fine-tuned here on
-    pairs with scores gives the scores that it learned.
+    prompt. One that was fine-tuned here on pairs with scores gives the scores that it learned.
 
     Args:
         loaded: a model folder with a head for texts that has one output.
