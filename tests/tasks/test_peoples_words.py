@@ -202,7 +202,7 @@ def test_rows_of_words_with_a_key_that_the_first_lacks(tmp_path: Path) -> None:
 
 def test_what_is_no_object_among_rows_of_words(tmp_path: Path) -> None:
     rows = [*[{"word": "Mary", "tag": "B-PER"}] * 100, ["left", "O"]]
-    with pytest.raises(InputError, match=r":101: \["left", "O"\] is no object"):
+    with pytest.raises(InputError, match=r':101: \["left", "O"\] is no object'):
         read(write(tmp_path, "a.json", rows))
 
 

@@ -396,8 +396,8 @@ def _is_label_studio(item: Item) -> bool:
 
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The results of one annotation of a task: of those that were not skipped, the one that is marked
-    as the truth, or else the first. None if there is none."""
+    """The results of one annotation of a task: of those that were not skipped, the one that is
+    marked as the truth, or else the first. None if there is none."""
     for annotation in _label_studio_annotations(item):
         return [r for r in annotation.get("result") or [] if isinstance(r, dict)]
     return None

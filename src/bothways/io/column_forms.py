@@ -21,7 +21,15 @@ SENTENCE_NAMES = (
     *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
     *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
 )
-START_NAMES = ("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex")
+START_NAMES = (
+    "start",
+    "begin",
+    "startoffset",
+    "startchar",
+    "offsetstart",
+    "startpos",
+    "startindex",
+)
 END_NAMES = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
 DOCUMENT_NAMES = (
     *("doc", "docid", "document", "documentid", "documentno", "docno", "file", "fileid"),
@@ -30,7 +38,7 @@ DOCUMENT_NAMES = (
 
 
 def columns_of(header: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The columns that have one of these names, however it is written, in the order of the names."""
+    """The columns that have one of these names, however it is written, in the names' order."""
     plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
     return [n for name in names for n, own in enumerate(plain) if own == name]
 
@@ -56,9 +64,7 @@ _HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su
 _MARKED = re.compile(rf"<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>", re.IGNORECASE)
 
 
-def refuse_numbers_of_sentences(
-    path: Path, table: Sequence[Sequence[str]], separator: str
-) -> None:
+def refuse_numbers_of_sentences(path: Path, table: Sequence[Sequence[str]], separator: str) -> None:
     """Refuse rows that begin with the number of a sentence, and then have a word and its tag.
 
     Args:

@@ -152,7 +152,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
     remarks: list[str] = []
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = SentenceCollector(), " ", 0, 0
+    collected, separator, columns, spaced = SentenceCollector(), _separator(lines), 0, 0
     ends: Counter[str] = Counter()
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
@@ -167,8 +167,6 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             ends[line.strip()] += 1
             continue
-        if not columns:
-            separator = "\t" if "\t" in line else " "
         values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
         if len(values) != columns and separator == "\t" and len(_fields(line, " ")) == columns:
@@ -232,9 +230,7 @@ def _prepared(
         remarks.append("its first column numbers the words, which are read from column 1")
         lines = _divided_at_ones(lines, remarks)
     elif by_default and labelled:
-        table = _words_of(lines)
-        tabs = any("\t" in line for _, line in lines[:1])
-        refuse_numbers_of_sentences(path, table, "\t" if tabs else " ")
+        refuse_numbers_of_sentences(path, _words_of(lines), _separator(lines))
     return lines, layout
 
 
@@ -254,11 +250,17 @@ def _first_column(line: str) -> str:
     return re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
 
 
+def _separator(lines: Sequence[tuple[int, str]]) -> str:
+    """What separates columns: tabs, if the first line with a word has one, or else spaces."""
+    first = next((line for _, line in lines if _has_word(line)), "")
+    return "\t" if "\t" in first else " "
+
+
 def _words_of(lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The columns of the first lines with words."""
-    first = [*islice((line for _, line in lines if _has_word(line)), LOOKED_AT)]
-    separator = "\t" if first and "\t" in first[0] else " "
-    return [_fields(line, separator) for line in first]
+    separator = _separator(lines)
+    rows = (line for _, line in lines if _has_word(line))
+    return [_fields(line, separator) for line in islice(rows, LOOKED_AT)]
 
 
 def _end_in_tabs(lines: Sequence[tuple[int, str]]) -> bool:
@@ -395,8 +397,7 @@ def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
 
 
 def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Lines without those of ``# `` that stand before the words of a sentence; within it the sign is
-    a word."""
+    """Lines without those of ``# `` before a sentence's words; within it the sign is a word."""
     found, begins = [], True
     for (number, line), (_, after) in pairwise([*lines, (0, "")]):
         if not (begins and _is_comment(line, after)):

@@ -49,7 +49,7 @@ _MARKUP = re.compile(
     r"</?[a-zA-Z]\w*(?:\s[^<>]*)?/?>|&(?:amp|quot|nbsp|lt|gt|apos|#\d+);|\[\[|\{\{|'''"
 )
 _MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their share
-# A gap; how many lines there must be, and which share of them must have one, as some do in any text.
+# A gap; how many lines there must be, and which share must have one, as some do in any text.
 _GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
 # A word of letters, no longer than words are where spaces divide them; which share of the lines are
 # one each, and how many there must be.

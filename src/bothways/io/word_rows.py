@@ -166,9 +166,7 @@ class _Bounds:
         return True
 
 
-def _with_tags_of_a_scheme(
-    columns: _WordColumns, table: Sequence[Sequence[str]]
-) -> _WordColumns:
+def _with_tags_of_a_scheme(columns: _WordColumns, table: Sequence[Sequence[str]]) -> _WordColumns:
     """Of several columns that are named as tags are, the first that has those of a scheme, if that
     which was found has none."""
     table = [row for row in table if len(row) == len(columns.header)]
@@ -236,7 +234,6 @@ def _as_cell(value: Any) -> str:
     if isinstance(value, NoValue):
         return value
     return "" if value is None else str(value)
-
 
 
 def word_rows(
@@ -307,15 +304,14 @@ def _refuse_no_value(
             raise InputError(f"column {header[column]!r} {value.problem}.", path=path, line=line)
 
 
-
 def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> None:
     """Refuse rows most of which hold several words, as those of texts with labels do."""
     words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
     several = [word for word in words if len(word.split()) > 1]
     if 2 * len(several) > len(words):
         raise InputError(
-            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for labels "
-            "of whole texts choose another --kind, for tags of words write a word per row.",
+            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
+            "labels of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
         )
 
@@ -337,8 +333,8 @@ def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bo
     words, parts = len(text.split()), re.split(r"[\s,]+", tags)
     if 1 < words == len(parts) and any(map(TAG.fullmatch, parts)):
         raise InputError(
-            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word per "
-            'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
+            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word "
+            'per row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
             path=path,
             line=line,
         )

@@ -325,6 +325,7 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
         )
     return clean_label(_scalar(values[0], options, path, number), path, number)
 
+
 _SEPARATORS = "|;,#"
 
 

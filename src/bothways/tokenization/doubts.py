@@ -1,4 +1,4 @@
-"""What in the files of a tokenizer tells that ids or texts are others than those of the training."""
+"""What in a tokenizer's files tells that ids or texts are others than those of the training."""
 
 from __future__ import annotations
 
