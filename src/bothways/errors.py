@@ -58,6 +58,10 @@ class InputError(BothwaysError):
         self.problem = f"{self.problem.rstrip()} {remedy}"
 
 
+class EncodingError(InputError):
+    """A file is text in another encoding than UTF-8; the message says how to convert it."""
+
+
 class StoreError(BothwaysError):
     """A corpus folder is damaged, incomplete, or was built for another purpose."""
 
@@ -72,6 +76,10 @@ class NonFiniteError(ModelError):
 
 class RunError(BothwaysError):
     """A run folder cannot be continued: another config, or no intact checkpoint."""
+
+
+class OtherRunError(RunError):
+    """A run folder holds a run with other options or on other data than are asked for."""
 
 
 class OtherProcessError(BothwaysError):

@@ -18,7 +18,7 @@ import pytest
 
 import bothways as bw
 from bothways import cli
-from bothways.api.calls import call_options
+from bothways.api.calls import _as_options, call_options
 from bothways.api.rows import columns_of, file_of
 from bothways.errors import ConfigError, InputError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
@@ -280,6 +280,12 @@ def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) 
         tune(**data, names={0: "poor", 1: "fine", 2: "what"})
 
 
+def test_weights_of_labels_keep_their_digits() -> None:
+    given = {"a": 1 / 3, "b": np.float64(0.1234567), "c": 2.0, "d": 5}
+    found = _as_options({"class_weights": given})["class_weights"]
+    assert found == ("a=0.3333333333333333", "b=0.1234567", "c=2", "d=5")
+
+
 def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
     data = {"train": rows(16), "dev": rows(8)}
     one = tune(**data)
@@ -382,6 +388,9 @@ def test_a_name_that_is_none_is_answered() -> None:
         with pytest.raises(AttributeError, match=answer):
             getattr(bw, name)
     assert not hasattr(bw, "__wrapped__")
+    for method in [name for name, one in vars(bw.Model).items() if one in OF_VERBS.values()]:
+        with pytest.raises(AttributeError, match=r"it is a method of a model"):
+            getattr(bw, method)
 
 
 def test_masks_of_several_texts() -> None:

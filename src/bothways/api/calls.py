@@ -28,7 +28,7 @@ from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
-from bothways.errors import ConfigError, InputError, RunError, StoreError, type_of
+from bothways.errors import ConfigError, InputError, OtherRunError, StoreError, type_of
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
@@ -329,7 +329,7 @@ def pretrain(
                 given["start"] = folder_of(given["start"], "start")
         config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
         config = with_run_folder(config)
-        with _run_folder(config.run, overwrite):
+        with _prepared(config.run, overwrite):
             from bothways.pretraining.pretrain import pretrain as train
 
             return train(config)
@@ -415,13 +415,13 @@ def finetune(
             contents: list[Any] = []
         else:
             given = {"model": _start(model, train), "run": run, "seeds": _seeds(seeds)}
-            config, files = _with_task(task, {**given, **_plain_names(options)})
+            config, files = _with_task(task, {**given, **_as_options(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
         config = with_run_folder(config, contents)
-        with _run_folder(config.run, overwrite):
+        with _prepared(config.run, overwrite):
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
 
@@ -452,23 +452,21 @@ def _start(model: Any, train: Any) -> str:
         raise ConfigError(f"{error} If these are the labelled examples: train=...") from None
 
 
-def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
+def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, with dictionaries of weights or names as the options have them."""
     if "minutes" in options:
         raise ConfigError(
             "minutes: a fine-tuning is as long as its epochs; give epochs (checkpoint={'minutes': "
             "...} is how often its state is saved)."
         )
-    weights = options.get("class_weights")
-    if isinstance(weights, Mapping):
-        options = {
-            **options,
-            "class_weights": tuple(f"{label}={weight:g}" for label, weight in weights.items()),
-        }
-    names = options.get("names")
-    if isinstance(names, Mapping):
-        pairs = tuple(f"{label}={name}" for label, name in names.items())
-        options = {**options, "names": pairs}
-    return dict(options)
+    found = dict(options)
+    if isinstance(weights := options.get("class_weights"), Mapping):
+        found["class_weights"] = tuple(
+            f"{label}={str(weight).removesuffix('.0')}" for label, weight in weights.items()
+        )
+    if isinstance(names := options.get("names"), Mapping):
+        found["names"] = tuple(f"{label}={name}" for label, name in names.items())
+    return found
 
 
 def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
@@ -629,8 +627,9 @@ def _chosen_run(name: str, config: Any, inputs: Sequence[Any]) -> str:
 
 
 @contextmanager
-def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
-    """Remove an earlier run first, if that is asked for; else say that it can be."""
+def _prepared(run: str, overwrite: bool) -> Iterator[None]:
+    """Within, a run folder is used: an earlier run is removed first, if that is asked for, else an
+    error says that it can be; and no folder is left of a run that was refused before it began."""
     folder = Path(run)
     if overwrite and folder.exists():
         from bothways.training.runfolder import RunLock
@@ -645,16 +644,15 @@ def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
     begun = folder.exists()
     try:
         yield
-    except RunError as error:
-        if "holds a run with" not in str(error):
-            raise
-        raise RunError(
+    except OtherRunError as error:
+        raise OtherRunError(
             f"{error} In Python, overwrite=True removes it first, and without run= other options "
             "and data get a folder of their own."
         ) from None
     finally:
+        # Of one that was refused before it began, there is nothing but the data from memory.
         if not begun and folder.is_dir() and {p.name for p in folder.iterdir()} == {_DATA}:
-            shutil.rmtree(folder)  # refused before it began
+            shutil.rmtree(folder)
 
 
 def _contents(paths: Iterable[str | Path]) -> list[Any]:

@@ -267,17 +267,18 @@ class Model:
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
                 "a masked LM (masking.kind pieces or words)."
             )
+        allowed = None if targets is None else self._target_ids(targets)
         if not isinstance(text, str):
             check_texts(text)
-            return [self._fill_mask(one, top, targets) for one in text]
-        return self._fill_mask(text, top, targets)
+            return [self._fill_mask(one, top, allowed) for one in text]
+        return self._fill_mask(text, top, allowed)
 
-    def _fill_mask(self, text: str, top: int, targets: Sequence[str] | None) -> list[list[Filling]]:
+    def _fill_mask(self, text: str, top: int, allowed: list[int] | None) -> list[list[Filling]]:
+        """As :meth:`fill_mask` for one text; among these ids, if they are given."""
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
         candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
-        allowed = None if targets is None else self._target_ids(targets)
         probabilities_MV = mask_probabilities(self.loaded, encoding, positions)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
@@ -420,9 +421,7 @@ class Model:
             ),
         ):
             found = evaluate_file(self.loaded, path, options=options or columns)
-        whose = found.whose([*found.scores])
-        notes = (whose, *found.notes) if whose else found.notes
-        return Evaluation(found.scores, notes, found.collapsed, found.parts)
+        return Evaluation(found.scores, found.notes, found.collapsed, found.parts)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
         """Probability of each choice to continue the context, read up to the length of fine-tuning

@@ -497,7 +497,8 @@ def _remedies(
     else:
         tries += [f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
     what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
-    return (f"{what}; try {' or '.join(filter(None, [', '.join(tries[:-1]), tries[-1]]))}",)
+    others = f"{', '.join(tries[:-1])} or " if len(tries) > 1 else ""
+    return (f"{what}; try {others}{tries[-1]}",)
 
 
 def _prepare_setting(

@@ -76,7 +76,7 @@ def checked(path: Path) -> Path:
     return path
 
 
-def begins_with(path: Path, count: int) -> bytes:
+def first_bytes(path: Path, count: int) -> bytes:
     """The first bytes of a file, which tell its kind."""
     with path.open("rb") as file:
         return file.read(count)

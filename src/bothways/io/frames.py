@@ -11,6 +11,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,12 @@ def _marks(book: Any, sheet: Any) -> tuple[dict[tuple[int, int], str], int]:
             for merged in _MERGED.finditer(text):
                 name = merged[1].decode()
                 left, top, right, bottom = range_boundaries(name)
-                for row in range(top, bottom + 1):
-                    for column in range(left, right + 1):
-                        unknown[row, column] = (
-                            f"is one of the merged cells {name}, of which only the first has the "
-                            "value; unmerge them and fill in each"
-                        )
+                cells = product(range(top, bottom + 1), range(left, right + 1))
+                why = (
+                    f"is one of the merged cells {name}, of which only the first has the value; "
+                    "unmerge them and fill in each"
+                )
+                unknown.update(dict.fromkeys(cells, why))
     return unknown, len(hidden)
 
 

@@ -56,18 +56,7 @@ def model_folder(name: str | Path) -> Path:
         ModelError: ``owner/name`` is neither a folder nor in the cache, and cannot be downloaded;
             the name is empty, longer than any, or an address.
     """
-    if isinstance(name, str) and not name.strip():
-        raise ModelError(
-            "the name of the model is empty, such as of a variable of the shell that is not set; "
-            "name a folder or a model."
-        )
-    if max(map(len, str(name).encode(errors="replace").split(b"/"))) > _LONGEST:
-        raise ModelError(
-            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
-            "where a verb takes a model and texts, the model is first."
-        )
-    if found := _ADDRESS.match(str(name)):
-        raise ModelError(f"{name} is an address; name the model as {found['id']}.")
+    _refuse_no_name(name)
     folder = shipped.model_folder(name)
     if folder.name.startswith("models--") and (folder / "snapshots").is_dir():
         return _snapshot(folder, None) or folder
@@ -94,6 +83,22 @@ def model_folder(name: str | Path) -> Path:
             f"bothways: {', '.join(shipped.SHIPPED)}."
         )
     return _download(id, revision, place)
+
+
+def _refuse_no_name(name: str | Path) -> None:
+    """Refuse what is no name of a folder or model: nothing, a text, an address."""
+    if isinstance(name, str) and not name.strip():
+        raise ModelError(
+            "the name of the model is empty, such as of a variable of the shell that is not set; "
+            "name a folder or a model."
+        )
+    if max(map(len, str(name).encode(errors="replace").split(b"/"))) > _LONGEST:
+        raise ModelError(
+            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
+            "where a verb takes a model and texts, the model is first."
+        )
+    if found := _ADDRESS.match(str(name)):
+        raise ModelError(f"{name} is an address; name the model as {found['id']}.")
 
 
 def _instead(place: Path, id: str) -> str:

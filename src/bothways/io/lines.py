@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         raise InputError("is empty; it needs one example per line.", path=path)
 
 
+TRUE, FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+"""How files write truth values, in small letters."""
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
 
@@ -106,3 +109,8 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """Names for a message: quoted, with long names and long lists shortened."""
     quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
     return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def as_json(value: object, limit: int = 40) -> str:
+    """The beginning of a value for a message, as JSON has it; what JSON lacks as Python has it."""
+    return json.dumps(value, default=repr)[:limit]

@@ -203,8 +203,8 @@ def embed_texts(
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
-    if length is None and pooling != "tokens" and (own_length := loaded.about.get("cut_at")):
-        length, long = own_length, "cut"
+    if length is None and (limit := own_length(loaded, tokens=pooling == "tokens")):
+        length, long = limit, "cut"
     length = config.positions if length is None else length
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
@@ -254,6 +254,20 @@ def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) 
     elif isinstance(known, dict):
         prompt = str(known.get(prompt, prompt))
     return [prompt + text for text in texts] if prompt else texts
+
+
+def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
+    """At how many tokens the files of sentence-transformers in the folder cut a text.
+
+    Args:
+        loaded: the model.
+        tokens: whether vectors of tokens are wanted, which that library does not give.
+
+    Returns:
+        None if no text is cut but at the encoder's limit.
+    """
+    found: int | None = None if tokens else loaded.about.get("cut_at")
+    return found
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import InputError, ModelError, nearest
+from bothways.errors import EncodingError, InputError, ModelError, nearest
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -299,17 +299,7 @@ def load_model(
     if is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
-        notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer) + cut_elsewhere(source)
-        loaded.about = read_sentence_modules(
-            named,
-            lowercase=tokenizer.lowercase,
-            positions=config.positions,
-            hidden=config.hidden,
-        )
-        notes += loaded.about.pop("notes", [])
-        if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
-            loaded.about["reranker"] = read_reranker(folder, values)
+        loaded.about = _about_elsewhere(named, folder, source, loaded, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
@@ -322,6 +312,34 @@ def load_model(
     notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def _about_elsewhere(
+    named: Path, folder: Path, source: Path, loaded: LoadedModel, values: dict[str, Any]
+) -> dict[str, Any]:
+    """What a folder made elsewhere says of vectors and scores; what is doubtful of its tokenizer is
+    added to the notes.
+
+    Args:
+        named: the folder as it was named, which may have the encoder's inside.
+        folder: the encoder's.
+        source: of the tokenizer.
+        loaded: the model.
+        values: what config.json says.
+    """
+    tokenizer, config = loaded.tokenizer, loaded.config
+    loaded.notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
+    loaded.notes += disagreements(source, tokenizer) + cut_elsewhere(source)
+    about = read_sentence_modules(
+        named,
+        lowercase=tokenizer.lowercase,
+        positions=config.positions,
+        hidden=config.hidden,
+    )
+    loaded.notes += about.pop("notes", [])
+    if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+        about["reranker"] = read_reranker(folder, values)
+    return about
 
 
 def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
@@ -550,7 +568,7 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
         problem = error.problem.rstrip(".")
-        if "iconv" in problem:  # a remedy of its own; the folder is whole
+        if isinstance(error, EncodingError):  # a remedy of its own; the folder is whole
             raise ModelError(f"{path}: {problem}.") from None
         where = f"line {error.line} " if error.line else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None
@@ -756,10 +774,11 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
-    given = values.get("id2label") or ()
-    if outputs == 1 and loaded.task_head == CLASSIFIER and len(given) > 1:
+    given = values.get("id2label")
+    named = len(given) if isinstance(given, dict | list) else 0
+    if outputs == 1 and loaded.task_head == CLASSIFIER and named > 1:
         loaded.notes.append(
-            f"config.json names {len(given)} labels, but the head has one output, which is read as "
+            f"config.json names {named} labels, but the head has one output, which is read as "
             "a score; if it is the probability of one of them, it is 1 / (1 + exp(-score))"
         )
     if loaded.task_head != CLASSIFIER and head.outputs:

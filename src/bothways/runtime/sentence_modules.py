@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.files import real_path, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
@@ -231,7 +231,7 @@ def _length(folder: Path, settings: Any) -> int:
 def _part_of_another(folder: Path) -> dict[str, Any]:
     """A note where a folder is only the encoder of one of sentence-transformers."""
     above = real_path(folder).parent
-    if real_path(folder).name[:2] not in ("0_",) or not is_there(above / _MODULES):
+    if real_path(folder).name[:2] != "0_" or not is_there(above / _MODULES):
         return {}
     return {
         "notes": [
@@ -306,14 +306,14 @@ def _read(path: Path) -> Any:
     """
     try:
         return read_json_file(checked(path)) if is_there(path) else {}
+    except EncodingError as error:  # a remedy of its own; the folder is whole
+        raise ModelError(str(error)) from None
     except InputError as error:
         raise _damaged(None, str(error)) from None
 
 
 def _damaged(path: Path | None, problem: str) -> ModelError:
     where = "" if path is None else f"{path}: "
-    if "iconv" in problem:  # a remedy of its own; the folder is whole
-        return ModelError(f"{where}{problem}")
     return ModelError(
         f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
         f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."

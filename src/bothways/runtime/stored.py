@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ModelError, not_installed
-from bothways.io.folder_files import begins_with
+from bothways.io.folder_files import first_bytes
 from bothways.io.json_files import parse_json
 
 Floats = NDArray[np.float32]
@@ -72,43 +72,53 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
     try:
         content = np.memmap(path, np.uint8, "r")
         _refuse_pickled(path, content[:4].tobytes())
-        size = int(content[:8].view("<u8")[0])
-        data = content[8 + size :]
-        if size > len(content) - 8:
-            raise ValueError("the header ends after the file")
-        if size > _MOST_HEADER:
-            raise ValueError(f"a header of {size:,} bytes")
-        header = parse_json(content[8 : 8 + size].tobytes().decode())
-        header.pop("__metadata__", None)
-        found, places = {}, []
-        for name, entry in header.items():
-            begin, stop = entry["data_offsets"]
-            if entry["dtype"] not in _DTYPES:
-                raise ModelError(
-                    f"{path}: {name} has the type {entry['dtype']}, which is not read here; save "
-                    "the model in float32."
-                )
-            dtype = np.dtype(_DTYPES[entry["dtype"]])
-            if not 0 <= begin <= stop <= len(data):
-                raise ValueError(f"{name} ends after the file")
-            if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
-                raise ValueError(f"{name} has another size than its shape")
-            values = data[begin:stop].view(dtype).reshape(entry["shape"])
-            kind = "bfloat16" if entry["dtype"] == "BF16" else dtype.name
-            found[name] = Stored(values, kind)
-            places.append((begin, stop))
-        end = 0
-        for begin, stop in sorted(places):
-            if begin != end:
-                raise ValueError("its weights overlap, or have bytes between them")
-            end = stop
-        if end != len(data):
-            raise ValueError("the file ends before or after its weights")
+        header, data = _header_and_data(content)
+        found = {name: _mapped(name, entry, data, path) for name, entry in header.items()}
+        _check_places([entry["data_offsets"] for entry in header.values()], len(data))
     except RecursionError:
         raise damaged(path, ValueError("its header is nested too deeply")) from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise damaged(path, error) from None
     return found
+
+
+def _header_and_data(content: NDArray[np.uint8]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+    size = int(content[:8].view("<u8")[0])
+    if size > len(content) - 8:
+        raise ValueError("the header ends after the file")
+    if size > _MOST_HEADER:
+        raise ValueError(f"a header of {size:,} bytes")
+    header = parse_json(content[8 : 8 + size].tobytes().decode())
+    header.pop("__metadata__", None)
+    return header, content[8 + size :]
+
+
+def _mapped(name: str, entry: Mapping[str, Any], data: NDArray[np.uint8], path: Path) -> Stored:
+    """A tensor by its entry in the header."""
+    if entry["dtype"] not in _DTYPES:
+        raise ModelError(
+            f"{path}: {name} has the type {entry['dtype']}, which is not read here; save the model "
+            "in float32."
+        )
+    begin, stop = entry["data_offsets"]
+    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    if not 0 <= begin <= stop <= len(data):
+        raise ValueError(f"{name} ends after the file")
+    if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
+        raise ValueError(f"{name} has another size than its shape")
+    values = data[begin:stop].view(dtype).reshape(entry["shape"])
+    return Stored(values, "bfloat16" if entry["dtype"] == "BF16" else dtype.name)
+
+
+def _check_places(places: Iterable[tuple[int, int]], size: int) -> None:
+    """Refuse tensors that overlap, or bytes that are of none."""
+    end = 0
+    for begin, stop in sorted(places):
+        if begin != end:
+            raise ValueError("its weights overlap, or have bytes between them")
+        end = stop
+    if end != size:
+        raise ValueError("the file ends before or after its weights")
 
 
 def _refuse_pickled(path: Path, head: bytes) -> None:
@@ -128,7 +138,7 @@ def read_pickled(path: Path, notes: list[str]) -> dict[str, Stored]:
             f"{path} can be read only with {not_installed(error.name or '')}; or save the model as "
             f"{WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
-    if begins_with(path, 9)[8:] == b"{":  # behind the size of the header
+    if first_bytes(path, 9)[8:] == b"{":  # behind the size of the header
         raise ModelError(f"{path} is a file of safetensors; name it {WEIGHTS}.")
     _check_records(path)
     try:
@@ -265,6 +275,7 @@ def _holds(content: Mapping[Any, Any], tensor: type, depth: int = 3) -> bool:
 
 
 def damaged(path: Path, error: Exception) -> ModelError:
+    """The error for a file of weights that cannot be read as one."""
     return ModelError(
         f"{path} is damaged or truncated ({error}); copy it again, or use an earlier checkpoint."
     )

@@ -210,30 +210,34 @@ def _whole_or_index(folder: Path) -> Path:
             return folder / name
     if (checkpoint := checkpoint_in(folder)) is not None:
         return checkpoint.with_name(checkpoint.name + INDEX)
-    others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
-    others = [name for name in others if not _OF_TRAINER.match(name)]
-    instead = ""
-    if parts := [name for name in others if _PART.fullmatch(name)]:
-        stem = WEIGHTS if parts[0].endswith(".safetensors") else OLD_WEIGHTS
-        instead = (
-            f" {parts[0]} is one part of several, and {stem}{_INDEX}, which lists them, is not "
-            "there; copy it too, from where the parts are from."
-        )
-    elif len(others) == 1:
-        name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
-        instead = f" If {others[0]} holds them, name it {name}."
+    raise ModelError(
+        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
+        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{_instead(folder)}"
+    )
+
+
+def _instead(folder: Path) -> str:
+    """What a folder has in place of weights, and what to do, as a sentence; or nothing."""
     for name in _OTHER_FRAMEWORKS:
         if is_there(folder / name):
-            instead = (
+            return (
                 f" {name} is of another framework; load the folder there with transformers and "
                 f"save it as {WEIGHTS}."
             )
-    if not instead and folder.parent.name == "snapshots":
-        instead = " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
-    raise ModelError(
-        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
-        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
-    )
+    others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
+    others = [name for name in others if not _OF_TRAINER.match(name)]
+    if parts := [name for name in others if _PART.fullmatch(name)]:
+        stem = WEIGHTS if parts[0].endswith(".safetensors") else OLD_WEIGHTS
+        return (
+            f" {parts[0]} is one part of several, and {stem}{_INDEX}, which lists them, is not "
+            "there; copy it too, from where the parts are from."
+        )
+    if len(others) == 1:
+        name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
+        return f" If {others[0]} holds them, name it {name}."
+    if folder.parent.name == "snapshots":
+        return " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
+    return ""
 
 
 def _listed(index: Path) -> dict[str, str]:

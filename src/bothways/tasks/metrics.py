@@ -39,23 +39,21 @@ class Measurement:
     collapsed: bool = False
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def whose(self, metrics: Sequence[str]) -> str:
-        """Which class F1 and its like are of, where an example has one class; else empty.
+    def whose(self, metrics: Sequence[str]) -> tuple[str, ...]:
+        """A sentence on which class F1 and its like are of, where an example has one class.
 
         Args:
             metrics: those that are shown.
         """
-        shown = [name for name in metrics if name in _OF_CLASSES]
-        if not shown or not all("predicted" in part for part in self.parts.values()):
-            return ""
-        several, classes = len(shown) > 1, [*self.parts]
+        shown, classes = [name for name in metrics if name in _OF_CLASSES], [*self.parts]
+        if not shown or not classes or not all("predicted" in p for p in self.parts.values()):
+            return ()
+        several = len(shown) > 1
         if len(classes) == 2:
             whose = f"{'those' if several else 'that'} of the class {classes[1]!r}"
-        elif classes:
-            whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
         else:
-            return ""
-        return f"{' and '.join(shown)} {'are' if several else 'is'} {whose}"
+            whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
+        return (f"{' and '.join(shown)} {'are' if several else 'is'} {whose}",)
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""

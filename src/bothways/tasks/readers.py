@@ -1,6 +1,6 @@
-"""Labelled and unlabelled examples from TSV, CSV, JSONL, JSON and Parquet files.
+"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, spreadsheets, Parquet, data sets.
 
-All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
+Text is UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
 example like any other (files to predict need one answer per line); how many there are is reported,
 and a column in which every text is empty is refused.
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import Layout
+from bothways.io.lines import FALSE, TRUE, Layout, as_json
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
@@ -70,7 +70,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        path: see :func:`bothways.io.tables.read_table`.
         options: which columns hold texts and label, whether a TSV file has a header, and what to do
             with broken lines.
         labelled: read the label too. If not, the file needs no label column.
@@ -228,8 +228,8 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 
 def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes, or
-    some say that there is none."""
+    """Refuse texts that are all written as Python writes bytes; remark on those that are all in
+    quotation marks, and on one that says that there is none."""
     texts = [text.strip() for text in rows.a if text.strip()]
     for line, text in zip(rows.lines, rows.a, strict=True):
         if text.strip() in MISSING:
@@ -326,7 +326,6 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
     return clean_label(_scalar(values[0], options, path, number), path, number)
 
 
-_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _SEPARATORS = "|;,#"
 
 
@@ -395,8 +394,8 @@ def _several(
 
 def _flag(value: str, column: str, path: Path, number: int) -> bool:
     found = value.strip().lower()
-    if found in _TRUE or found in _FALSE:
-        return found in _TRUE
+    if found in (*TRUE, *FALSE):
+        return found in TRUE
     raise InputError(
         f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
         "yes where an example has the label, and 0, false or no where not.",
@@ -425,7 +424,7 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
         else ("a label is a string, a number, true or false")
     )
     raise InputError(
-        f"the list in {options.label!r} holds {json.dumps(value, default=repr)[:40]}; {what}.",
+        f"the list in {options.label!r} holds {as_json(value)}; {what}.",
         path=path,
         line=number,
     )

@@ -23,7 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError, OtherRunError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
@@ -498,7 +498,7 @@ def _refuse_other(
     ]
     if differing and all(key.startswith("input.") for key in differing):
         names = ", ".join(_named_input(key, config) for key in differing)
-        raise RunError(
+        raise OtherRunError(
             f"{folder} holds a run with these options on other content: {names} is not what the "
             "run was begun with, or has changed since. Restore it to continue the run, or choose "
             "another run folder."
@@ -508,7 +508,7 @@ def _refuse_other(
         for key in differing
     ]
     if lines:
-        raise RunError(
+        raise OtherRunError(
             f"{folder} holds a run with a different recipe:\n" + "\n".join(lines) + "\n"
             "Give the same options to continue it, or choose another run folder."
         )
