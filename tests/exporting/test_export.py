@@ -234,6 +234,13 @@ def test_a_folder_of_another_program_is_opened(tmp_path: Path) -> None:
     assert bothways.diagnose(out) == []
 
 
+def test_labels_that_are_no_map_are_passed_over(tmp_path: Path) -> None:
+    out = exported(tmp_path, classes=3)
+    values = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**values, "id2label": 7, "label2id": 7}))
+    assert load(out).classes_ == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
 def test_other_outputs_are_refused_by_name(tmp_path: Path) -> None:
     out = exported(tmp_path)
     values = json.loads((out / "config.json").read_text())

@@ -500,7 +500,7 @@ def _heads_of_graph(
             f"{path} gives states of the size {sizes[next(iter(wanted))]}, and {folder / CONFIG} "
             f"has a hidden size of {config.hidden}; they do not belong together."
         )
-    labels = len(values.get("id2label") or ()) or values.get("num_labels") or 2
+    labels = _labels_named(values) or values.get("num_labels") or 2
     return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
 
 
@@ -771,11 +771,16 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
         )
 
 
+def _labels_named(values: dict[str, Any]) -> int:
+    """How many labels config.json names; 0 if it has no map or list of them."""
+    given = values.get("id2label")
+    return len(given) if isinstance(given, dict | list) else 0
+
+
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
-    given = values.get("id2label")
-    named = len(given) if isinstance(given, dict | list) else 0
+    named = _labels_named(values)
     if outputs == 1 and loaded.task_head == CLASSIFIER and named > 1:
         loaded.notes.append(
             f"config.json names {named} labels, but the head has one output, which is read as "
