@@ -114,7 +114,9 @@ class SentenceCollector:
         has_tags = column_numbers(columns, layout)[1] is not None
         numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
         as_lines = separator == " " and _all_end_otherwise(self) > 1
-        if not labelled and not numbered and (as_lines or _looks_like_text(self, columns)):
+        alone = sum(map(len, self.words)) == 1 and not _may_be_tags({*self.tags[0]})
+        looks = _looks_like_text(self, columns) and (not labelled or alone)
+        if not numbered and ((as_lines and not labelled) or looks):
             raise InputError(f"{_RUNNING_TEXT}.", path=path)
         return ConllFile(
             self.words,
@@ -166,7 +168,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
         by_spaces = _fields(line, " ")
-        if len(values) != columns == len(by_spaces) and separator == "\t":
+        if len(values) != columns == len(by_spaces) and separator == "\t" and line[0] != "#":
             values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
@@ -202,9 +204,9 @@ def _prepared(
 ) -> tuple[list[tuple[int, str]], ConllFormat]:
     """The lines that hold words or end sentences, and their columns; adds to the remarks."""
     comment, by_default = layout.comment, (layout.word, layout.tag) == (0, -1)
-    if not comment and _comments_before_sentences(lines):
-        comment = "# "
-        remarks.append("each sentence begins with a line of '# ', which is read as a comment")
+    if not comment and (comment := _comments_before_sentences(lines)):
+        shown = comment.replace("\t", " ")
+        remarks.append(f"each sentence begins with a line of {shown!r}, which is read as a comment")
     lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
     if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
@@ -247,8 +249,11 @@ def _end_in_tabs(lines: Sequence[tuple[int, str]]) -> bool:
 
 def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
     """Whether the first of so many columns or more counts words, in each sentence or on and on."""
-    if not all(len(row) >= columns and row[0].isdecimal() for row in _words_of(lines)):
+    table = _words_of(lines)
+    if not all(len(row) >= columns and row[0].isdecimal() for row in table):
         return False
+    if columns == 2 and all(TAG.fullmatch(row[1]) for row in table):
+        return False  # words that are numbers, with tags that nobody needs
     first = last = None
     begins, rows = True, 0
     for _, line in lines:
@@ -313,7 +318,8 @@ def _check_last_column(
             path=path,
         )
     for column in range(word + 1, width - 1):
-        tags = {row[column].strip() for row in table}
+        header = len(table) > 2 and TAG.fullmatch(table[0][column].strip()) is None
+        tags = {row[column].strip() for row in table[header:]}
         if len(tags) < 2 or not all(map(TAG.fullmatch, tags)):
             continue
         if numbers or not said:
@@ -324,11 +330,24 @@ def _check_last_column(
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
-        if all(map(TAG.fullmatch, found)):
-            return [
-                f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
-                "those of the last column are read (task.tagging.tag names another)"
-            ]
+        follows = all(map(TAG.fullmatch, found))
+        if header and follows:
+            continue
+        if not (follows or _may_be_tags(found)):
+            named = (
+                f"line {lines[0][0]} seems to name the columns; remove it. And " if header else ""
+            )
+            last, such = (max(sorted(one), key=len)[:40] for one in (found, tags))
+            raise InputError(
+                f"{named}the last column has {last!r}, and column {column} tags such as {such!r}; "
+                f"name the columns, from 0: --task.tagging.word {word} --task.tagging.tag {column} "
+                f"(the last is {width - 1}).",
+                path=path,
+            )
+        return [
+            f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
+            "those of the last column are read (task.tagging.tag names another)"
+        ]
     if not said and found <= {"_", "-"} and width > word + 2:
         column = 3 if width == _CONLLU_COLUMNS else width - 2
         raise InputError(
@@ -339,6 +358,13 @@ def _check_last_column(
     return []
 
 
+def _may_be_tags(tags: set[str]) -> bool:
+    """Whether they may be a scheme's in another spelling, or such as ``NNP`` and ``.``."""
+    spelt = all(TAG.fullmatch(tag.upper()) for tag in tags)
+    return spelt or (any(map(str.isalpha, tags)) and all(map(_IN_CAPITALS.fullmatch, tags)))
+
+
+_IN_CAPITALS = re.compile(r"[A-Z][A-Z0-9$:+_-]*|[^\w\s]+")
 _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
@@ -352,22 +378,34 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
             "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
             path=path,
         )
+    every = [word for sentence in collected.words for word in sentence]
+    as_tags = [word for word in every if TAG.fullmatch(word)]
+    strict = next(filter(re.compile("[BIES]-[A-Z]{2,}").match, as_tags), "")
+    if strict and 4 * len(as_tags) >= len(every):
+        raise InputError(
+            f"among its words are tags, such as {strict!r}, as where lines of words and of tags "
+            "take turns; write a word and its tag in each line.",
+            path=path,
+        )
 
 
-def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
-    """Whether every sentence begins with a line such as ``# id 17``, which would be a word."""
+def _comments_before_sentences(lines: list[tuple[int, str]]) -> str:
+    """How the lines begin, such as ``# id 17``, that every sentence begins with, and that would be
+    words; empty if there are none."""
     first, alone, begins, ends = [], False, True, False
+    found = next((re.match("#+[ \t]", line) for _, line in lines if line.strip(" \t")), None)
+    mark = found[0] if found else ""
     for (_, line), (_, after) in pairwise([*lines, (0, "")]):
         if not line.strip(" \t"):
             alone |= begins is False and ends
             begins = True
         elif begins:
             is_word = TAG.fullmatch(line.split()[-1]) and len(line.split()) == len(after.split())
-            first.append(line.startswith("# ") and not is_word)
+            first.append(bool(mark) and line.startswith(mark) and not is_word)
             begins, ends = False, True
         else:
             ends = False
-    return len(first) > 0 and all(first) and not alone and not ends
+    return mark if all(first) and first and not alone and not ends else ""
 
 
 _CONLLU_ID = re.compile(r"[0-9]+(?:[-.][0-9]+)?")
@@ -529,6 +567,8 @@ def _word_and_tag(
         if len(values) == columns:
             name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
+            if values[0].startswith("#"):
+                problem += " (a comment? task.tagging.comment names how such lines begin)"
             if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
                 problem += (
                     f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
@@ -540,11 +580,38 @@ def _word_and_tag(
         )
     if not values[word] or (labelled and not values[tag or 0].strip()):
         name = "word" if not values[word] else "tag"
-        remedy = "" if name == "word" else "; write O for a word of no entity"
+        remedy = "; write O for a word of no entity"
+        if name == "word":
+            remedy = "; if lines begin with a tab, remove it: sed 's/^\\t//' OLD > NEW" * (not word)
         raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
+    if labelled and tag is not None:
+        _refuse_several(values[word], values[tag], path, number)
     # A word may be a space (KLUE), but none has spaces at its ends.
     own = values[word].strip(" ") or values[word]
     return own, number, "" if tag is None else values[tag].strip()
+
+
+_LAST_TAG = re.compile(r"\S+\s+(?:O|[BIESLUMW]-\S+)")
+
+
+def _refuse_several(word: str, tag: str, path: Path, number: int) -> None:
+    """Refuse a row of tab-separated columns that holds words and tags of several words."""
+    tags = tag.split()
+    of_scheme = sum(TAG.fullmatch(one) is not None for one in tags)
+    if of_scheme > 1 and len(word.split()) == len(tags) < 2 * of_scheme:
+        raise InputError(
+            f"holds a sentence with {len(tags)} tags, {tag[:40]!r}; write a word and its tag in "
+            "each line, and a blank line after each sentence.",
+            path=path,
+            line=number,
+        )
+    if _LAST_TAG.fullmatch(tag) and not TAG.fullmatch(tags[0]):
+        raise InputError(
+            f"the tag {tag[:40]!r} holds a space and another word's tag; part the columns of all "
+            "lines by tabs, each word on its own line.",
+            path=path,
+            line=number,
+        )
 
 
 LONG_SENTENCE = 200

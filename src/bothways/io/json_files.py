@@ -23,6 +23,7 @@ from bothways.io.annotators import (
     ANNOTATED_TWICE,
     chosen_names,
     is_annotated_twice,
+    kind_of_control,
     plain_row,
 )
 from bothways.io.broken import LIST, TEXT, Broken
@@ -121,7 +122,9 @@ def _explain_missing(
         for remark in broken.remarks:
             error.add(f"({path.name}: {remark}.)")
     of_label_studio = isinstance(item, dict) and ("annotation_id" in item or chosen_names(item))
-    if error.missing in layout.labels and (of_label_studio or chosen_names(item) is not None):
+    if isinstance(item, dict) and (kind := kind_of_control(item, error.missing)):
+        error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
+    elif error.missing in layout.labels and (of_label_studio or chosen_names(item) is not None):
         error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
 
@@ -255,7 +258,19 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
             lines = [*range(1, len(values) + 1)]
         yield from zip(lines or [first] * len(values), values, strict=True)
         return
+    yield from _without_list(item, line, path, broken)
+
+
+def _without_list(
+    item: dict[str, Any], line: int, path: Path, broken: Broken
+) -> Iterator[tuple[int, Any]]:
+    """The examples of an object that has no list of them: by keys, in columns, or itself."""
     columns = list(item.values())
+    if _are_rows(item):
+        broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
+        for number, (key, row) in enumerate(item.items(), start=1):
+            yield number, {"id": key, **row}
+        return
     if (
         columns
         and all(isinstance(v, dict | list) for v in columns)
@@ -277,6 +292,23 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         path=path,
         line=line,
     )
+
+
+def _are_rows(item: dict[str, Any]) -> bool:
+    """Whether an object has an example under each key, not a column as pandas may write it."""
+    rows = [*item.values()]
+    if not (rows and all(isinstance(row, dict) and row for row in rows)):
+        return False
+    shared = set.intersection(*map(set, rows))
+    if not shared or all(map(str.isdecimal, shared)):
+        return False
+    alike = all(row.keys() == rows[0].keys() for row in rows)
+    known = bool(shared & _USUAL) or all(map(str.isdecimal, item))
+    return not alike or known or len(item) > len(shared)
+
+
+_USUAL = {"text", "sentence", "content", "question", "context", "label", "labels", "tokens"}
+"""Keys that examples have, and no index of a data frame."""
 
 
 def _at(column: Any, place: Any) -> Any:
@@ -498,6 +530,8 @@ _NO_COMMA = re.compile(r"""['"]\s+['"]""")
 def cell_value(text: str) -> Any:
     """The list or object that a cell holds, as JSON or as Python writes it; the text, if it is
     neither."""
+    if text.strip() == "set()":  # an empty one of Python
+        return []
     if not text.lstrip().startswith(("[", "{", "(")):
         return text
     if _NO_COMMA.search(text):
@@ -554,6 +588,8 @@ def _of_object(name: str, value: Any) -> str:
     if not isinstance(value, dict) or not value:
         return ""
     if all(isinstance(mark, bool | int | float) for mark in value.values()):
+        if len(value) == 1:
+            return f" For its value: --label {name}.{next(iter(value))}."
         columns = ", ".join(f"{name}.{key}" for key in value)
         return f" For marks of labels: --kind multilabel --task.label_columns '[{columns}]'."
     key = next((key for key, one in value.items() if isinstance(one, str)), None)

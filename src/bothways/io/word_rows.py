@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bothways.io.column_forms import (
     DOCUMENT_NAMES,
     END_NAMES,
     LOOKED_AT,
+    NUMBER_NAMES,
     SENTENCE_NAMES,
     START_NAMES,
     TAG,
@@ -74,7 +75,7 @@ def _word_columns(
     word, tag = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
     sentence, skipped = column_of(header, SENTENCE_NAMES), 1
     by_number = (layout.word, layout.tag) != (0, -1)
-    of_texts = word is not None and header[word].lower() == "text"
+    of_texts = word is None or header[word].lower() == "text"
     if of_texts and None not in (column_of(header, START_NAMES), column_of(header, END_NAMES)):
         raise InputError(
             f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
@@ -185,6 +186,69 @@ def words_of_objects(
     return word_rows(path, rows, layout, labelled=labelled)
 
 
+@dataclass
+class _Ends:
+    """Where sentences and documents of a table end, told row by row.
+
+    Attributes:
+        columns: of the table.
+        numbered: the column that counts the words of each sentence; None if there is none.
+        document, sentence: what the columns of these held last.
+        place: the number of the last word.
+        expected: the line of the next row, if no blank line is before it.
+        seen: the sentences of the document.
+        again: how many have the number of one that came before another.
+    """
+
+    columns: _WordColumns
+    numbered: int | None
+    document: str = ""
+    sentence: str = ""
+    place: int = -1
+    expected: int = 0
+    seen: set[str] = field(default_factory=set)
+    again: int = 0
+
+    def before(self, values: Sequence[str], number: int, raw: str) -> str:
+        """What ends before a row: a ``document``, a ``sentence``, or nothing."""
+        blank = number > self.expected > 0
+        self.expected = number + raw.count("\n") + 1
+        of_document = self.columns.document
+        text = "" if of_document is None else values[of_document].strip()
+        ended = "document" if text not in ("", self.document) else ""
+        if ended:
+            self.document, self.sentence, self.place = text, "", -1
+            self.seen.clear()
+        if self._ends_sentence(values, blank=blank):
+            ended = ended or "sentence"
+        return ended
+
+    def _ends_sentence(self, values: Sequence[str], *, blank: bool) -> bool:
+        if self.columns.sentence is not None:
+            value = values[self.columns.sentence].strip()
+            if not value or value.lower() == "nan" or value == self.sentence:
+                return False
+            self.sentence, self.again = value, self.again + (value in self.seen)
+            self.seen.add(value)
+            return True
+        if self.numbered is not None:
+            last, self.place = self.place, int(values[self.numbered])
+            return self.place <= last
+        return blank
+
+    def notes(self, header: Sequence[str]) -> list[str]:
+        """As sentences."""
+        notes = []
+        if self.numbered is not None:
+            notes.append(f"a sentence begins where the numbers in {header[self.numbered]!r} do")
+        if self.again:
+            notes.append(
+                f"{self.again:,} sentences have an id that came before; each run of one is a "
+                "sentence of its own (if their rows are out of order, sort them)"
+            )
+        return notes
+
+
 def word_rows(
     path: Path, rows: Sequence[Record], layout: ConllFormat, *, labelled: bool
 ) -> ConllFile:
@@ -198,21 +262,14 @@ def word_rows(
         refuse_numbers_of_sentences(path, begun[named:], ",", named=named)
     word, tag, sentence = columns.word, columns.tag, columns.sentence
     rows = rows[columns.named_by_line :]
-    collected, blank, last, expected = SentenceCollector(), 0, "", 0
-    document, text = columns.document, ""
+    collected, blank = SentenceCollector(), 0
+    by_number = None if sentence is not None else _numbers_of_words(header, rows, (word, tag))
+    ends = _Ends(columns, by_number)
     for number, values, raw in rows:
         _refuse_ragged(values, header, path, number)
-        if document is not None and values[document].strip() not in ("", text):
+        if ended := ends.before(values, number, raw):
             collected.end_sentence()
-            collected.document, text, last = collected.document + 1, values[document].strip(), ""
-        if sentence is not None:
-            value = values[sentence].strip()
-            if value and value.lower() != "nan" and value != last:
-                collected.end_sentence()
-                last = value
-        elif number > expected > 0:
-            collected.end_sentence()
-        expected = number + raw.count("\n") + 1
+            collected.document += ended == "document"
         own = "" if tag is None else values[tag].strip()
         if not values[word].strip() and own in ("", "O"):
             blank += 1
@@ -221,7 +278,7 @@ def word_rows(
             continue
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
-    remarks = [f"it has a word per row: {columns.shown}"]
+    remarks = [f"it has a word per row: {columns.shown}", *ends.notes(header)]
     if blank:
         remarks.append(f"{blank:,} rows without a word are left out")
     collected.end_sentence()
@@ -241,6 +298,20 @@ def word_rows(
         "\t",
         tuple(remarks),
     )
+
+
+def _numbers_of_words(
+    header: Sequence[str], rows: Sequence[Record], others: Sequence[int | None]
+) -> int | None:
+    """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
+    column = column_of([*header], NUMBER_NAMES)
+    cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
+    if column is None or column in others or not all(map(str.isdecimal, cells)):
+        return None
+    numbers = [*map(int, cells)]
+    steps = [*pairwise(numbers)]
+    counts = all(b == a + 1 or b < 2 for a, b in steps) and any(b == a + 1 for a, b in steps)
+    return column if counts and numbers[0] < 2 and any(b < 2 and b <= a for a, b in steps) else None
 
 
 def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
