@@ -24,6 +24,8 @@ from bothways.errors import ConfigError, InputError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
 from bothways.io.squad import read_questions
+from bothways.tasks.options import TaggingOptions
+from bothways.tasks.sentences import read_sentences
 from bothways.training.runfolder import RUN_FILE
 from finetuning_examples import MAGIC, start_model, words
 
@@ -446,6 +448,46 @@ def test_tags_and_questions_from_memory(start: Path) -> None:
     assert answered.metrics[0] == "f1"
     with pytest.raises(InputError, match="row 0 has 2 words in 'tokens', but not as many tags"):
         bw.finetune(start, [{"tokens": ["a", "b"], "tags": ["O"]}], tagged, kind="tagging")
+
+
+def test_any_words_from_memory(tmp_path: Path) -> None:
+    """Words are those that were given, whatever they are where words stand in files."""
+    sentences = [
+        ["1", "2"],
+        ["-DOCSTART-"],
+        ["word", "EOS"],
+        ['""x""', "# a", "a\tb"],
+        ["\ufeffa b"],
+    ]
+    tags = [["O"] * len(own) for own in sentences[:-2]] + [["O", "O", "B-X"], ["tag"]]
+    columns = columns_of({"tokens": sentences, "tags": tags}, "train")
+    for labelled in (True, False):
+        given = columns if labelled else {"tokens": columns["tokens"]}
+        ending, content = file_of(given, "tagging", "train", "tokens", "tags")
+        path = tmp_path / f"a{ending}"
+        path.write_text(content, encoding="utf-8")
+        found = read_sentences(path, TaggingOptions(scheme="none"), labelled=labelled)
+        assert found.words == [*sentences[:-1], ["a b"]]
+        assert found.tags == (tags if labelled else None)
+
+
+def test_texts_that_are_missing() -> None:
+    texts = pd.Series(["w1 w2", None])
+    message = r"texts: text 1 is missing.*texts\.dropna\(\)"
+    with pytest.raises(InputError, match=message):
+        bw.learn_vocabulary(texts, size=60, verbose=False)
+    assert len(bw.learn_vocabulary(texts.dropna(), size=60, verbose=False))
+
+
+def test_labels_with_a_separator_from_memory(tune: Callable[..., Any]) -> None:
+    """What was fine-tuned on can be evaluated on."""
+    data = [{**row, "topics": "a" if row["id"] % 2 else "a|b"} for row in rows(16)]
+    options = {"label": "topics", "kind": "multilabel", "label_separator": "|"}
+    model = tune(train=data, dev=data, **options).model
+    assert set(model.classes_) == {"a", "b"}
+    assert model.evaluate(data).keys() >= {"f1_micro"}
+    as_lists = [{**row, "topics": row["topics"].split("|")} for row in data]
+    assert model.evaluate(as_lists)["f1_micro"] == model.evaluate(data)["f1_micro"]
 
 
 def test_several_labels_and_pairs_from_memory(tune: Callable[..., Any]) -> None:

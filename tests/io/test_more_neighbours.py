@@ -101,7 +101,6 @@ def test_rows_that_are_read(
         ("a.jsonl", '{"sentence": "a \\ud83d", "label": "x"}\n', "half of a surrogate pair"),
         ("a.json", f"[{JSON[0]},]", "is not JSON"),
         ("a.jsonl", "".join(JSON), "is not JSON .Extra data"),
-        ("a.json", f'{{"0": {JSON[0]}, "1": {JSON[1]}}}', "'sentence' is missing; the keys are"),
         ("a.jsonl", '{"sentence": "a", "label": null}\n', "key 'label' is null"),
         ("a.jsonl", '{"sentence": "a", "label": NaN}\n', "holds NaN; a missing label"),
         ("a.jsonl", "{'sentence': 'a', 'label': 'x'}\n", "enclosed in double quotes"),

@@ -282,10 +282,9 @@ def test_the_columns_that_a_message_names(
 
 def test_a_comment_before_each_sentence_and_numbers(tmp_path: Path) -> None:
     content = "".join(f"#\tsource {n}\n{NUMBERED}\n" for n in range(2))
-    with pytest.raises(InputError, match=r"a comment\? task.tagging.comment"):
-        read(tmp_path, "a.tsv", content)
-    found = read(tmp_path, "a.tsv", content, comment="#")
-    assert (found.words, found.tags) == ([WORDS] * 2, [TAGS] * 2)
+    for comment in ("", "#"):
+        found = read(tmp_path, "a.tsv", content, comment=comment)
+        assert (found.words, found.tags) == ([WORDS] * 2, [TAGS] * 2)
 
 
 def test_a_table_of_words_in_commas_by_its_name(tmp_path: Path) -> None:

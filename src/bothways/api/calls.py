@@ -176,8 +176,11 @@ def learn_vocabulary(
         from bothways.tokenization.learning import learn
 
         given = {"size": size, "workers": 1, **options}
-        lines = texts if isinstance(texts, Iterator) else iter(rows.listed(texts, "texts"))
-        tokenizer = learn(lines, options_from(LearningOptions, given), progress).tokenizer
+        lines = texts
+        if not isinstance(texts, Iterator):
+            lines = rows.listed(texts, "texts")
+            rows.check_lines(lines, "texts")
+        tokenizer = learn(iter(lines), options_from(LearningOptions, given), progress).tokenizer
         if out is not None:
             tokenizer.save(out)
         return tokenizer
@@ -251,7 +254,7 @@ def build_corpus(
             paths = _files(files)
             if paths is None:
                 lines = rows.listed(files, "files")
-                rows.check_values({"text": lines}, ["text"], [], "files")
+                rows.check_lines(lines, "files")
                 _, content = rows.file_of({"text": lines}, "", "files", "text", "")
                 paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
                 options = {"text_field": "text", **options}

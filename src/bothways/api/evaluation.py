@@ -95,7 +95,7 @@ def data_file(
     if task.kind not in (rows.SPANS, rows.TAGS):
         labels = list(task.label_columns) or [named["label"]]
         rows.check_values(columns, [named["text_a"]], labels, "data")
-        task = changed(task, {**named, "header": True, "columns": (), "label_separator": ""})
+        task = changed(task, {**named, "header": True, "columns": ()})
     ending, content = rows.file_of(columns, task.kind, "data", named["text_a"], named["label"])
     with tempfile.TemporaryDirectory() as folder:
         path = rows.write_rows(Path(folder), "data", ending, content)

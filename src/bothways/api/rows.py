@@ -15,14 +15,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
-from bothways.io.text import read_texts
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -216,7 +214,7 @@ def file_of(columns: Columns, kind: str, name: str, text: str, label: str) -> tu
         ConfigError, InputError: they do not make examples of this kind.
     """
     if kind == TAGS:
-        return ".conll", _conll(columns, name, text, label)
+        return ".jsonl", _tagged(columns, name, text, label)
     if kind == SPANS:
         return ".jsonl", _questions(columns, name)
     names = [key for key, values in columns.items() if all(map(_is_plain, values))]
@@ -229,6 +227,21 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, str | int | float | bool)
+
+
+def check_lines(lines: Sequence[Any], name: str) -> None:
+    """Refuse what is no text among texts without columns.
+
+    Raises:
+        InputError: naming the argument, the place and what to do.
+    """
+    for place, value in enumerate(lines):
+        if not isinstance(value, str):
+            shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
+            raise InputError(
+                f"{name}: text {place} is {shown}; a text is a string. Leave it out "
+                f"(of a column of pandas: {name}.dropna(), if all others are texts), or fill it in."
+            )
 
 
 def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], name: str) -> None:
@@ -274,24 +287,17 @@ def named_rows(files: Mapping[str, str]) -> Iterator[None]:
         path, line = str(error.path), error.line
         if path not in files:
             raise
-        place = "" if line is None else f" row {_row(path, line)}:"
+        place = "" if line is None else f" row {line - 1}:"
         problem = re.sub(
             r"\b(on )?line (\d+)",
-            lambda one: f"{'in ' if one[1] else ''}row {_row(path, int(one[2]))}",
+            lambda one: f"{'in ' if one[1] else ''}row {int(one[2]) - 1}",
             error.problem,
         )
         error.problem, error.path, error.line = f"{files[path]}:{place} {problem}", None, None
         raise
 
 
-def _row(path: str, line: int) -> int:
-    """The row, from 0, that a line of a file was written from."""
-    if not path.endswith(".conll"):
-        return line - 1
-    return sum(not text for _, text in islice(read_texts(Path(path)), line - 1))
-
-
-def _conll(columns: Columns, name: str, text: str, label: str) -> str:
+def _tagged(columns: Columns, name: str, text: str, label: str) -> str:
     words = columns[text]
     tags = columns.get(label)
     lines: list[str] = []
@@ -307,6 +313,7 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
                 f"{name}: row {row} has {len(sentence)} words in {text!r}, but not as many tags in "
                 f"{label!r}."
             )
+        sentence = [w.strip("\ufeff") if isinstance(w, str) else w for w in sentence]
         for n, word in enumerate(sentence):
             tag = "O" if own is None else own[n]
             if not isinstance(word, str) or not word.strip() or len(word.splitlines()) > 1:
@@ -316,8 +323,8 @@ def _conll(columns: Columns, name: str, text: str, label: str) -> str:
                     f"{name}: row {row}, tag {n} is {tag!r}; tags are strings such as 'B-PER' "
                     "(numbers of a data set have names in its features)."
                 )
-            lines.append(f"{word.replace(chr(9), ' ')}\t{tag}")
-        lines.append("")
+        found = {"tokens": sentence} if own is None else {"tokens": sentence, "tags": own}
+        lines.append(json.dumps(found, ensure_ascii=False))
     return "\n".join(lines) + "\n"
 
 

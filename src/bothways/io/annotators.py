@@ -307,6 +307,9 @@ def _with_characters(value: Any, item: dict[str, Any], path: Path, line: int) ->
 
 def _is_skipped(item: dict[str, Any]) -> bool:
     """Whether the annotator rejected or skipped an example, in Prodigy or in Argilla."""
+    answers = [value for name, value in item.items() if name.endswith(".responses.status")]
+    if any(isinstance(own, list) and own and set(own) == {"discarded"} for own in answers):
+        return True  # Argilla 2
     argilla = "annotation" in item and isinstance(item.get("status"), str)
     if argilla and (item["annotation"] is None or item["status"].lower() == "discarded"):
         return True
@@ -627,6 +630,8 @@ def _given(results: list[dict[str, Any]]) -> dict[str, Any]:
             continue  # of a region of the text
         if isinstance(value.get("choices"), list):
             given[name] = [*given.get(name, []), *value["choices"]]
+        if result.get("type") == "textarea" and isinstance(value.get("text"), list):
+            given[name] = [*given.get(name, []), *value["text"]]
         for kind in ("rating", "number"):
             given |= {name: value[kind]} if kind in value else {}
     return given
@@ -636,6 +641,13 @@ def chosen_names(item: dict[str, Any]) -> set[str] | None:
     """The controls by which the annotator of a task of Label Studio said something of the whole
     text; None of other objects."""
     return {*_given(label_studio_results(item) or [])} if _is_label_studio(item) else None
+
+
+def kind_of_control(item: dict[str, Any], name: str) -> str:
+    """What a control of a task of Label Studio is by which the annotator said something; empty if
+    nothing was said, or it is no such task."""
+    results = (label_studio_results(item) or []) if _is_label_studio(item) else []
+    return next((str(one.get("type")) for one in results if one.get("from_name") == name), "")
 
 
 def plain_row(item: dict[str, Any], *, labelled: bool = True) -> dict[str, Any] | None:
@@ -661,7 +673,8 @@ def plain_row(item: dict[str, Any], *, labelled: bool = True) -> dict[str, Any] 
             name: value["choices"] if isinstance(value, dict) and [*value] == ["choices"] else value
             for name, value in item.items()
         }
-    if labelled and (_is_prodigy(item) or "annotation" in item) and _is_skipped(item):
+    of_argilla = "annotation" in item or any(name.endswith(".responses.status") for name in item)
+    if labelled and (_is_prodigy(item) or of_argilla) and _is_skipped(item):
         return None
     if "label" not in item and isinstance(item.get("accept"), list) and _is_prodigy(item):
         return {**item, "label": item["accept"]}

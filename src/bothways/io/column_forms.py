@@ -21,6 +21,10 @@ SENTENCE_NAMES = (
     *("sentence", "sentenceid", "sentenceidx", "sentid", "sentencenumber", "sentenceno"),
     *("sentnum", "sentno", "sent", "sentenceindex", "sid"),
 )
+NUMBER_NAMES = (
+    *("tokenid", "tokenidx", "tokenindex", "tokenno", "tokennumber", "wordid", "wordidx", "wordno"),
+    *("wordindex", "wordnumber", "idx", "index", "id", "no", "num", "number", "position"),
+)
 START_NAMES = (
     "start",
     "begin",
@@ -29,6 +33,7 @@ START_NAMES = (
     "offsetstart",
     "startpos",
     "startindex",
+    "beginoffset",
 )
 END_NAMES = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
 DOCUMENT_NAMES = (
@@ -57,7 +62,8 @@ def names_columns(header: Sequence[str]) -> bool:
 LOOKED_AT = 500  # lines
 TAG = re.compile("O|[BIESLUMW][-_].+")
 """A tag of a scheme."""
-_AFTER_SLASH = re.compile(r"\S+/(?:O|[BIESLUMW][-_]\S+|[A-Z]{1,5}\$?)")
+_AFTER_MARK = re.compile(r"\S+?([/|_])(?:O|[BIESLUMW][-_][^\s/|]+|[A-Z]+\$?)")
+_MARKS = {"/": "a slash", "|": "a bar", "_": "an underscore"}
 _NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
 _QUOTED = re.compile('"[^"]*"|"""+')
 _HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
@@ -94,6 +100,14 @@ def refuse_numbers_of_sentences(path: Path, table: Sequence[Sequence[str]], sepa
         path=path,
         line=1,
     )
+
+
+def _mark_before_tags(words: Sequence[str]) -> str:
+    """What stands between each word and its tag, where these are written together; empty if they
+    are not."""
+    found = [_AFTER_MARK.fullmatch(word) for word in words]
+    marks = {one[1] for one in found if one}
+    return marks.pop() if all(found) and len(marks) == 1 else ""
 
 
 def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> None:
@@ -139,11 +153,15 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
             path=path,
             line=1,
         )
-    if len(written) > 1 and all(map(_AFTER_SLASH.fullmatch, written)):
+    if len(written) > 1 and (mark := _mark_before_tags(written)):
+        several = len({word.count(mark) for word in written}) == 1 < written[0].count(mark)
+        cut = f"s,{mark},\\t,g" if several else f"s,{mark}\\([^{mark}]*\\)$,\\t\\1,"
+        by_line = any(len(line.split()) > 1 for line in begun)
+        apart = "sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed" if by_line else "sed"
         raise InputError(
-            f"its words have their tags after a slash, such as {written[0]!r}; put them into "
-            "columns, a word a line: sed -e 's/  */\\n/g' -e 's/$/\\n/' OLD | sed "
-            "'s,/\\([^/]*\\)$,\\t\\1,' > NEW (for sentences in lines).",
+            f"its words have their tags after {_MARKS[mark]}, such as {written[0]!r}; put them "
+            f"into columns, a word a line: {apart} '{cut}'{'' if by_line else ' OLD'} > NEW"
+            f"{' (for sentences in lines)' if by_line else ''}.",
             path=path,
         )
     if labelled and not any(TAG.fullmatch(line.split()[-1]) for line in begun):

@@ -169,8 +169,10 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             continue
         values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
-        if len(values) != columns and separator == "\t" and len(_fields(line, " ")) == columns:
-            values, spaced = _fields(line, " "), spaced + 1
+        if len(values) != columns and separator == "\t" and line[0] != "#":
+            by_spaces = _fields(line, " ")
+            if len(by_spaces) == columns:
+                values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
@@ -182,8 +184,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     if labelled and by_default:
         _refuse_tags_first(collected, path)
         remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
-    if not labelled:
-        _refuse_running_text(collected, columns, separator, path)
+    _refuse_running_text(collected, columns, separator, path, labelled=labelled)
     return collected.file(
         path,
         separator,
@@ -216,9 +217,10 @@ def _prepared(
     by_default = layout.is_default
     if layout.comment:
         lines = [(n, line) for n, line in lines if not line.startswith(layout.comment)]
-    elif _comments_before_sentences(lines):
-        remarks.append("each sentence begins with a line of '# ', which is read as a comment")
-        lines = _without_comments(lines)
+    elif mark := _comments_before_sentences(lines):
+        shown = mark.replace("\t", " ")
+        remarks.append(f"each sentence begins with a line of {shown!r}, which is read as a comment")
+        lines = _without_comments(lines, mark)
     if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
         lines = lines[1:]
@@ -271,8 +273,11 @@ def _end_in_tabs(lines: Sequence[tuple[int, str]]) -> bool:
 
 def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
     """Whether the first of so many columns or more counts words, in each sentence or on and on."""
-    if not all(len(row) >= columns and row[0].isdecimal() for row in _words_of(lines)):
+    table = _words_of(lines)
+    if not all(len(row) >= columns and row[0].isdecimal() for row in table):
         return False
+    if columns == 2 and all(TAG.fullmatch(row[1]) for row in table):
+        return False  # words that are numbers, with tags that nobody needs
     first = last = None
     begins, rows = True, 0
     for _, line in lines:
@@ -334,7 +339,8 @@ def _check_last_column(
             path=path,
         )
     for column in range(word + 1, width - 1):
-        tags = {row[column].strip() for row in table}
+        header = len(table) > 2 and TAG.fullmatch(table[0][column].strip()) is None
+        tags = {row[column].strip() for row in table[header:]}
         if len(tags) < 2 or not all(map(TAG.fullmatch, tags)):
             continue
         if numbers or not said:
@@ -345,11 +351,24 @@ def _check_last_column(
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
-        if all(map(TAG.fullmatch, found)):
-            return [
-                f"tags stand in column {column}, too, such as {_longest(tags)!r}; "
-                "those of the last column are read (task.tagging.tag names another)"
-            ]
+        follows = all(map(TAG.fullmatch, found))
+        if header and follows:
+            continue
+        if not (follows or _may_be_tags(found)):
+            named = (
+                f"line {lines[0][0]} seems to name the columns; remove it. And " if header else ""
+            )
+            last, such = (_longest(one)[:40] for one in (found, tags))
+            raise InputError(
+                f"{named}the last column has {last!r}, and column {column} tags such as {such!r}; "
+                f"name the columns, from 0: --task.tagging.word {word} --task.tagging.tag {column} "
+                f"(the last is {width - 1}).",
+                path=path,
+            )
+        return [
+            f"tags stand in column {column}, too, such as {_longest(tags)!r}; "
+            "those of the last column are read (task.tagging.tag names another)"
+        ]
     if not said and found <= {"_", "-"} and width > word + 2:
         column = 3 if width == _CONLLU_COLUMNS else width - 2
         raise InputError(
@@ -365,6 +384,13 @@ def _longest(tags: Iterable[str]) -> str:
     return max(sorted(tags), key=len)
 
 
+def _may_be_tags(tags: set[str]) -> bool:
+    """Whether they may be a scheme's in another spelling, or such as ``NNP`` and ``.``."""
+    spelt = all(TAG.fullmatch(tag.upper()) for tag in tags)
+    return spelt or (any(map(str.isalpha, tags)) and all(map(_IN_CAPITALS.fullmatch, tags)))
+
+
+_IN_CAPITALS = re.compile(r"[A-Z][A-Z0-9$:+_-]*|[^\w\s]+")
 _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
@@ -377,38 +403,50 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
             "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
             path=path,
         )
+    every = [word for sentence in collected.words for word in sentence]
+    as_tags = [word for word in every if TAG.fullmatch(word)]
+    strict = next(filter(re.compile("[BIES]-[A-Z]{2,}").match, as_tags), "")
+    if strict and 4 * len(as_tags) >= len(every):
+        raise InputError(
+            f"among its words are tags, such as {strict!r}, as where lines of words and of tags "
+            "take turns; write a word and its tag in each line.",
+            path=path,
+        )
 
 
-def _comments_before_sentences(lines: list[tuple[int, str]]) -> bool:
-    """Whether every sentence begins with a line such as ``# id 17``, which would be a word."""
-    # A line of "# " that is all of a sentence is its word: alone says that there is one, ends that
-    # the last sentence has one line so far.
+def _comments_before_sentences(lines: list[tuple[int, str]]) -> str:
+    """How the lines begin, such as ``# id 17``, that every sentence begins with, and that would be
+    words; empty if there are none."""
+    # Such a line that is all of a sentence is its word: alone says that there is one, ends that the
+    # last sentence has one line so far.
     first, alone, begins, ends = [], False, True, False
+    found = next((re.match("#+[ \t]", line) for _, line in lines if line.strip(" \t")), None)
+    mark = found[0] if found else ""
     for (_, line), (_, after) in pairwise([*lines, (0, "")]):
         if not line.strip(" \t"):
             alone |= begins is False and ends
             begins = True
         elif begins:
-            first.append(_is_comment(line, after))
+            first.append(_is_comment(line, after, mark))
             begins, ends = False, True
         else:
             ends = False
-    return len(first) > 0 and all(first) and not alone and not ends
+    return mark if all(first) and first and not alone and not ends else ""
 
 
-def _without_comments(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Lines without those of ``# `` before a sentence's words; within it the sign is a word."""
+def _without_comments(lines: list[tuple[int, str]], mark: str) -> list[tuple[int, str]]:
+    """Lines without the comments before a sentence's words; within it their mark is a word."""
     found, begins = [], True
     for (number, line), (_, after) in pairwise([*lines, (0, "")]):
-        if not (begins and _is_comment(line, after)):
+        if not (begins and _is_comment(line, after, mark)):
             found.append((number, line))
             begins = not line.strip(" \t")
     return found
 
 
-def _is_comment(line: str, after: str) -> bool:
-    """Whether a line of ``# `` is none of a word and its tag, like the line after it."""
-    if not line.startswith("# "):
+def _is_comment(line: str, after: str, mark: str) -> bool:
+    """Whether a line with a mark is none of a word and its tag, like the line after it."""
+    if not (mark and line.startswith(mark)):
         return False
     words = line.split()
     return TAG.fullmatch(words[-1]) is None or len(words) != len(after.split())
@@ -530,12 +568,18 @@ def _quoted_by_line(lines: list[str]) -> bool:
 
 
 def _refuse_running_text(
-    collected: SentenceCollector, columns: int, separator: str, path: Path
+    collected: SentenceCollector, columns: int, separator: str, path: Path, *, labelled: bool
 ) -> None:
     """Refuse lines of text, which were taken for words with further columns."""
     if separator == "\t" and columns >= _CONLLU_COLUMNS:
         return
-    if (separator == " " and _all_ends_differ(collected)) or _looks_like_text(collected, columns):
+    if labelled:
+        alone = sum(map(len, collected.words)) == 1 and not _may_be_tags({*collected.tags[0]})
+        is_text = alone and _looks_like_text(collected, columns)
+    else:
+        as_lines = separator == " " and _all_ends_differ(collected)
+        is_text = as_lines or _looks_like_text(collected, columns)
+    if is_text:
         raise InputError(f"{_RUNNING_TEXT}.", path=path)
 
 
@@ -588,6 +632,8 @@ def _word_and_tag(
         if len(values) == columns:
             name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
+            if values[0].startswith("#"):
+                problem += " (a comment? task.tagging.comment names how such lines begin)"
             if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
                 problem += (
                     f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
@@ -599,8 +645,35 @@ def _word_and_tag(
         )
     if not values[word] or (labelled and not values[tag or 0].strip()):
         name = "word" if not values[word] else "tag"
-        remedy = "" if name == "word" else "; write O for a word of no entity"
+        remedy = "; write O for a word of no entity"
+        if name == "word":
+            remedy = "; if lines begin with a tab, remove it: sed 's/^\\t//' OLD > NEW" * (not word)
         raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
+    if labelled and tag is not None:
+        _refuse_several(values[word], values[tag], path, number)
     # A word may be a space (KLUE), but none has spaces at its ends.
     own = values[word].strip(" ") or values[word]
     return own, number, "" if tag is None else values[tag].strip()
+
+
+_LAST_TAG = re.compile(r"\S+\s+(?:O|[BIESLUMW]-\S+)")
+
+
+def _refuse_several(word: str, tag: str, path: Path, number: int) -> None:
+    """Refuse a row of tab-separated columns that holds words and tags of several words."""
+    tags = tag.split()
+    of_scheme = sum(TAG.fullmatch(one) is not None for one in tags)
+    if of_scheme > 1 and len(word.split()) == len(tags) < 2 * of_scheme:
+        raise InputError(
+            f"holds a sentence with {len(tags)} tags, {tag[:40]!r}; write a word and its tag in "
+            "each line, and a blank line after each sentence.",
+            path=path,
+            line=number,
+        )
+    if _LAST_TAG.fullmatch(tag) and not TAG.fullmatch(tags[0]):
+        raise InputError(
+            f"the tag {tag[:40]!r} holds a space and another word's tag; part the columns of all "
+            "lines by tabs, each word on its own line.",
+            path=path,
+            line=number,
+        )

@@ -50,6 +50,7 @@ _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
 _OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
 _LOOKED_AT = 20  # lines
 _BEGINNING = 2000  # lines that are kept while it is found out how a file is written
+_LONGEST_NAME = 100  # characters
 
 
 @dataclass(frozen=True)
@@ -89,29 +90,88 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         own = [column_name(name) for name in first]
         columns = _columns_by_name(path, names, own, (start, first, raw), records)
     else:
-        columns = _columns_by_number(path, names, len(first))
+        columns = _columns_by_number(path, names, (start, first, raw))
         records = chain([(start, first, raw)], records)
         header = None
     named = len(first)
     while named and not first[named - 1].strip():
         named -= 1  # separators at the end of the line of names
+    ends, again = _RowEnds(len(first)), _names_alone(header or ())
     for row, (number, values, raw) in enumerate(records):
         if header is not None and row < _ABOUT_COLUMNS:
             _refuse_line_about_columns(values, path, number + raw.count("\n"))
-        while len(values) > len(first) and not values[-1].strip():
-            values.pop()  # separators at the end of a row
+        ends.take_off(values, path, number)
         if header is not None and named <= len(values) < len(first):
             values += [""] * (len(first) - len(values))
         if len(values) != len(first):
             error = ragged_row(values, len(first), start, dialect, path, number)
             broken.leave_out(error)
-        elif len(values) > 1 and values == header:
+        elif again and _is_name(values[columns[0]], again) and _names_alone(values) == again:
             problem = (
                 f"repeats the column names of line {start}; were two files joined? Remove the line."
             )
             broken.leave_out(InputError(problem, path=path, line=number))
+        elif header is not None and (beyond := "".join(values[named:]).strip()):
+            broken.leave_out(_beyond_names(beyond, start, dialect, path, number))
         else:
             yield number, [values[i] for i in columns]
+
+
+def _names_alone(names: Sequence[str]) -> list[str]:
+    """The names in a line of several columns, whatever their order, case and spaces."""
+    found = sorted(name for cell in names if (name := column_name(cell).casefold()))
+    return found if len(names) > 1 else []
+
+
+def _is_name(cell: str, names: Sequence[str]) -> bool:
+    return len(cell) < _LONGEST_NAME and column_name(cell).casefold() in names
+
+
+def _beyond_names(text: str, header: int, dialect: Dialect, path: Path, number: int) -> InputError:
+    """The error for a row that goes on behind the last column with a name."""
+    return InputError(
+        f"holds {text[:40]!r} behind the last column with a name; a text with {dialect.name}s must "
+        f"be in quotation marks (or name the column in line {header}, if it is one).",
+        path=path,
+        line=number,
+    )
+
+
+@dataclass
+class _RowEnds:
+    """Separators behind the last column, which some programs write in each row, but not of names.
+
+    A row alone that has them may as well be one whose text holds a separator.
+
+    Attributes:
+        width: how many columns a row has.
+        line: of the first row; 0 before it.
+        behind: how many that has, if any.
+    """
+
+    width: int
+    line: int = 0
+    behind: int = 0
+
+    def take_off(self, values: list[str], path: Path, number: int) -> None:
+        """Take them off a row, if the first one has them.
+
+        Raises:
+            InputError: this row has none, but the first one.
+        """
+        more = "".join(values[self.width :]).strip()
+        if not self.line:
+            self.line, self.behind = number, 0 if more else len(values) - self.width
+        alone = len(values) == self.width > 1 and (self.behind == 1 or not values[-1].strip())
+        if self.behind > 0 and alone:
+            raise InputError(
+                f"has {self.width} columns, and line {self.line} has more, which are empty; give "
+                "all rows as many (a text with separators must be in quotation marks).",
+                path=path,
+                line=number,
+            )
+        if self.behind > 0 and not more:
+            del values[self.width :]
 
 
 def table_items(
@@ -238,7 +298,7 @@ def _refuse_other_notation(
     lines: Sequence[Line], separator: str, names: Sequence[str], path: Path
 ) -> None:
     """Refuse JSON, and tables whose lines are drawn."""
-    if names and lines[0][1].lstrip().startswith(("[", "{")) and _is_json(lines[0][1]):
+    if names and _is_json(lines[0][1]):
         raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
         raise InputError(
@@ -259,6 +319,11 @@ def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
 
 
 def _is_json(line: str) -> bool:
+    """Whether the first line of a file is JSON, or begins a list or object over several lines."""
+    if not line.lstrip().startswith(("[", "{")):
+        return False
+    if line.strip() in ("[", "{", "[{"):
+        return True
     try:
         return isinstance(json.loads(line), dict | list)
     except (ValueError, RecursionError):
@@ -270,11 +335,13 @@ def ragged_row(
 ) -> InputError:
     """The error for a row that has not as many columns as line 1, with what it has."""
     separator, row = dialect.separator.replace("\t", "\\t"), '"row"' if dialect.quoted else "row"
-    if len(values) == width + 1 and number == header + 1 and values[0].isdecimal():
-        hint = (
-            "the first column has the numbers of the rows and no name, as R's write.table leaves "
-            f"it; give it one: sed '{header}s/^/{row}{separator}/' OLD > NEW"
-        )
+    of_r = (
+        "the first column has the {} of the rows and no name, as R's write.table leaves it; give "
+        f"it one: sed '{header}s/^/{row}{separator}/' OLD > NEW"
+    )
+    first_has_more = len(values) == width + 1 and number == header + 1
+    if first_has_more and values[0].isdecimal():
+        hint = of_r.format("numbers")
     elif dialect.quoted and len(values) < width:
         hint = (
             f"a row has as many as line {header}, empty ones included, and a text with line breaks "
@@ -296,6 +363,7 @@ def ragged_row(
         )
     elif dialect.quoted:
         hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
+        hint += f" (or {of_r.format('names')})" if first_has_more else ""
     else:
         hint = (
             "a text may not hold tabs or line breaks, and quotation marks do not protect them in "
@@ -452,7 +520,8 @@ def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice"
-            + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else "."),
+            + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else ".")
+            + " (Where quotation marks are text, name the file .tsv.)" * (separator == "\t"),
             path=path,
             line=number,
         ) from None
@@ -594,6 +663,13 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
 def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> None:
     """Refuse a row of a survey that describes the columns once more, and ends on a line."""
     filled = [value.strip() for value in values if value.strip()]
+    if filled and all(re.fullmatch("-{2,}|={2,}", value) for value in filled):
+        raise InputError(
+            "is a line of dashes, as SQL Server and others write it below the names; remove it: "
+            f"sed '{last}d' OLD > NEW.",
+            path=path,
+            line=last,
+        )
     if "Open-Ended Response" in filled:
         raise InputError(
             "has a second line of column names, as SurveyMonkey writes it; remove it: sed "
@@ -611,7 +687,12 @@ def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> 
         )
 
 
-def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
+def _columns_by_number(path: Path, names: list[str], first: Record) -> list[int]:
+    width = len(first[1])
+    undivided = width == 1 and "\t" in first[2]
+    as_text = (
+        "; where tabs part columns, and quotation marks are text, name the file .tsv" * undivided
+    )
     for name in names:
         if not (name.isascii() and name.isdigit()):
             raise ConfigError(
@@ -620,8 +701,8 @@ def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
             )
         if int(name) >= width:
             raise InputError(
-                f"has {width} columns, 0 to {width - 1}; there is no column {name}.",
+                f"has {width} columns, 0 to {width - 1}; there is no column {name}{as_text}.",
                 path=path,
-                line=1,
+                line=first[0],
             )
     return [int(name) for name in names]

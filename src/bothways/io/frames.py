@@ -259,6 +259,8 @@ def _of_parquet(path: Path, broken: Broken) -> Objects:
     try:
         with open_in_any_order(path) as disk, pq.ParquetFile(disk) as file:
             _refuse_twice(file.schema_arrow.names, path)
+            for name, kind in _extensions(file.schema_arrow):
+                broken.remark(f"the values of {name!r} are those that {kind} is stored as")
             odd, classes = _odd(file.schema_arrow), _classes_of_schema(file.schema_arrow)
             for batch in file.iter_batches(batch_size=_ROWS):
                 # Text as bytes: one that is not UTF-8 is its row's fault, not the file's.
@@ -282,6 +284,16 @@ def _of_parquet(path: Path, broken: Broken) -> Objects:
         raise InputError(
             f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
         ) from error
+
+
+def _extensions(schema: Any) -> list[tuple[str, str]]:
+    """The columns that a library stores as numbers of its own, and what it calls their type."""
+    found = []
+    for field in schema:
+        stored = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+        kind = getattr(field.type, "extension_name", stored)
+        found += [(field.name, kind)] if kind and not kind.startswith("arrow.") else []
+    return found
 
 
 def _as_bytes(column: Any) -> Any:

@@ -24,6 +24,7 @@ from bothways.io.annotators import (
     ANNOTATED_TWICE,
     chosen_names,
     is_annotated_twice,
+    kind_of_control,
     plain_row,
 )
 from bothways.io.broken import LIST, TEXT, Broken
@@ -162,7 +163,9 @@ def _explain_missing(
         for remark in broken.remarks:
             error.add(f"({path.name}: {remark}.)")
     of_label_studio = "annotation_id" in item or chosen_names(item) is not None
-    if error.missing in layout.labels and of_label_studio:
+    if kind := kind_of_control(item, error.missing):
+        error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
+    elif error.missing in layout.labels and of_label_studio:
         error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
 
@@ -280,6 +283,10 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     if (name := _list_of_records(item)) is not None:
         broken.remark(f"its {len(item[name]):,} examples are the list {name!r} of one object")
         yield from _records(item, name, text, line, path, broken)
+    elif _are_rows(item):
+        broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
+        rows = ({"id": key, **row} for key, row in item.items())
+        yield from enumerate(rows, start=1)
     elif _has_columns(item):
         broken.remark(f"it has columns, not rows: {listed(list(item))}")
         yield from enumerate(_rows_of_columns(item), start=1)
@@ -341,6 +348,23 @@ def _lines_of_list(text: str, name: str, size: int) -> list[int] | None:
     places = (found.end() - 1 for found in re.finditer(f'"{name}"\\s*:\\s*\\[', text))
     lists = (_lines_of_items(text, place) for place in places)
     return next((lines for lines in lists if lines is not None and len(lines) == size), None)
+
+
+def _are_rows(item: dict[str, Any]) -> bool:
+    """Whether an object has an example under each key, not a column as pandas may write it."""
+    rows = [*item.values()]
+    if not (rows and all(isinstance(row, dict) and row for row in rows)):
+        return False
+    shared = set.intersection(*map(set, rows))
+    if not shared or all(map(str.isdecimal, shared)):
+        return False
+    alike = all(row.keys() == rows[0].keys() for row in rows)
+    known = bool(shared & _USUAL) or all(map(str.isdecimal, item))
+    return not alike or known or len(item) > len(shared)
+
+
+_USUAL = {"text", "sentence", "content", "question", "context", "label", "labels", "tokens"}
+"""Keys that examples have, and no index of a data frame."""
 
 
 def _lines_of_items(text: str, position: int) -> list[int] | None:
@@ -563,6 +587,8 @@ _NO_COMMA = re.compile(r"""['"]\s+['"]""")
 def cell_value(text: str) -> Any:
     """The list or object that a cell holds, as JSON or as Python writes it; the text, if it is
     neither."""
+    if text.strip() == "set()":  # an empty one of Python
+        return []
     if not text.lstrip().startswith(("[", "{", "(")):
         return text
     if _NO_COMMA.search(text):
@@ -619,6 +645,8 @@ def _of_object(name: str, value: Any) -> str:
     if not isinstance(value, dict) or not value:
         return ""
     if all(isinstance(mark, bool | int | float) for mark in value.values()):
+        if len(value) == 1:
+            return f" For its value: --label {name}.{next(iter(value))}."
         columns = ", ".join(f"{name}.{key}" for key in value)
         return f" For marks of labels: --kind multilabel --task.label_columns '[{columns}]'."
     key = next((key for key, one in value.items() if isinstance(one, str)), None)

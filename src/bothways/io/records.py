@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _JSON_SUFFIXES = tuple(
     name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
 )
+_OTHER_RECORDS = tuple(
+    name + ending for name in (".tsv", ".yaml", ".yml") for ending in ("", *COMPRESSED)
+)
 INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
 """Endings of the files that :class:`ParagraphReader` and `bothways corpus` look for in folders."""
 
@@ -47,7 +50,11 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if path.suffix.lower() == ".parquet":
         return "parquet"
-    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
+    refuse_records(
+        path,
+        "write one object per line to a .jsonl file, or the texts to a .txt file",
+        also=_OTHER_RECORDS,
+    )
     return "text"
 
 

@@ -107,6 +107,10 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             passages[passage] = len(rows.passages)
             rows.passages.append(passage)
         asked = [paragraph] if flat else _list(paragraph, "qas", path, where)
+        if asked and not passage.strip():
+            raise InputError(
+                f"{where}: the passage is empty; fill it in, or leave its questions out.", path=path
+            )
         for number, item in enumerate(asked, start=1):
             here = where if flat else f"{where}, question {number}"
             if flat and _first(item, _IDS) is None:
@@ -189,7 +193,8 @@ def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
     articles = content["data"] if isinstance(content, dict) and "data" in content else content
     if isinstance(content, dict) and "paragraphs" in content:
         articles = [content]
-    flat = content is None or _are_flat(articles)
+    by_id = isinstance(content, dict) and "data" not in content and _are_flat([*content.values()])
+    flat = content is None or by_id or _are_flat(articles)
     if flat or (isinstance(content, dict) and "data" not in content and _has_columns(content)):
         for number, item in json_objects(path, broken):
             if isinstance(item, dict) and item.keys() == {"header"}:  # MRQA's first line
@@ -260,7 +265,7 @@ def _answers(
     name = _first(item, _ANSWERS)
     if name is None and impossible:
         return ()
-    answers = []
+    answers, blank = [], False
     for number, (text, start) in enumerate(_listed_answers(item, path, where), start=1):
         here = f"{where}, answer {number}"
         if isinstance(start, str) and re.fullmatch(r"-?\d+(\.0+)?", start.strip(), re.ASCII):
@@ -275,8 +280,9 @@ def _answers(
             )
         if not isinstance(text, str):
             _text({"text": text}, "text", path, here)
-        if not text.strip() and (start is None or start < 0 or impossible):
-            continue  # how some tools write that there is none
+        if not text.strip():  # how some tools write that there is none
+            blank = blank or not (start is None or start < 0)
+            continue
         if start is None:
             found.searched += 1
             start = passage.find(text.strip())
@@ -287,7 +293,7 @@ def _answers(
             "answers, or the mark.",
             path=path,
         )
-    found.unmarked += impossible is False and not answers
+    found.unmarked += not answers and (impossible is False or (blank and not impossible))
     return tuple(answers)
 
 

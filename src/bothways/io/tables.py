@@ -31,6 +31,8 @@ _OTHERS = {
     **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".rda"), "write it as CSV"),
     **dict.fromkeys((".yaml", ".yml", ".xml", ".arff"), "write it as CSV or JSON"),
     **dict.fromkeys((".pkl", ".pickle", ".h5", ".sqlite", ".db", ".sql"), "write it as CSV"),
+    **dict.fromkeys((".bz2", ".lz4", ".lzma", ".br", ".z"), "decompress it"),
+    **dict.fromkeys((".zip", ".7z", ".rar", ".tar", ".tgz"), "unpack it"),
     **dict.fromkeys(
         (".conll", ".conllu", ".iob", ".bio", ".ann"), "words and tags: --kind tagging"
     ),
@@ -57,6 +59,11 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         ConfigError: a column that should be a number but is not.
     """
     reader = json_rows if is_dataset(path) else _READERS.get(ending(path))
+    if path.is_dir() and reader is None:
+        raise InputError(
+            "is a folder, and not that of a data set; name a file in it (of several: join them).",
+            path=path,
+        )
     if reader is None:
         if path.suffix.lower() in COMPRESSED:
             raise InputError("labelled files are not read compressed; decompress it.", path=path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bothways.io.column_forms import (
     DOCUMENT_NAMES,
     END_NAMES,
     LOOKED_AT,
+    NUMBER_NAMES,
     SENTENCE_NAMES,
     START_NAMES,
     TAG,
@@ -118,7 +119,7 @@ def _word_columns(
 
 def _refuse_spans(header: Sequence[str], word: int | None, path: Path, line: int) -> None:
     """Refuse a table that has texts with the places of spans in them."""
-    is_text = word is not None and header[word].lower() == "text"
+    is_text = word is None or header[word].lower() == "text"
     if is_text and None not in (column_of(header, START_NAMES), column_of(header, END_NAMES)):
         raise InputError(
             f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
@@ -126,44 +127,6 @@ def _refuse_spans(header: Sequence[str], word: int | None, path: Path, line: int
             path=path,
             line=line,
         )
-
-
-@dataclass
-class _Bounds:
-    """Where documents and sentences begin, told row by row.
-
-    Attributes:
-        columns: of the rows.
-        document, sentence: their values so far.
-        following: the line of the next row, if no blank line is between.
-    """
-
-    columns: _WordColumns
-    document: str = ""
-    sentence: str = ""
-    following: int = 0
-
-    def begins_document(self, values: Sequence[str]) -> bool:
-        """Whether a row is the first of a document."""
-        if self.columns.document is None:
-            return False
-        value = values[self.columns.document].strip()
-        if value in ("", self.document):
-            return False
-        self.document, self.sentence = value, ""
-        return True
-
-    def begins_sentence(self, number: int, values: Sequence[str], raw: str) -> bool:
-        """Whether a row is the first of a sentence: by its value, which many files have in that row
-        alone, or where there is none, by a blank line before."""
-        before, self.following = self.following, number + raw.count("\n") + 1
-        if self.columns.sentence is None:
-            return number > before > 0
-        value = values[self.columns.sentence].strip()
-        if value in ("", self.sentence) or value.lower() == "nan":
-            return False
-        self.sentence = value
-        return True
 
 
 def _with_tags_of_a_scheme(columns: _WordColumns, table: Sequence[Sequence[str]]) -> _WordColumns:
@@ -236,6 +199,70 @@ def _as_cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+@dataclass
+class _Ends:
+    """Where sentences and documents of a table end, told row by row.
+
+    Attributes:
+        columns: of the table.
+        numbered: the column that counts the words of each sentence; None if there is none.
+        document, sentence: what the columns of these held last.
+        place: the number of the last word.
+        expected: the line of the next row, if no blank line is before it.
+        seen: the sentences of the document.
+        again: how many have the number of one that came before another.
+    """
+
+    columns: _WordColumns
+    numbered: int | None
+    document: str = ""
+    sentence: str = ""
+    place: int = -1
+    expected: int = 0
+    seen: set[str] = field(default_factory=set)
+    again: int = 0
+
+    def before(self, values: Sequence[str], number: int, raw: str) -> str:
+        """What ends before a row: a ``document``, a ``sentence``, or nothing."""
+        blank = number > self.expected > 0
+        self.expected = number + raw.count("\n") + 1
+        of_document = self.columns.document
+        text = "" if of_document is None else values[of_document].strip()
+        ended = "document" if text not in ("", self.document) else ""
+        if ended:
+            self.document, self.sentence, self.place = text, "", -1
+            self.seen.clear()
+        if self._ends_sentence(values, blank=blank):
+            ended = ended or "sentence"
+        return ended
+
+    def _ends_sentence(self, values: Sequence[str], *, blank: bool) -> bool:
+        if self.columns.sentence is not None:
+            value = values[self.columns.sentence].strip()
+            if not value or value.lower() == "nan" or value == self.sentence:
+                return False
+            self.sentence, self.again = value, self.again + (value in self.seen)
+            self.seen.add(value)
+            return True
+        if self.numbered is not None:
+            last, self.place = self.place, int(values[self.numbered])
+            return self.place <= last
+        return blank
+
+    @property
+    def remarks(self) -> list[str]:
+        """As sentences."""
+        remarks, header = [], self.columns.header
+        if self.numbered is not None:
+            remarks.append(f"a sentence begins where the numbers in {header[self.numbered]!r} do")
+        if self.again:
+            remarks.append(
+                f"{self.again:,} sentences have an id that came before; each run of one is a "
+                "sentence of its own (if their rows are out of order, sort them)"
+            )
+        return remarks
+
+
 def word_rows(
     path: Path, rows: Sequence[Record], layout: ConllFormat, *, labelled: bool
 ) -> ConllFile:
@@ -250,14 +277,14 @@ def word_rows(
         if columns.is_word:
             refuse_numbers_of_sentences(path, begun, ",")
     word, tag = columns.word, columns.tag
-    collected, bounds, without_word = SentenceCollector(), _Bounds(columns), 0
+    collected, without_word = SentenceCollector(), 0
+    by_number = None if columns.sentence is not None else _numbers_of_words(rows, columns)
+    ends = _Ends(columns, by_number)
     for number, values, raw in rows:
         _refuse_ragged(values, header, first, path, number)
-        if bounds.begins_document(values):
+        if ended := ends.before(values, number, raw):
             collected.end_sentence()
-            collected.document += 1
-        if bounds.begins_sentence(number, values, raw):
-            collected.end_sentence()
+            collected.document += ended == "document"
         _refuse_no_value(values, header, [word, tag] if labelled else [word], path, number)
         own = "" if tag is None else values[tag].strip()
         if not values[word].strip() and own in ("", "O"):
@@ -269,7 +296,7 @@ def word_rows(
         collected.current.append((values[word], number, own))
     collected.end_sentence()
     _refuse_texts_as_words(collected.words, path)
-    remarks = [f"it has a word per row: {columns.shown}"]
+    remarks = [f"it has a word per row: {columns.shown}", *ends.remarks]
     if without_word:
         remarks.append(f"{without_word:,} rows without a word are left out")
     return collected.file(
@@ -279,6 +306,18 @@ def word_rows(
         has_tags=tag is not None,
         without_ends="no column of sentences, such as sentence_id, and no blank lines",
     )
+
+
+def _numbers_of_words(rows: Sequence[Record], columns: _WordColumns) -> int | None:
+    """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
+    column, others = column_of(columns.header, NUMBER_NAMES), (columns.word, columns.tag)
+    cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
+    if column is None or column in others or not all(map(str.isdecimal, cells)):
+        return None
+    numbers = [*map(int, cells)]
+    steps = [*pairwise(numbers)]
+    counts = all(b == a + 1 or b < 2 for a, b in steps) and any(b == a + 1 for a, b in steps)
+    return column if counts and numbers[0] < 2 and any(b < 2 and b <= a for a, b in steps) else None
 
 
 def _refuse_ragged(

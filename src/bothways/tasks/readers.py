@@ -190,6 +190,7 @@ def _with_hint(table: Iterator[_Row], path: Path, options: TaskOptions) -> Itera
 
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
     if not options.labels:
+        _refuse_vectors(rows, options)
         _check_spellings(rows, options)
     if options.text_b is None:
         _refuse_total(rows, options)
@@ -230,8 +231,14 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 def _refuse_spelt_texts(rows: Rows) -> None:
     """Refuse texts that are all written as Python writes bytes; remark on those that are all in
     quotation marks, and on one that says that there is none."""
-    texts = [text.strip() for text in rows.a if text.strip()]
-    for line, text in zip(rows.lines, rows.a, strict=True):
+    for column in (rows.a, rows.b):
+        if column is not None:
+            _refuse_spelt(column, rows)
+
+
+def _refuse_spelt(column: Sequence[str], rows: Rows) -> None:
+    texts = [text.strip() for text in column if text.strip()]
+    for line, text in zip(rows.lines, column, strict=True):
         if text.strip() in MISSING:
             rows.broken.remark(
                 f"texts such as {text.strip()!r} (line {line}) are how programs write that there "
@@ -327,6 +334,12 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
 
 
 _SEPARATORS = "|;,#"
+_VECTOR = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
+_SHOWN = re.compile(
+    r"(?:\w+\.)?(?:array|Index|dict_keys|dict_values|frozenset|deque|Series|Counter|tensor)\(.*\)",
+    re.DOTALL,
+)
+"""What Python shows of a list that is none of its own, such as one of NumPy."""
 
 
 def _several(
@@ -354,7 +367,7 @@ def _several(
     in_json = path.suffix.lower() in (".json", ".jsonl")
     if not cell:
         return ()
-    bracketed = cell[0] in "[{("
+    bracketed = cell[0] in "[{(" or cell == "set()"
     known = in_json or bracketed or not separator
     listed = _json_items(cell, options, path, number) if known else None
     if listed is None and _is_other_list(cell, separator):
@@ -380,6 +393,8 @@ def _several(
         )
     if options.kind == "multiregression":
         return tuple(item.strip() for item in items)
+    if (marked := _of_vector(cell, items, options, path, number)) is not None:
+        return marked
     labels = tuple(dict.fromkeys(clean_label(item, path, number) for item in items))
     for label in labels:
         if separator and separator in label:
@@ -390,6 +405,46 @@ def _several(
                 line=number,
             )
     return labels
+
+
+def _of_vector(
+    cell: str, items: Sequence[str], options: TaskOptions, path: Path, number: int
+) -> tuple[str, ...] | None:
+    """The labels that a vector of 0 and 1 marks, as scikit-learn and others have several labels;
+    None if the items are labels themselves.
+
+    Raises:
+        InputError: a vector, and the task does not name as many labels.
+    """
+    if len(items) < 2 or not all(item.strip() in _VECTOR for item in items):
+        return None
+    names = options.labels
+    if len(names) == len(items) and not set(names) & {item.strip() for item in items}:
+        pairs = zip(names, items, strict=True)
+        return tuple(name for name, item in pairs if _VECTOR[item.strip()])
+    if len({item.strip() for item in items}) == len(items):
+        return None
+    raise InputError(
+        f"column {options.label!r} holds {cell[:40]}, a vector of 0 and 1, and no labels; name "
+        f"them in its order: task.labels with {len(items)} names"
+        f"{f', not {len(names)}' if names else ''}.",
+        path=path,
+        line=number,
+    )
+
+
+def _refuse_vectors(rows: Rows, options: TaskOptions) -> None:
+    """Refuse several labels that are 0 and 1 in one order or the other everywhere."""
+    found = sorted(set(rows.several or ()))
+    if options.kind == "multilabel" and len(found) == 2 and all(len(own) == 2 for own in found):
+        one, two = found
+        if one == two[::-1] and set(one) <= _VECTOR.keys():
+            raise InputError(
+                f"every example has the labels {one[0]} and {one[1]}, as vectors of 0 and 1 have; "
+                "name the labels in their order: task.labels with 2 names.",
+                path=rows.path,
+                line=rows.lines[0],
+            )
 
 
 def _flag(value: str, column: str, path: Path, number: int) -> bool:
@@ -432,6 +487,8 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
 
 def _is_other_list(cell: str, separator: str) -> bool:
     """Whether a cell, which is no list of JSON or Python, is one of another program."""
+    if _SHOWN.fullmatch(cell):
+        return True
     inner = cell[1 : len(cell) - 1]
     marks = {"'", '"', " ", separator or ","}
     return (

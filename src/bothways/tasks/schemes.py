@@ -81,6 +81,10 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
         return {}, ""
     if outside == [OUTSIDE] and any(parse_tag(tag)[0] != OUTSIDE for tag in types):
         return {}, ""
+    letters = {tag: tag.upper() for tag in types}
+    if outside == ["o"] and {*letters.values()} <= _LETTERS:
+        found = {tag: _OTHER_LETTERS.get(own, own) for tag, own in letters.items()}
+        return found | {"o": OUTSIDE}, "its tags are in small letters; they are read in capitals"
     for separator in _SEPARATORS:
         for at in (0, -1):
             spelt = {tag: _respelt(tag, separator, at) for tag in types}

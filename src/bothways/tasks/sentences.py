@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -222,11 +223,20 @@ def _refuse_numbers(sentences: Sentences) -> None:
         )
 
 
+_TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
+
+
 def _refuse_unknown_prefixes(sentences: Sentences) -> None:
     """Refuse tags that would count as outside of entities although they are not O."""
     assert sentences.tags is not None
     for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
         for tag, line in zip(tags, lines, strict=True):
+            if _TWO_TAGS.search(tag):
+                raise InputError(
+                    f"the tag {tag!r} is two, and a word has one. Keep one of them.",
+                    path=sentences.path,
+                    line=line,
+                )
             if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
                 raise InputError(
                     f"the tag {tag!r} has no type behind its prefix. Correct it.",

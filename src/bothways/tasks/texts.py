@@ -496,7 +496,13 @@ def _number_remedy(text: str) -> str:
         return "fill it in, or leave the line out."
     if plain.endswith("%"):
         return "write all without the sign, as 5 or as 0.05."
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", plain):
+    if "\u2212" in plain:
+        return (
+            f"write {plain.replace(chr(0x2212), '-')}; the minus sign here is that of typesetters."
+        )
+    if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", plain):
+        return f"write {plain.replace('.', '').replace(',', '.')}, with a decimal point alone."
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d+)?", plain):
         whole = f"write {plain.replace(',', '')} if the comma parts thousands"
         return (
             f"{whole}."
