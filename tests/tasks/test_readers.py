@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import Broken
 from bothways.io.delimited import quoted_as_csv
+from bothways.io.lines import Layout, Line, stream_lines
+from bothways.io.tables import read_table
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
@@ -310,6 +314,30 @@ def test_quotation_marks_behind_the_beginning_count_after_a_comment(tmp_path: Pa
 def test_first_lines_that_are_no_names(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         read_rows(write(tmp_path, content, "data.csv"), SINGLE, labelled=True)
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.tsv"])
+def test_the_beginning_that_is_kept_of_a_table_has_a_size(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand long texts would be a gigabyte."""
+    mark = "," if name.endswith("csv") else "\t"
+    rows = [f"{'w ' * 50}{n}{mark}1" for n in range(50)]
+    content = "\n".join([f"sentence{mark}label", *rows, f'"say ""hi"""{mark}1']) + "\n"
+    path, coming = write(tmp_path, content, name), []
+
+    def counted(*args: Any, **options: Any) -> Iterator[Line]:
+        for line in stream_lines(*args, **options):
+            coming.append(line[0])
+            yield line
+
+    monkeypatch.setattr("bothways.io.delimited._KEPT", 500)
+    monkeypatch.setattr("bothways.io.delimited.stream_lines", counted)
+    if name == "data.csv":  # tabs are told apart from text by all quotation marks of a file
+        next(read_table(path, ["sentence"], Layout(), Broken()))
+        assert len(coming) < 10
+    found = read_rows(path, SINGLE, labelled=True)
+    assert (len(found), found.a[-1]) == (51, 'say "hi"')
 
 
 KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")

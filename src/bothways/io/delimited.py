@@ -49,7 +49,8 @@ _QUOTED = re.compile('"[^"]*"')
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
 _OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
 _LOOKED_AT = 20  # lines
-_BEGINNING = 2000  # lines that are kept while it is found out how a file is written
+# What is kept at most while it is found out how a file is written: lines, characters.
+_BEGINNING, _KEPT = 2000, 2**24
 _LONGEST_NAME = 100  # characters
 
 
@@ -231,8 +232,7 @@ def delimited_records(
     ahead = _ReadAhead(broken.action, broken.remedy)
     coming = stream_lines(path, tabs=not is_csv, broken=ahead)
     is_pipe = not path.is_file()  # which is read but once, so as a whole
-    lines = [*(coming if is_pipe else islice(coming, _BEGINNING))]
-    goes_on = not is_pipe and len(lines) == _BEGINNING
+    lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
     separator, lines = _without_preamble(lines, names, layout, path)
     if not separator and is_csv:
         separator = _separator(lines, names, layout)
@@ -252,6 +252,17 @@ def delimited_records(
     if names and is_csv:  # rows of commas alone are what spreadsheets leave behind their tables
         records = (row for row in records if len(row[1]) < 2 or any(map(str.strip, row[1])))
     return Dialect(separator, quoted), records
+
+
+def _beginning(coming: Iterator[Line]) -> tuple[list[Line], bool]:
+    """The first lines, and whether others may follow."""
+    lines, size = [], 0
+    for line in coming:
+        lines.append(line)
+        size += len(line[1])
+        if len(lines) == _BEGINNING or size > _KEPT:
+            return lines, True
+    return lines, False
 
 
 @dataclass
