@@ -27,7 +27,7 @@ from bothways.io.column_forms import (
     refuse_other_forms,
 )
 from bothways.io.delimited import fields_of, quoted_as_csv
-from bothways.io.lines import listed, text_lines
+from bothways.io.lines import INVISIBLE, listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
 _DOCUMENT = re.compile(rf"{DOCUMENT}(?:[ \t]|$)")
@@ -236,12 +236,9 @@ def _prepared(
     return lines, layout
 
 
-_INVISIBLE = "\u200b\u2060\ufeff"
-
-
 def _is_blank(line: str) -> bool:
     """Whether a line shows nothing and has no columns; in a file with tabs a space is a word."""
-    return not line.strip(" \t") or not ("\t" in line or line.strip(_INVISIBLE).strip())
+    return not line.strip(" \t") or not ("\t" in line or line.strip(INVISIBLE).strip())
 
 
 def _has_word(line: str) -> bool:

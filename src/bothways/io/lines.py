@@ -91,12 +91,13 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
 
 TRUE, FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 """How files write truth values, in small letters."""
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+"""Characters that show nothing and are no white space."""
 
 
 def column_name(cell: str) -> str:
     """A name of a column without white space and invisible characters around it."""
-    return cell.strip().strip(_INVISIBLE).strip()
+    return cell.strip().strip(INVISIBLE).strip()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

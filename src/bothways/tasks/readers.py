@@ -425,12 +425,9 @@ def _several(
         columns = zip(names, options.label_columns, values, strict=True)
         return tuple(name for name, column, v in columns if _flag(v, column, path, number))
     cell, separator = values[0].strip(), options.label_separator
-    in_json = path.suffix.lower() in (".json", ".jsonl")
     if not cell:
         return ()
-    bracketed = cell[0] in "[{(" or cell == "set()"
-    known = in_json or bracketed or not separator
-    listed = _json_items(cell, options, path, number) if known else None
+    listed = _json_items(cell, options, path, number)
     if listed is None and _is_other_list(cell, separator):
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
