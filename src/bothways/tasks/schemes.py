@@ -60,7 +60,9 @@ _WORDS |= {"SINGLE": "S", "SINGLETON": "S", "UNIT": "S", "WHOLE": "S", "MIDDLE":
 _LETTERS = frozenset(_PREFIXES) | _OTHER_LETTERS.keys()
 
 
-def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+def standard_spelling(
+    counts: Mapping[str, int], *, without_letters: bool = True
+) -> tuple[dict[str, str], str]:
     """How the tags of a file that follow a scheme in another spelling are written here.
 
     Read are prefixes in lower case, as words or with another separator (``b-per``, ``BEGIN-PER``,
@@ -69,6 +71,7 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
 
     Args:
         counts: of each tag in the file.
+        without_letters: whether types without any letter are read.
 
     Returns:
         The spelling of each tag here, and a sentence about it; both empty if the tags need none, or
@@ -102,7 +105,7 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
         )
     words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
     most_common = max(counts, key=counts.__getitem__)
-    if words and most_common == outside[0]:
+    if without_letters and words and most_common == outside[0]:
         return {tag: f"I-{tag}" for tag in types} | {outside[0]: OUTSIDE}, (
             f"its tags have no prefix, such as {types[0]!r} beside {outside[0]}; every run of one "
             f"is read as an entity, {'I-' + types[0]!r} (task.tagging.scheme none: tags of single "
