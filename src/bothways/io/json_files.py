@@ -282,7 +282,8 @@ def _without_list(
             for number, place in enumerate(places, start=1):
                 yield number, {name: _at(value, place) for name, value in item.items()}
             return
-    if path.suffix.lower() != ".json":
+    task_or_text = isinstance(item.get("data"), dict) or isinstance(item.get("text"), str)
+    if path.suffix.lower() != ".json" or task_or_text:
         yield line, item
         return
     raise InputError(
@@ -301,6 +302,8 @@ def _are_rows(item: dict[str, Any]) -> bool:
         return False
     shared = set.intersection(*map(set, rows))
     if not shared or all(map(str.isdecimal, shared)):
+        return False
+    if _USUAL & item.keys() and not _USUAL & shared:
         return False
     alike = all(row.keys() == rows[0].keys() for row in rows)
     known = bool(shared & _USUAL) or all(map(str.isdecimal, item))

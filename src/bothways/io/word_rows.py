@@ -306,12 +306,13 @@ def _numbers_of_words(
     """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
     column = column_of([*header], NUMBER_NAMES)
     cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
-    if column is None or column in others or not all(map(str.isdecimal, cells)):
+    if column is None or column in others or not (cells and all(map(str.isdecimal, cells))):
         return None
     numbers = [*map(int, cells)]
     steps = [*pairwise(numbers)]
-    counts = all(b == a + 1 or b < 2 for a, b in steps) and any(b == a + 1 for a, b in steps)
-    return column if counts and numbers[0] < 2 and any(b < 2 and b <= a for a, b in steps) else None
+    counts = numbers[0] < 2 and all(b == a + 1 or b < 2 for a, b in steps)
+    begins = any(b < 2 and b <= a for a, b in steps)
+    return column if counts and begins and max(numbers) > 1 else None  # or marks, 0 and 1
 
 
 def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
