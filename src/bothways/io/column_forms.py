@@ -22,8 +22,9 @@ SENTENCE_NAMES = (
 )
 NUMBER_NAMES = (
     *("tokenid", "tokenidx", "tokenindex", "tokenno", "tokennumber", "wordid", "wordidx", "wordno"),
-    *("wordindex", "wordnumber", "idx", "index", "id", "no", "num", "number", "position"),
+    *("wordindex", "wordnumber", "idx", "index"),
 )
+COUNT_NAMES = ("id", "no", "num", "number", "position")
 START_NAMES = (
     *("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex"),
     "beginoffset",

@@ -12,6 +12,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.column_forms import (
+    COUNT_NAMES,
     DOCUMENT_NAMES,
     END_NAMES,
     LOOKED_AT,
@@ -305,6 +306,8 @@ def _numbers_of_words(
 ) -> int | None:
     """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
     column = column_of([*header], NUMBER_NAMES)
+    least = 1 if column is not None else 2  # or a column of marks, 0 and 1
+    column = column_of([*header], COUNT_NAMES) if column is None else column
     cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
     if column is None or column in others or not (cells and all(map(str.isdecimal, cells))):
         return None
@@ -312,7 +315,7 @@ def _numbers_of_words(
     steps = [*pairwise(numbers)]
     counts = numbers[0] < 2 and all(b == a + 1 or b < 2 for a, b in steps)
     begins = any(b < 2 and b <= a for a, b in steps)
-    return column if counts and begins and max(numbers) > 1 else None  # or marks, 0 and 1
+    return column if counts and begins and max(numbers) >= least else None
 
 
 def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
