@@ -35,6 +35,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     [
         ("“It’s fine,” he said – “really…”\n", "cp1252", "WINDOWS-1252"),
         ("It’s the company’s, 1990–95\n", "cp1252", "WINDOWS-1252"),
+        ("for 5 € or €7, 9€.\n", "cp1252", "WINDOWS-1252"),
         ("El señor está aquí, él también comió después\n", "mac_roman", "MACINTOSH"),
         (f"{KOREAN}.\n", "utf-16-le", "UTF-16LE"),
         (f"{KOREAN}.\n", "utf-32-be", "UTF-32BE"),

@@ -203,12 +203,26 @@ def test_lists_as_python_shows_them(separator: str, tmp_path: Path) -> None:
         {"u": {"sentence": "a", "label": "x"}, "v": {"sentence": "b", "label": "y", "z": 1}},
         {"sentence": {"0": "a", "1": "b"}, "label": {"0": "x", "1": "y"}},
         {"sentence": {"u": "a", "v": "b"}, "label": {"u": "x", "v": "y"}},
+        {
+            n: {"u": a, "v": b}
+            for n, a, b in (("sentence", "a", "b"), ("label", "x", "y"), ("n", 1, 2))
+        },
     ],
 )
 def test_rows_and_columns_by_keys(content: object, tmp_path: Path) -> None:
     """Of pandas, orient="index" and orient="columns"."""
     found = read(write(tmp_path, "a.json", json.dumps(content)))
     assert (found.a, found.labels) == AB
+
+
+def test_one_task_or_text(tmp_path: Path) -> None:
+    one = {
+        "data": {"sentence": "a"},
+        "annotations": [{"result": [result("choices", choices=["x"])]}],
+    }
+    for content in (one, {"text": "-", "sentence": "a", "mood": "x"}):
+        found = read(write(tmp_path, "a.json", json.dumps(content)), label="mood")
+        assert (found.a, found.labels) == (["a"], ["x"])
 
 
 def test_keys_are_ids(tmp_path: Path) -> None:

@@ -97,13 +97,17 @@ def test_comments_before_sentences(mark: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("name", ["token_id", "idx", "No."])
 def test_numbers_of_words_in_tables(name: str, first: int, tmp_path: Path) -> None:
-    rows = [(first, "Mary,B-PER"), (first + 1, "left,O"), (first, "Go,O")]
-    content = f"{name},word,tag\n" + "".join(f"{n},{row}\n" for n, row in rows)
-    found = read(write(tmp_path, "a.csv", content))
-    assert (found.words, found.tags) == TWO
+    rows = ["Mary,B-PER", "left,O", "Rome,B-LOC", "Go,O", "on,O"]
+    numbers = [first, first + 1, first + 2, first, first + 1]
+    content = "".join(f"{n},{row}\n" for n, row in zip(numbers, rows, strict=True))
+    found = read(write(tmp_path, "a.csv", f"{name},word,tag\n{content}"))
+    assert found.words == [["Mary", "left", "Rome"], ["Go", "on"]]
+    assert found.tags == [["B-PER", "O", "B-LOC"], ["O", "O"]]
     assert f"a sentence begins where the numbers in '{name}' do" in " ".join(found.notes)
     marked = "id,word,tag\n1,Mary,B-PER\n2,left,O\n3,Go,O\n"
     assert read(write(tmp_path, "b.csv", marked)).words == [["Mary", "left", "Go"]]
+    marks = "no,word,tag\n0,Mary,B-PER\n1,left,O\n0,Go,O\n"
+    assert read(write(tmp_path, "c.csv", marks)).words == [["Mary", "left", "Go"]]
 
 
 def test_sentences_whose_rows_are_apart(tmp_path: Path) -> None:
@@ -139,6 +143,7 @@ def test_a_tab_before_each_line(tmp_path: Path) -> None:
         ("Mary\tO\nleft O\tParis B-LOC\n", r":2: the tag 'Paris B-LOC' holds a space"),
         ("Mary left\nB-PER O\nShe sang\nO O\n", "among its words are tags, such as 'B-PER'"),
         ("Mary left Paris .\n", "Running text is tagged by"),
+        ("# a\nMary B-PER\nleft O\n\nGo O\n", r":1: the tag 'a' .*Is it a comment"),
         ("###MEDLINE:1\n\nMary\tB-PER\n", r":1: .*a comment\? task\.tagging\.comment"),
         ("A\tB\tC\tD\nMary\tB-X\tO\t_\n# id = x\n", r":3: has 1 column.*\(a comment\?"),
     ],

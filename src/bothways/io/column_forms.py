@@ -23,8 +23,9 @@ SENTENCE_NAMES = (
 )
 NUMBER_NAMES = (
     *("tokenid", "tokenidx", "tokenindex", "tokenno", "tokennumber", "wordid", "wordidx", "wordno"),
-    *("wordindex", "wordnumber", "idx", "index", "id", "no", "num", "number", "position"),
+    *("wordindex", "wordnumber", "idx", "index"),
 )
+COUNT_NAMES = ("id", "no", "num", "number", "position")
 START_NAMES = (
     "start",
     "begin",
@@ -153,7 +154,8 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
             path=path,
             line=1,
         )
-    if len(written) > 1 and (mark := _mark_before_tags(written)):
+    mark = _mark_before_tags(written) if len(written) > 1 else ""
+    if mark and (labelled or mark != "_"):  # words may have capitals behind one, too
         several = len({word.count(mark) for word in written}) == 1 < written[0].count(mark)
         cut = f"s,{mark},\\t,g" if several else f"s,{mark}\\([^{mark}]*\\)$,\\t\\1,"
         by_line = any(len(line.split()) > 1 for line in begun)

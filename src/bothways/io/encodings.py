@@ -265,6 +265,7 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
 _TYPOGRAPHIC = re.compile(
     rb"(?<![A-Za-z])[\x91\x93](?=[A-Za-z0-9])|(?<=[A-Za-z0-9.,!?\x85])[\x92\x94\x85](?![A-Za-z])"
     rb"|(?<=[A-Za-z])\x92(?=(?:s|t|re|ve|ll|d|m)\b)|(?<=\s)[\x96\x97](?=\s)|(?<=\d)\x96(?=\d)"
+    rb"|(?<=\d)\x80(?![A-Za-z])|(?<=\d )\x80(?![A-Za-z])|(?<![A-Za-z])\x80(?= ?\d)"  # the euro
 )
 
 

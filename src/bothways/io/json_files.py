@@ -239,10 +239,15 @@ def _holds_records(value: dict[str, Any]) -> bool:
     return _list_of_records(value) is not None and len(value) < 4
 
 
+def _is_example(value: dict[str, Any]) -> bool:
+    """Whether an object is a task of Label Studio, or a text with its annotations."""
+    return isinstance(value.get("data"), dict) or isinstance(value.get("text"), str)
+
+
 def _list_of_records(value: dict[str, Any]) -> str | None:
     """The key of an object's list of examples; None if it has none, or is an example."""
-    if isinstance(value.get("data"), dict) or isinstance(value.get("text"), str):
-        return None  # a task of Label Studio, or a text with its annotations
+    if _is_example(value):
+        return None
     return next((n for n in _RECORDS if isinstance(value.get(n), list) and value[n]), None)
 
 
@@ -290,7 +295,7 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     elif _has_columns(item):
         broken.remark(f"it has columns, not rows: {listed(list(item))}")
         yield from enumerate(_rows_of_columns(item), start=1)
-    elif path.suffix.lower() != ".json":
+    elif path.suffix.lower() != ".json" or _is_example(item):
         yield line, item
     else:
         raise InputError(
@@ -357,6 +362,8 @@ def _are_rows(item: dict[str, Any]) -> bool:
         return False
     shared = set.intersection(*map(set, rows))
     if not shared or all(map(str.isdecimal, shared)):
+        return False
+    if _USUAL & item.keys() and not _USUAL & shared:
         return False
     alike = all(row.keys() == rows[0].keys() for row in rows)
     known = bool(shared & _USUAL) or all(map(str.isdecimal, item))

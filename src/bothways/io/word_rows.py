@@ -12,6 +12,7 @@ from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.column_forms import (
+    COUNT_NAMES,
     DOCUMENT_NAMES,
     END_NAMES,
     LOOKED_AT,
@@ -310,14 +311,18 @@ def word_rows(
 
 def _numbers_of_words(rows: Sequence[Record], columns: _WordColumns) -> int | None:
     """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
-    column, others = column_of(columns.header, NUMBER_NAMES), (columns.word, columns.tag)
+    column, least = column_of(columns.header, NUMBER_NAMES), 1
+    if column is None:  # or a column of marks, 0 and 1
+        column, least = column_of(columns.header, COUNT_NAMES), 2
+    others = (columns.word, columns.tag)
     cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
-    if column is None or column in others or not all(map(str.isdecimal, cells)):
+    if column is None or column in others or not (cells and all(map(str.isdecimal, cells))):
         return None
     numbers = [*map(int, cells)]
     steps = [*pairwise(numbers)]
-    counts = all(b == a + 1 or b < 2 for a, b in steps) and any(b == a + 1 for a, b in steps)
-    return column if counts and numbers[0] < 2 and any(b < 2 and b <= a for a, b in steps) else None
+    counts = numbers[0] < 2 and all(b == a + 1 or b < 2 for a, b in steps)
+    begins = any(b < 2 and b <= a for a, b in steps)
+    return column if counts and begins and max(numbers) >= least else None
 
 
 def _refuse_ragged(

@@ -225,30 +225,33 @@ def _refuse_numbers(sentences: Sentences) -> None:
 
 
 _TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
+_A_COMMENT = " (Is it a comment? task.tagging.comment names how such lines begin.)"
 
 
 def _refuse_unknown_prefixes(sentences: Sentences) -> None:
     """Refuse tags that would count as outside of entities although they are not O."""
     assert sentences.tags is not None
-    for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
-        for tag, line in zip(tags, lines, strict=True):
-            if _TWO_TAGS.search(tag):
-                raise InputError(
-                    f"the tag {tag!r} is two, and a word has one. Keep one of them.",
-                    path=sentences.path,
-                    line=line,
-                )
-            if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
-                raise InputError(
-                    f"the tag {tag!r} has no type behind its prefix. Correct it.",
-                    path=sentences.path,
-                    line=line,
-                )
-            if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
-                raise InputError(
-                    f"the tag {tag!r} has no prefix that says where its entity begins; the known "
-                    "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
-                    "task.tagging.scheme to none if the tags are independent labels.",
-                    path=sentences.path,
-                    line=line,
-                )
+    of_sentences = zip(sentences.tags, sentences.lines, sentences.words, strict=True)
+    for tag, line, word in (one for own in of_sentences for one in zip(*own, strict=True)):
+        if _TWO_TAGS.search(tag):
+            raise InputError(
+                f"the tag {tag!r} is two, and a word has one. Keep one of them.",
+                path=sentences.path,
+                line=line,
+            )
+        if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
+            raise InputError(
+                f"the tag {tag!r} has no type behind its prefix. Correct it.",
+                path=sentences.path,
+                line=line,
+            )
+        if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
+            raise InputError(
+                f"the tag {tag!r} has no prefix that says where its entity begins; the known "
+                "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
+                "task.tagging.scheme to none if the tags are independent labels."
+                + _A_COMMENT
+                * word.startswith("#"),
+                path=sentences.path,
+                line=line,
+            )
