@@ -138,9 +138,12 @@ def explain_missing(what: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
+    """Whether an error says so: numpy's, torch's on a GPU, torch's on the CPU, or that of a library
+    which is not loaded for that."""
     kind, text = type(error).__name__, str(error)
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
+        return True
+    return any(words in text for words in ("allocate memory", "failed to map segment"))
 
 
 def type_of(value: object) -> str:

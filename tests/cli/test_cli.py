@@ -568,3 +568,17 @@ assert signal.getsignal(signal.SIGINT) is before
             [sys.executable, "-c", program, mode], capture_output=True, text=True, check=False
         )
         assert (found.returncode, found.stderr) == (code, "")
+
+
+def test_the_backend_of_a_notebook_is_not_loaded(tmp_path: Path) -> None:
+    """A command line in a cell inherits it, and it need not be installed."""
+    code = (
+        "import sys; from bothways import cli; cli.main(['--version']); "
+        "from bothways.training.monitor import draw_scatter; "
+        "open(sys.argv[1], 'wb').write(draw_scatter([0, 1], [0, 1], x_label='', y_label=''))"
+    )
+    environment = {**os.environ, "MPLBACKEND": "module://not_installed.backend_inline"}
+    words = [sys.executable, "-c", code, str(tmp_path / "out.png")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")

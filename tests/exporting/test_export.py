@@ -556,7 +556,7 @@ def test_an_adapters_graph_is_not_its_bases(tmp_path: Path) -> None:
     save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
     path, weights = stored_weights(tmp_path / "m")
     assert load_model(tmp_path / "m").folder == tmp_path / "m"
-    adapted = Adapted(tmp_path / "m", path, weights, "")
+    adapted = Adapted(tmp_path / "m", path, weights, "", [])
     assert load_model(tmp_path / "m", adapted=adapted).folder is None
 
 

@@ -24,7 +24,15 @@ from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import command_line
-from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, runs_in
+from bothways.runtime.adapters import is_adapter
+from bothways.runtime.folder import (
+    ABOUT,
+    RUN_FILE,
+    LoadedModel,
+    load_model,
+    models_in,
+    runs_in,
+)
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
@@ -107,7 +115,8 @@ def info(folder: str | Path) -> Info:
         return _run(found)
     if (found / _DEMO).is_file():
         return _runs(found, "a demonstration (`bothways demo`)")
-    if (encoder_folder(found) / _CONFIG).is_file() or (found / ABOUT).is_file():
+    known = (encoder_folder(found) / _CONFIG, found / ABOUT)
+    if any(path.is_file() for path in known) or is_adapter(found):
         return _model(found, str(folder))
     if (found / TOKENIZER_FILE).is_file() or (found / VOCABULARY_FILE).is_file():
         return _vocabulary(found)
@@ -117,6 +126,10 @@ def info(folder: str | Path) -> Info:
     if texts:
         command = _command("vocab", "--files", found, "--out", "vocabulary")
         return Info(found, f"a folder of {len(texts):,} text files", {}, ("vocab",), (command,))
+    if inside := models_in(found):
+        commands = tuple(_command("info", path) for path in inside[:3])
+        facts = {"models": ", ".join(map(str, inside))}
+        return Info(found, "a folder of models", facts, ("info",), commands)
     raise InputError(
         f"{folder}: holds no model, run, corpus, vocabulary or text that bothways knows."
     )

@@ -23,10 +23,13 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
         raise ModelError(
             f"{where}: attention_bias and mlp_bias differ; bothways computes both or neither."
         )
-    named["window"] = values.get("local_attention", 128) // 2
+    width = values.get("local_attention", 128)
+    if (half := values.get("sliding_window")) is not None:  # which comes first in transformers
+        width = 2 * half
+    named["window"] = width // 2
     if not named["window"]:
         raise ModelError(
-            f"{where}: local_attention is {values['local_attention']!r}, so that a token would see "
+            f"{where}: local_attention is {width!r}, so that a token would see "
             "only itself; bothways computes windows of 2 and more."
         )
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
@@ -43,11 +46,18 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     rope = values.get("rope_parameters") or {}
     if values.get("rope_scaling") is not None:
         raise ModelError(f"{where}: rope_scaling is {values['rope_scaling']!r}; it must be null.")
+    if others := sorted(rope.keys() - _KINDS.values()):
+        raise ModelError(
+            f"{where}: rope_parameters has the keys {', '.join(others)}; bothways reads those of "
+            f"{' and '.join(_KINDS.values())}, with rope_theta in each."
+        )
     for kind, usual in (("global", 160_000.0), ("local", 10_000.0)):
         own = rope.get(_KINDS[kind]) or {}
-        if own.get("rope_type", "default") != "default":
-            raise ModelError(f"{where}: rope_type is {own['rope_type']!r}; it must be 'default'.")
+        if (form := own.get("rope_type", own.get("type", "default"))) != "default":
+            raise ModelError(f"{where}: rope_type is {form!r}; it must be 'default'.")
         base = own.get("rope_theta", values.get(f"{kind}_rope_theta"))
+        if base is None and "local_rope_theta" in values:  # null is that of the global layers
+            base = named.get("rotary_global")
         named[f"rotary_{kind}"] = float(usual if base is None else base)
 
 
@@ -112,8 +122,8 @@ MODERNBERT = Family(
     fixed={"is_decoder": (False,)},
     harmless=frozenset(
         """
-        local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling
-        global_rope_theta local_rope_theta mlp_bias mlp_dropout layer_norm_eps
+        local_attention sliding_window global_attn_every_n_layers layer_types rope_parameters
+        rope_scaling global_rope_theta local_rope_theta mlp_bias mlp_dropout layer_norm_eps
         initializer_cutoff_factor deterministic_flash_attn reference_compile
         repad_logits_with_grad sparse_prediction
         sparse_pred_ignore_index type_vocab_size

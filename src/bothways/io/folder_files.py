@@ -30,6 +30,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 """Names of files that hold a vocabulary, or merges of its pieces."""
 _SETTINGS = ".json"
 _POINTER = b"version https://git-lfs.github.com/spec/"
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
 _NO_FILES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a device"),
@@ -71,6 +72,12 @@ def checked(path: Path) -> Path:
         raise InputError(
             "is a pointer of git-lfs, not the file that it stands for: the repository was cloned "
             "without it. Run `git lfs pull` in its folder, or download the file.",
+            path=path,
+        )
+    if head.lstrip().lower().startswith(_PAGES):
+        raise InputError(
+            "is a page of HTML or XML, as a download that failed leaves it; download the file "
+            "again.",
             path=path,
         )
     return path

@@ -30,12 +30,19 @@ from bothways.families.heads import (
     weight_shapes,
 )
 from bothways.io.files import write_json
-from bothways.io.folder_files import checked, is_there
+from bothways.io.folder_files import checked, first_bytes, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
 from bothways.runtime.about import check_about
-from bothways.runtime.adapters import Adapted, is_adapter, left_beside, read_adapter
+from bothways.runtime.adapters import (
+    ADAPTER,
+    Adapted,
+    adapter_files,
+    is_adapter,
+    left_beside,
+    read_adapter,
+)
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
@@ -47,18 +54,24 @@ from bothways.runtime.original_files import (
     unpacked,
 )
 from bothways.runtime.sentence_modules import (
+    OF_VECTORS,
     encoder_folder,
+    has_modules,
     other_first_module,
     read_reranker,
     read_sentence_modules,
 )
 from bothways.runtime.speed import settled
+from bothways.runtime.stored import OLD_WEIGHTS
 from bothways.runtime.weights import (
     Weights,
     account_for,
     has_weights,
     name_table,
+    refuse_hidden,
     stored_weights,
+    weight_files,
+    whole_heads_names,
     words_head_names,
 )
 from bothways.shipped import SHIPPED
@@ -72,6 +85,8 @@ from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 CONFIG, ABOUT = "config.json", "bothways.json"
 GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
 """Where graphs lie in a folder, as other programs look for them."""
+GRAPHS = (GRAPH, "model.onnx")
+"""Where the graph of a folder without weights may be; optimum puts it beside config.json."""
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
@@ -157,6 +172,8 @@ class LoadedModel:
     @cached_property
     def _engine(self) -> Engine:
         self.options = settled(self.options, graph=self.weights is None)
+        if self.weights is not None:
+            refuse_hidden(self.weights, str(self.folder or "the model"))
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine
@@ -217,7 +234,7 @@ def load_model(
     """Open a model folder of bothways or transformers.
 
     The model has the heads whose weights are in the file. Values of weights are read when its
-    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPH`),
+    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPHS`),
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
@@ -248,8 +265,8 @@ def load_model(
     notes += left_beside(folder)
     classes = _classes(values, config, notes)
     weights: Weights | None = None
-    if adapted is None and is_there(folder / GRAPH) and not has_weights(folder):
-        path, unused = folder / GRAPH, []
+    if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
+        path, unused = graph, []
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
@@ -269,9 +286,7 @@ def load_model(
     source = model_folder(vocabulary or folder)
     refuse_larger(source, config.vocab_size)
     tokenizer = Tokenizer.from_folder(source)
-    if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
-        # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
-        tokenizer = tokenizer.in_one_segment()
+    tokenizer = _with_segments(tokenizer, config)
     if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
         # No text becomes an id without a piece, so these rows are of no effect.
         refuse_cut_off(source)
@@ -296,10 +311,16 @@ def load_model(
         refused={} if weights is None else dict(weights.refused),
         folder=folder if adapted is None and checkpoint is None else None,
     )
-    if is_there(folder / ABOUT):
+    if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
-        loaded.about = _about_elsewhere(named, folder, source, loaded, values)
+        notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
+        notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
+    modules = _modules_of(named, adapted)
+    if not ours or modules != named:
+        _add_vectors(loaded, modules)
+    if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+        loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
@@ -314,32 +335,42 @@ def load_model(
     return loaded
 
 
-def _about_elsewhere(
-    named: Path, folder: Path, source: Path, loaded: LoadedModel, values: dict[str, Any]
-) -> dict[str, Any]:
-    """What a folder made elsewhere says of vectors and scores; what is doubtful of its tokenizer is
-    added to the notes.
+def _with_segments(tokenizer: Tokenizer, config: ModelConfig) -> Tokenizer:
+    """The tokenizer, in one segment for a family without pairs under that of one with pairs, such
+    as KLUE's RoBERTa."""
+    usual = family_of(config).published.get("segments", 2)
+    beyond = tokenizer.template.segments > max(usual, config.segments)
+    return tokenizer.in_one_segment() if beyond else tokenizer
 
-    Args:
-        named: the folder as it was named, which may have the encoder's inside.
-        folder: the encoder's.
-        source: of the tokenizer.
-        loaded: the model.
-        values: what config.json says.
-    """
-    tokenizer, config = loaded.tokenizer, loaded.config
-    loaded.notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-    loaded.notes += disagreements(source, tokenizer) + cut_elsewhere(source)
-    about = read_sentence_modules(
-        named,
-        lowercase=tokenizer.lowercase,
-        positions=config.positions,
-        hidden=config.hidden,
+
+def _modules_of(named: Path, adapted: Adapted | None) -> Path:
+    """The folder that says how vectors are made: that of an adapter, before that of its base."""
+    own = named if adapted is None else adapted.path.parent
+    return own if has_modules(own) else named
+
+
+def _add_vectors(loaded: LoadedModel, modules: Path) -> None:
+    """Add to ``about`` what sentence-transformers' files in a folder say of vectors."""
+    found = read_sentence_modules(
+        modules,
+        lowercase=loaded.tokenizer.lowercase,
+        positions=loaded.config.positions,
+        hidden=loaded.config.hidden,
     )
-    loaded.notes += about.pop("notes", [])
-    if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
-        about["reranker"] = read_reranker(folder, values)
-    return about
+    loaded.notes += found.pop("notes", [])
+    kept = {name: value for name, value in loaded.about.items() if name not in OF_VECTORS}
+    loaded.about = kept | found
+
+
+def model_files(named: Path) -> list[Path]:
+    """The files with the weights that :func:`load_model` reads of a folder.
+
+    Raises:
+        ModelError: one is missing.
+    """
+    if is_adapter(named):
+        return adapter_files(named)
+    return [named] if named.is_file() else weight_files(encoder_folder(named))
 
 
 def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
@@ -374,7 +405,8 @@ def _load_adapter(
                 f"{folder}: the adapter has a head of its own, and the base's {HEADS[head].title} "
                 "was not trained with it; name the base for that."
             )
-    loaded.notes.insert(0, f"{folder}: an adapter (LoRA), merged into its base {adapted.base}")
+    merged = f"{folder}: an adapter (LoRA), merged into its base {adapted.base}"
+    loaded.notes[:0] = [merged, *adapted.notes]
     return loaded
 
 
@@ -452,6 +484,11 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     return merged
 
 
+def graph_in(folder: Path) -> Path | None:
+    """The graph of a folder; None without one."""
+    return next((folder / name for name in GRAPHS if is_there(folder / name)), None)
+
+
 def _heads_of_graph(
     folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
 ) -> dict[str, int]:
@@ -464,7 +501,7 @@ def _heads_of_graph(
 
     from bothways.runtime.onnx_graph import output_names
 
-    path = folder / GRAPH
+    path = graph_in(folder) or folder / GRAPH
     try:
         graph = onnx.load_model(path, load_external_data=False).graph
         if not graph.output:  # of the format, an empty file is a whole one
@@ -544,7 +581,7 @@ def _note_left_out(loaded: LoadedModel, where: str) -> None:
         return
     listed = ", ".join(of_head[:_LISTED]) + (" ..." if len(of_head) > _LISTED else "")
     loaded.notes.append(f"{where}: weights that are left out, not used here: {listed}")
-    if loaded.task_head:
+    if loaded.task_head and set(of_head) - whole_heads_names(loaded.config, of_head):
         loaded.refused[loaded.task_head] = (
             f"{where} holds {listed}, which bothways does not compute: without these the head's "
             "outputs would be others. Use the library that made the model; vectors of its encoder "
@@ -582,6 +619,14 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
 
 
+def models_in(folder: Path) -> list[Path]:
+    """The folders in a folder that hold a model or an adapter, such as a trainer's checkpoints; the
+    newest first."""
+    found = {path.parent for name in (CONFIG, ADAPTER) for path in folder.glob(f"*/{name}")}
+    found = {path for path in found if not re.match(r"\d_", path.name)}  # of modules
+    return sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))
+
+
 def _what_it_is(folder: Path) -> str:
     """What a folder without config.json is instead of a model folder, and the remedy."""
     if (folder / RUN_FILE).exists():
@@ -591,7 +636,14 @@ def _what_it_is(folder: Path) -> str:
         if models:
             return f"this is a run folder; a model in it is {models[0]}"
         return "this is a run folder, and there is no model in it"
-    if old := sorted(folder.glob("*.ckpt*")):
+    old = sorted(folder.glob("*.ckpt*"))
+    if old and old[0].is_file() and first_bytes(old[0], 4).startswith((b"PK", b"\x80")):
+        return (
+            f"{old[0].name} is a checkpoint of PyTorch, such as Lightning writes. For a model "
+            f"folder, put {CONFIG} and the tokenizer's files of its encoder beside it, and name it "
+            f"{OLD_WEIGHTS}"
+        )
+    if old:
         return (
             f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
             f"{SETTINGS} is missing; copy all files of the checkpoint"
@@ -601,6 +653,14 @@ def _what_it_is(folder: Path) -> str:
             f"it is a folder of sentence-transformers whose first module is {kind}, which bothways "
             "does not compute: it reads a Transformer, with Pooling and Normalize. Use "
             "sentence-transformers"
+        )
+    if inside := models_in(folder):
+        names = listed([path.name for path in inside], 4)
+        return f"it holds folders of models; name one of them: {names}"
+    if (folder / "meta.json").exists() and (folder / "config.cfg").exists():
+        return (
+            "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "
+            "the folder of the encoder that it was made from"
         )
     if folder.is_file():
         return (

@@ -33,6 +33,12 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             f"{tokenizer.roles.pad} has {tokenizer.pad_id}; the vocabulary may be another model's, "
             "or in another order"
         )
+    if tokenizer.roles.cls and not tokenizer.template.cost():
+        found.append(
+            f"{where}: texts get no special tokens, as tokenizer.json has no post-processor that "
+            f"puts them; if the model was trained with {tokenizer.roles.cls}, write the "
+            "tokenizer_class that it had, such as BertTokenizer, to its tokenizer_config.json"
+        )
     rising = sum(one < other for one, other in pairwise(pieces))
     if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
         found.append(
@@ -102,18 +108,26 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
-def cut_elsewhere(folder: Path) -> list[str]:
-    """A sentence where transformers cuts long texts at their beginning, which is not done here.
+def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Sentences where transformers cuts long texts at their beginning, or takes special tokens in a
+    text for letters, which is not done here.
 
     Raises:
         ModelError: the settings are damaged.
     """
-    if read_settings(folder / SETTINGS_FILE).get("truncation_side") != "left":
-        return []
-    return [
-        f"{folder / SETTINGS_FILE}: truncation_side is left, so that transformers cuts off the "
-        "beginning of a long text; where one is cut here, its end is"
-    ]
+    settings, found = read_settings(folder / SETTINGS_FILE), []
+    side = settings.get("truncation_side", tokenizer.file_cuts)
+    if side == "left":
+        found.append(
+            f"{folder}: truncation_side is left (or the direction of its tokenizer.json), so that "
+            "transformers cuts off the beginning of a long text; where one is cut here, its end is"
+        )
+    if settings.get("split_special_tokens") is True:
+        found.append(
+            f"{folder / SETTINGS_FILE}: split_special_tokens is true, so that transformers reads a "
+            "special token in a text as its letters; here it is the token"
+        )
+    return found
 
 
 def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:

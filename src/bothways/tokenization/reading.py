@@ -40,6 +40,7 @@ from bothways.tokenization.tokenizer_classes import (
     BYTE_PAIRS,
     CLASSES,
     NOT_READ,
+    ONE_SEGMENT,
     WORDPIECE,
     Reader,
     TokenizerClass,
@@ -51,6 +52,7 @@ from bothways.tokenization.tokenizer_files import (
     REPAIR,
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
+    added_tokens,
     is_cased,
     read_added_tokens,
     read_library_file,
@@ -90,6 +92,10 @@ class ReadTokenizer:
         originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
         segmenter: divides texts before; None for most.
         lowercases: whether a tokenizer.json does so without its settings; None for other files.
+        one_segment: whether a model is not told which text of a pair a token is of.
+        as_it_is: whether the folder says that a tokenizer.json is all there is, so that without a
+            post-processor texts get no special tokens.
+        cuts: the side on which a tokenizer.json says that long texts are cut.
     """
 
     library: tokenizers.Tokenizer
@@ -99,6 +105,9 @@ class ReadTokenizer:
     originals: Mapping[str, bytes] = field(default_factory=dict)
     segmenter: Segmenter | None = None
     lowercases: bool | None = None
+    one_segment: bool = False
+    as_it_is: bool = False
+    cuts: str = ""
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -126,8 +135,11 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         refuse_larger(path, rows)
     _refuse_unreadable(path, said)
     settings = read_settings(path.with_name(SETTINGS_FILE))
-    declared = declared_roles(settings, _special_tokens(path))
+    # As in transformers, where the settings of earlier releases came second.
+    sources = settings, _special_tokens(path)
+    declared = declared_roles(*(sources if "added_tokens_decoder" in settings else sources[::-1]))
     named = _named_class(said)
+    one_segment = _one_segment(said, settings)
     segmenter = None
     if name := settings.get(SETTING):
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
@@ -138,10 +150,18 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         lowers, library = lowercases(alone), with_settings(alone, settings)
         library = _with_spaces(library, settings)
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
-        lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
+        known = added_tokens(library)
+        lacking = {id: token for id, token in added.items() if token.content not in known}
         library = with_added_tokens(library, lacking, path)
         library = with_named_tokens(library, settings, path, rows)
-        return ReadTokenizer(library, path, declared, named, segmenter=segmenter, lowercases=lowers)
+        return ReadTokenizer(
+            *(library, path, declared, named),
+            segmenter=segmenter,
+            lowercases=lowers,
+            one_segment=one_segment,
+            as_it_is=plain_name(said["tokenizer_class"]) in ANY_CLASS,
+            cuts=str((alone.truncation or {}).get("direction", "")),
+        )
     usual = _class_of_file(path, named, said)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)
@@ -151,7 +171,9 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     if usual is not WORDPIECE:
         files = [path.with_name(name) for name in usual.files]
         originals = {file.name: file.read_bytes() for file in files}
-    return ReadTokenizer(library, path, declared, usual, originals, segmenter)
+    return ReadTokenizer(
+        *(library, path, declared, usual, originals, segmenter), one_segment=one_segment
+    )
 
 
 # ------------------------------------------------------------------------------ which file, and how
@@ -262,6 +284,15 @@ def _class_of_file(
     return usual
 
 
+def _one_segment(said: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Whether transformers does not tell a model which text of a pair a token is of: by the names
+    of inputs, or by the class."""
+    names = settings.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" not in names
+    return plain_name(said["tokenizer_class"]) in ONE_SEGMENT
+
+
 def _special_tokens(path: Path) -> dict[str, Any]:
     """The special_tokens_map.json next to a file.
 
@@ -298,8 +329,7 @@ def _add_mask(
 ) -> None:
     """Make the mask piece special, as the settings say or else as is usual for the class."""
     piece = declared.get("mask", usual.roles.mask)
-    known = {token.content for token in library.get_added_tokens_decoder().values()}
-    if piece is None or piece in known or library.token_to_id(piece) is None:
+    if piece is None or piece in added_tokens(library) or library.token_to_id(piece) is None:
         return
     for value in (settings.get("mask_token"), _special_tokens(path).get("mask_token")):
         if isinstance(value, Mapping) and token_text(value) == piece:
