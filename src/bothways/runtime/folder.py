@@ -24,8 +24,6 @@ from bothways.families.heads import (
     CLASSIFIER,
     HEADS,
     TAGGER,
-    form_of,
-    has_pooler,
     task_head,
     weight_shapes,
 )
@@ -67,7 +65,8 @@ from bothways.runtime.weights import (
     Weights,
     account_for,
     has_weights,
-    name_table,
+    missing_weights,
+    reads_pooler,
     refuse_hidden,
     stored_weights,
     weight_files,
@@ -300,10 +299,10 @@ def load_model(
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
         weights = weights and dataclasses.replace(weights, config=config)
     check_sizes(config, tokenizer, str(vocabulary or folder))
-    pooler = weights is not None and _has_pooler(weights)
+    pooler = weights is not None and reads_pooler(weights)
     loaded = LoadedModel(
         *(config, tokenizer, {}, heads, lstm, pooler, weights),
-        fresh=[] if weights is None else _missing(weights, path, pooler=pooler),
+        fresh=[] if weights is None else missing_weights(weights, path, pooler=pooler),
         notes=notes,
         options=options or EngineOptions(),
         unused=unused,
@@ -675,60 +674,6 @@ def _what_it_is(folder: Path) -> str:
         f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
         "a model of the Hub that is not there is named with its owner, OWNER/NAME"
     )
-
-
-def _has_pooler(weights: Weights) -> bool:
-    """Whether the network has one: the file does, or by its heads and family."""
-    if any(name.startswith("encoder.pooler.") for name in weights):
-        return True
-    if not weights.heads and not family_of(weights.config).keeps_pooler:
-        return False
-    return has_pooler(weights.config, weights.heads, lstm=bool(weights.lstm))
-
-
-def _missing(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
-    """The weights of a pooler that the file lacks, and which are newly initialised.
-
-    Raises:
-        ModelError: others are missing, a head reads the pooler, or a weight has another shape.
-    """
-    config, lstm = weights.config, weights.lstm
-    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
-    names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
-    missing = [name for name in expected if name not in found]
-    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
-    on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
-    if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
-        tagging = family_of(config).class_of([TAGGER])
-        raise ModelError(
-            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
-            f"of the pooler; the file is incomplete"
-            + (
-                f'. Or the head is one for tokens, and {CONFIG} must say so: "architectures": '
-                f'["{tagging}"].'
-                if task_head(weights.heads)
-                else "."
-            )
-        )
-    if fatal:
-        raise ModelError(
-            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
-            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
-            "another architecture."
-        )
-    if other := [name for name in found if name not in expected]:
-        raise ModelError(
-            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
-            "not have; the folder's files do not belong together."
-        )
-    for name, shape in found.items():
-        if expected[name] != shape:
-            raise ModelError(
-                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
-                f"calls for {expected[name]}; the folder's files do not belong "
-                "together."
-            )
-    return missing
 
 
 def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:

@@ -31,7 +31,12 @@ from bothways.families.heads import (
     LSTM_WEIGHTS,
     MASKED_LM,
     ON_LSTM,
+    TAGGER,
+    form_of,
     forms_of,
+    has_pooler,
+    task_head,
+    weight_shapes,
 )
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
@@ -713,3 +718,57 @@ def _refuse_odd_heads(shapes: Mapping[str, tuple[int, ...]], where: str) -> None
                 f"{where}: the weight of the {word} ({head}) {found}; its shape should "
                 "be (outputs, hidden size). The file is damaged or incomplete."
             )
+
+
+def reads_pooler(weights: Weights) -> bool:
+    """Whether the network has a pooler: the file does, or by its heads and family."""
+    if any(name.startswith("encoder.pooler.") for name in weights):
+        return True
+    if not weights.heads and not family_of(weights.config).keeps_pooler:
+        return False
+    return has_pooler(weights.config, weights.heads, lstm=bool(weights.lstm))
+
+
+def missing_weights(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
+    """The weights of a pooler that the file lacks, and which are newly initialised.
+
+    Raises:
+        ModelError: others are missing, a head reads the pooler, or a weight has another shape.
+    """
+    config, lstm = weights.config, weights.lstm
+    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
+    names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
+    missing = [name for name in expected if name not in found]
+    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
+    on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
+    if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
+        tagging = family_of(config).class_of([TAGGER])
+        raise ModelError(
+            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
+            f"of the pooler; the file is incomplete"
+            + (
+                '. Or the head is one for tokens, and config.json must say so: "architectures": '
+                f'["{tagging}"].'
+                if task_head(weights.heads)
+                else "."
+            )
+        )
+    if fatal:
+        raise ModelError(
+            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
+            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
+            "another architecture."
+        )
+    if other := [name for name in found if name not in expected]:
+        raise ModelError(
+            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
+            "not have; the folder's files do not belong together."
+        )
+    for name, shape in found.items():
+        if expected[name] != shape:
+            raise ModelError(
+                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
+                f"calls for {expected[name]}; the folder's files do not belong "
+                "together."
+            )
+    return missing
