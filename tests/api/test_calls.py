@@ -474,8 +474,9 @@ def test_any_words_from_memory(tmp_path: Path) -> None:
 def test_texts_that_are_missing() -> None:
     texts = pd.Series(["w1 w2", None])
     message = r"texts: text 1 is missing.*texts\.dropna\(\)"
-    with pytest.raises(InputError, match=message):
-        bw.learn_vocabulary(texts, size=60, verbose=False)
+    for given in (texts, iter(["w1", None])):
+        with pytest.raises(InputError, match=message):
+            bw.learn_vocabulary(given, size=60, verbose=False)
     assert len(bw.learn_vocabulary(texts.dropna(), size=60, verbose=False))
 
 

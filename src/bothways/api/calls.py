@@ -176,11 +176,9 @@ def learn_vocabulary(
         from bothways.tokenization.learning import learn
 
         given = {"size": size, "workers": 1, **options}
-        lines = texts
-        if not isinstance(texts, Iterator):
-            lines = rows.listed(texts, "texts")
-            rows.check_lines(lines, "texts")
-        tokenizer = learn(iter(lines), options_from(LearningOptions, given), progress).tokenizer
+        lines = texts if isinstance(texts, Iterator) else rows.listed(texts, "texts")
+        checked = rows.checked_lines(lines, "texts")
+        tokenizer = learn(checked, options_from(LearningOptions, given), progress).tokenizer
         if out is not None:
             tokenizer.save(out)
         return tokenizer
@@ -253,8 +251,7 @@ def build_corpus(
                 raise ConfigError(f"{'files' if files is None else 'tokenizer'} not given.")
             paths = _files(files)
             if paths is None:
-                lines = rows.listed(files, "files")
-                rows.check_lines(lines, "files")
+                lines = [*rows.checked_lines(rows.listed(files, "files"), "files")]
                 _, content = rows.file_of({"text": lines}, "", "files", "text", "")
                 paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
                 options = {"text_field": "text", **options}

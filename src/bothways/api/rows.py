@@ -229,11 +229,11 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def check_lines(lines: Sequence[Any], name: str) -> None:
-    """Refuse what is no text among texts without columns.
+def checked_lines(lines: Iterable[Any], name: str) -> Iterator[str]:
+    """Texts without columns, each checked when it is asked for.
 
     Raises:
-        InputError: naming the argument, the place and what to do.
+        InputError: one is no text, naming the argument, the place and what to do.
     """
     for place, value in enumerate(lines):
         if not isinstance(value, str):
@@ -242,6 +242,7 @@ def check_lines(lines: Sequence[Any], name: str) -> None:
                 f"{name}: text {place} is {shown}; a text is a string. Leave it out "
                 f"(of a column of pandas: {name}.dropna(), if all others are texts), or fill it in."
             )
+        yield value
 
 
 def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], name: str) -> None:

@@ -246,12 +246,11 @@ def _refuse_unknown_prefixes(sentences: Sentences) -> None:
                 line=line,
             )
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
+            comment = _A_COMMENT if word.startswith("#") else ""
             raise InputError(
                 f"the tag {tag!r} has no prefix that says where its entity begins; the known "
                 "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
-                "task.tagging.scheme to none if the tags are independent labels."
-                + _A_COMMENT
-                * word.startswith("#"),
+                f"task.tagging.scheme to none if the tags are independent labels.{comment}",
                 path=sentences.path,
                 line=line,
             )
