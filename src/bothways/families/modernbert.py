@@ -20,18 +20,11 @@ _TASK = HeadForm(
 def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     """Windows, the order of local and global layers, rotary bases, in the old keys or the new."""
     if values.get("mlp_bias", False) != named["biases"]:
-        raise ModelError(
-            f"{where}: attention_bias and mlp_bias differ; bothways computes both or neither."
-        )
-    width = values.get("local_attention", 128)
-    if (half := values.get("sliding_window")) is not None:  # which comes first in transformers
-        width = 2 * half
-    named["window"] = width // 2
+        raise ModelError(f"{where}: attention_bias and mlp_bias differ; they must be the same.")
+    half = values.get("sliding_window")  # which comes first in transformers
+    named["window"] = values.get("local_attention", 128) // 2 if half is None else half
     if not named["window"]:
-        raise ModelError(
-            f"{where}: local_attention is {width!r}, so that a token would see "
-            "only itself; bothways computes windows of 2 and more."
-        )
+        raise ModelError(f"{where}: local_attention is below 2, so a token would see only itself.")
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
     if types is not None:
         later = [i for i, kind in enumerate(types) if kind == _KINDS["global"] and i]
@@ -47,10 +40,7 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     if values.get("rope_scaling") is not None:
         raise ModelError(f"{where}: rope_scaling is {values['rope_scaling']!r}; it must be null.")
     if others := sorted(rope.keys() - _KINDS.values()):
-        raise ModelError(
-            f"{where}: rope_parameters has the keys {', '.join(others)}; bothways reads those of "
-            f"{' and '.join(_KINDS.values())}, with rope_theta in each."
-        )
+        raise ModelError(f"{where}: rope_parameters has {', '.join(others)}, no kind of layer.")
     for kind, usual in (("global", 160_000.0), ("local", 10_000.0)):
         own = rope.get(_KINDS[kind]) or {}
         if (form := own.get("rope_type", own.get("type", "default"))) != "default":

@@ -9,6 +9,7 @@ taken. (Files that a user names, such as texts to label, may be pipes.)
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -87,6 +88,17 @@ def begins_with(path: Path, count: int) -> bytes:
     """The first bytes of a file, which tell its kind."""
     with path.open("rb") as file:
         return file.read(count)
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """A file in memory, to be read.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is empty.
+    """
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def refuse_no_file(path: Path, *, pipes: bool = False) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ModelError, not_installed
-from bothways.io.folder_files import begins_with
+from bothways.io.folder_files import begins_with, map_file
 from bothways.io.json_files import parse_json
 
 Floats = NDArray[np.float32]
@@ -115,8 +115,7 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
     The library opens only paths in UTF-8, and has no bfloat16 without torch.
     """
     try:
-        with path.open("rb") as file:
-            source = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        source = map_file(path)
         content = np.frombuffer(source, np.uint8)
         mapped = Mapped(path, source, len(content))
         _refuse_pickled(path, content[:4].tobytes())
