@@ -44,7 +44,7 @@ from bothways.io.terminal import (
     shown,
 )
 from bothways.pretraining.options import PretrainConfig
-from bothways.runtime.folder import RUN_FILE
+from bothways.runtime.no_model import RUN_FILE
 from bothways.runtime.options import ConvertConfig, ScoreConfig
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import recipe_of

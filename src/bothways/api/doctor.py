@@ -18,14 +18,13 @@ from bothways.runtime.folder import (
     ABOUT,
     CONFIG,
     OTHER_VOCABULARY,
-    RUN_FILE,
     STATE,
     LoadedModel,
     load_model,
     model_files,
     read_json,
-    runs_in,
 )
+from bothways.runtime.no_model import RUN_FILE, runs_in
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.tokenization.doubts import disagreements, doubts

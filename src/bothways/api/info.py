@@ -27,12 +27,10 @@ from bothways.io.terminal import command_line
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.folder import (
     ABOUT,
-    RUN_FILE,
     LoadedModel,
     load_model,
-    models_in,
-    runs_in,
 )
+from bothways.runtime.no_model import RUN_FILE, models_in, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder

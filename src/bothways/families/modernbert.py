@@ -46,10 +46,7 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     if values.get("rope_scaling") is not None:
         raise ModelError(f"{where}: rope_scaling is {values['rope_scaling']!r}; it must be null.")
     if others := sorted(rope.keys() - _KINDS.values()):
-        raise ModelError(
-            f"{where}: rope_parameters has the keys {', '.join(others)}; bothways reads those of "
-            f"{' and '.join(_KINDS.values())}, with rope_theta in each."
-        )
+        raise ModelError(f"{where}: rope_parameters has {', '.join(others)}, no kind of layer.")
     for kind, usual in (("global", 160_000.0), ("local", 10_000.0)):
         own = rope.get(_KINDS[kind]) or {}
         if (form := own.get("rope_type", own.get("type", "default"))) != "default":

@@ -91,7 +91,12 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """A file in memory, to be read alone."""
+    """A file in memory, to be read.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is empty.
+    """
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

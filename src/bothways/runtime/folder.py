@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import EncodingError, InputError, ModelError, nearest
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -28,13 +28,12 @@ from bothways.families.heads import (
     weight_shapes,
 )
 from bothways.io.files import write_json
-from bothways.io.folder_files import checked, first_bytes, is_there
-from bothways.io.hub import cache, model_folder
+from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
 from bothways.runtime.about import check_about
 from bothways.runtime.adapters import (
-    ADAPTER,
     Adapted,
     adapter_files,
     is_adapter,
@@ -44,6 +43,7 @@ from bothways.runtime.adapters import (
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.no_model import what_it_is
 from bothways.runtime.original_files import (
     SETTINGS,
     named_checkpoint,
@@ -55,12 +55,10 @@ from bothways.runtime.sentence_modules import (
     OF_VECTORS,
     encoder_folder,
     has_modules,
-    other_first_module,
     read_reranker,
     read_sentence_modules,
 )
 from bothways.runtime.speed import settled
-from bothways.runtime.stored import OLD_WEIGHTS
 from bothways.runtime.weights import (
     Weights,
     account_for,
@@ -73,7 +71,6 @@ from bothways.runtime.weights import (
     whole_heads_names,
     words_head_names,
 )
-from bothways.shipped import SHIPPED
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
 from bothways.tasks.task import Task
@@ -94,8 +91,6 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
-RUN_FILE = "run.json"
-"""The file that makes a folder one of a run."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 PROBLEM_TYPES = {
@@ -380,7 +375,7 @@ def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
         return folder, None, read_json(folder / CONFIG, again)
     found = named_checkpoint(named)
     if found is None:
-        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+        raise ModelError(f"{folder / CONFIG} does not exist; {what_it_is(folder)}.")
     folder, checkpoint = found
     values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
     return folder, checkpoint, {**values, "model_type": original_family().model_type}
@@ -611,69 +606,6 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """The run folders in a folder, in order of their names."""
-    return sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
-
-
-def models_in(folder: Path) -> list[Path]:
-    """The folders in a folder that hold a model or an adapter, such as a trainer's checkpoints; the
-    newest first."""
-    found = {path.parent for name in (CONFIG, ADAPTER) for path in folder.glob(f"*/{name}")}
-    found = {path for path in found if not re.match(r"\d_", path.name)}  # of modules
-    return sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))
-
-
-def _what_it_is(folder: Path) -> str:
-    """What a folder without config.json is instead of a model folder, and the remedy."""
-    if (folder / RUN_FILE).exists():
-        # Of pre-training, of fine-tuning, of a search.
-        patterns = (f"model/{CONFIG}", f"seed-*/model/{CONFIG}", f"*/seed-*/model/{CONFIG}")
-        models = [path.parent for name in patterns for path in sorted(folder.glob(name))]
-        if models:
-            return f"this is a run folder; a model in it is {models[0]}"
-        return "this is a run folder, and there is no model in it"
-    old = sorted(folder.glob("*.ckpt*"))
-    if old and old[0].is_file() and first_bytes(old[0], 4).startswith((b"PK", b"\x80")):
-        return (
-            f"{old[0].name} is a checkpoint of PyTorch, such as Lightning writes. For a model "
-            f"folder, put {CONFIG} and the tokenizer's files of its encoder beside it, and name it "
-            f"{OLD_WEIGHTS}"
-        )
-    if old:
-        return (
-            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
-            f"{SETTINGS} is missing; copy all files of the checkpoint"
-        )
-    if kind := other_first_module(folder):
-        return (
-            f"it is a folder of sentence-transformers whose first module is {kind}, which bothways "
-            "does not compute: it reads a Transformer, with Pooling and Normalize. Use "
-            "sentence-transformers"
-        )
-    if inside := models_in(folder):
-        names = listed([path.name for path in inside], 4)
-        return f"it holds folders of models; name one of them: {names}"
-    if (folder / "meta.json").exists() and (folder / "config.cfg").exists():
-        return (
-            "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "
-            "the folder of the encoder that it was made from"
-        )
-    if folder.is_file():
-        return (
-            "this is a file, and a model is a folder; where a verb takes both, the model is first"
-        )
-    beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
-    close = nearest(folder.name, [*SHIPPED, *beside])
-    near = close if close is None or close in SHIPPED else folder.parent / close
-    return (
-        ("" if near is None or folder.exists() else f"did you mean {str(near)!r}? ")
-        + "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
-        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
-    )
 
 
 def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:

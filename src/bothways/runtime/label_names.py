@@ -20,7 +20,6 @@ _PARTS_OF_SPEECH = frozenset(
     "ADJ ADP ADV AUX CCONJ CONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _".split()
 )
 _LEAST_TAGS = 3
-_CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def label_names(values: Mapping[str, Any], outputs: int) -> tuple[list[str], list[str]]:
@@ -117,7 +116,6 @@ def _misfit(names: dict[int, Any] | None, outputs: int, key: str) -> str:
         isinstance(name, str | int | float)
         and str(name).strip()
         and not SURROGATES.search(str(name))  # half a character, which no file can hold
-        and not _CONTROL.search(str(name))  # a tab or a line end, which no row can hold
         for name in names.values()
     ):
         return f"{key} has a name that is none"

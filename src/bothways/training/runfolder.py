@@ -27,7 +27,7 @@ from bothways.errors import ConfigError, OtherRunError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
-from bothways.runtime.folder import RUN_FILE
+from bothways.runtime.no_model import RUN_FILE
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 LOCK = ".lock"
