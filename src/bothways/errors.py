@@ -147,7 +147,9 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def type_of(value: object) -> str:
-    """The type of a value as messages name it: ``a dict``, ``an int``."""
+    """The type of a value as messages name it: ``a dict``, ``an int``, ``None``."""
+    if value is None:
+        return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 

@@ -119,10 +119,21 @@ def test_usual_metrics() -> None:
     [("classification", "pearson"), ("regression", "accuracy"), ("classification", "f2")],
 )
 def test_metrics_of_the_wrong_kind_are_refused(kind: str, wanted: str) -> None:
-    with pytest.raises(ConfigError, match=rf"'{wanted}' is not a metric for {kind}; choose from"):
+    with pytest.raises(
+        ConfigError, match=rf"'{wanted}' is not a metric for {kind}[^;]*; choose from"
+    ):
         choose_metrics(kind, (wanted,), 2)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="twice"):
         choose_metrics("classification", ("f1", "f1"), 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [("macro_f1", "f1_macro"), ("F1-macro", "f1_macro"), ("acuracy", "accuracy")],
+)
+def test_the_metric_that_is_meant_is_named(wanted: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{wanted}' is not .* \(did you mean '{meant}'\?\)"):
+        choose_metrics("classification", (wanted,), 2)
 
 
 def drawn(

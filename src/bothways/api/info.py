@@ -231,11 +231,12 @@ def _model(folder: Path, name: str) -> Info:
         return Info(folder, f"{maker}, which cannot be used", facts, ("doctor",))
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
     verbs = [_VERBS[head][0] for head in _heads(loaded) if head in _VERBS]
+    measured = ["evaluate"] if loaded.heads else []
     return Info(
         folder,
         maker,
         dict(_facts(loaded)) | {f"unused: {h}": why for h, why in heads.items() if why},
-        (*verbs, "embed", "tokenize", "evaluate", "serve", "export", "finetune", "doctor"),
+        (*verbs, "embed", "tokenize", *measured, "serve", "export", "finetune", "doctor"),
         tuple(_next(loaded, name)),
     )
 
@@ -256,6 +257,12 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     )
     yield "tokenizer", repr(loaded.tokenizer).removeprefix("Tokenizer: ")
     yield "heads", ", ".join(heads) or "none: an encoder alone"
+    if "pooling" in about:  # of sentence-transformers
+        unit = ", of length 1" if about.get("normalize") else ""
+        cut = f"; texts are cut to {about['cut_at']} tokens" if "cut_at" in about else ""
+        yield "vectors", f"{about['pooling']}{unit}{cut}"
+    if prompts := about.get("prompts"):
+        yield "prompts", ", ".join(map(str, prompts))
     if "kind" in about:
         yield "task", f"{about.get('task', '')}, {about['kind']}".removeprefix(", ")
     if labels := [str(label) for label in about.get("labels") or ()]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.api.model import Model
+from bothways.api.model import Model, check_ranks
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import real_path, write_json
@@ -123,6 +123,7 @@ def tag(config: PredictConfig) -> list[str]:
 def rank(config: RankConfig) -> list[str]:
     """Lines for `bothways rank`: the texts with their scores, best first."""
     with _open(config) as model:
+        check_ranks(model.loaded)
         ranked, found = rank_texts(model.loaded, config.query, config.texts)
     _note_cut(found.cut, len(config.texts), found.length)
     _note_windows(found.several, len(config.texts), found.length)

@@ -19,7 +19,7 @@ Spelling = Callable[[str], str]
 """How an option is written, by its dotted path."""
 
 # A name with dots, or behind two dashes; not a part of a path, of what is quoted, or of a call.
-_OPTION = re.compile(r"(?<![\w./'\"-])(--)?([a-z_]+(?:\.[a-z_]+)*)(?![\w(/]|\.\w)")
+_OPTION = re.compile(r"(?<![\w./'\"-])(--)?([a-z_][a-z_0-9]*(?:\.[a-z_0-9]+)*)(?![\w(/]|\.\w)")
 # A line about a place in a recipe, or one of a list of a recipe's values: both have its names.
 _OF_RECIPE = re.compile(r"\S+\.ya?ml:\d|  ")
 

@@ -260,16 +260,28 @@ def _find_run(
         record = read_run(folder)
         _refuse_other(folder, record, verb, config, json.loads(json.dumps(recipe)), without)
         return Run(folder, record, new=False)
+    if RUN_FILE in refuse_other_folder(folder):  # another thread or process wrote it meanwhile
+        return _find_run(folder, config, recipe, verb, without)
+    return None
+
+
+def refuse_other_folder(folder: Path) -> set[str]:
+    """Refuse a place for a run that is a file, or a folder of something else.
+
+    Returns:
+        The names of what is there.
+
+    Raises:
+        RunError: it is one of these.
+    """
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
     names = {file.name for file in folder.iterdir()} if folder.exists() else set()
-    if RUN_FILE in names:  # another thread or process wrote it meanwhile
-        return _find_run(folder, config, recipe, verb, without)
-    if not all(map(_is_temporary, names)):
+    if RUN_FILE not in names and not all(map(_is_temporary, names)):
         raise RunError(
             f"{folder} holds other files but no {RUN_FILE}; choose a new folder for the run."
         )
-    return None
+    return names
 
 
 DATA = "data"
