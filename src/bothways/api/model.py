@@ -600,7 +600,7 @@ class Model:
         length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
-        long: Long = "windows",
+        long: Long | None = None,
     ) -> NDArray[np.float32]:
         """A vector per text, by default from the last layer.
 
@@ -618,7 +618,8 @@ class Model:
             layers: one or several: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
             long: read longer texts in overlapping windows, or truncate them (see
-                :meth:`tokens_cut`).
+                :meth:`tokens_cut`). By default they are truncated where a folder of
+                sentence-transformers truncates them, and else read in windows.
 
         Returns:
             float32 [texts, H], or with ``concat`` [texts, layers * H].
@@ -648,7 +649,7 @@ class Model:
         length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
-        long: Long = "windows",
+        long: Long | None = None,
     ) -> list[TokenVectors]:
         """A vector per token of each text, with the token and its position in the text.
 
