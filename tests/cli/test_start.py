@@ -185,6 +185,24 @@ def test_an_encoder_for_vectors_is_told_as_one(
     assert "`bothways embed --normalize`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--train", "t.csv"], "--dev is missing"),
+        (["--train", "t.csv", "--dev", "d.csv"], "d.csv: there is no such file (--dev"),
+        (["--train", "no.csv", "--dev", "0.2"], "no.csv: there is no such file (--train"),
+    ],
+)
+def test_no_run_folder_is_named_for_what_is_missing(
+    words: list[str], problem: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "t.csv").write_text("sentence,label\na b,x\nc d,y\n")
+    assert cli.main(["finetune", *words]) == 1
+    shown = capsys.readouterr()
+    assert problem in shown.err
+    assert shown.out == ""
+
+
 def test_every_command_that_info_names_can_be_run(world: World) -> None:
     for folder in (world.model, world.task_model, world.run, world.tuned, world.vocabulary):
         for command in bw.info(folder).next:

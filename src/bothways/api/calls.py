@@ -592,12 +592,25 @@ def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
         inputs = [_contents([config.corpus]), _contents([config.start or ""])]
         return replace(config, run=_chosen_run("pretrain", config, inputs))
     if isinstance(config, FinetuneConfig) and not config.run:
+        _check_given(config, contents)
         start = _contents([model_folder(config.model)])
         inputs = [start, contents or _task_files(config), config.task.dev]
         if share(config.task.test) is not None:  # what is held out is not trained on
             inputs.append(config.task.test)
         return replace(config, run=_chosen_run(config.task.name, config, inputs))
     return config
+
+
+def _check_given(config: FinetuneConfig, contents: Sequence[_Content]) -> None:
+    """Refuse a fine-tuning without data, or of files that are not there, before a folder is named
+    for it."""
+    from bothways.finetuning.setup import check_files, check_required
+
+    in_memory = {name: name for name, *_ in contents}
+    task = changed(config.task, in_memory)
+    check_required(replace(config, run=RUNS, task=task))
+    if not contents:
+        check_files(config.located().task)
 
 
 def recipe_for(corpus: str, minutes: float, run: str | Path | None = None) -> str | None:

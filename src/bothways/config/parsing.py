@@ -189,7 +189,7 @@ def _full_name(keyword: str, cls: type[Any], short: Mapping[str, str]) -> str:
         names = " or ".join(f"{n.rpartition('.')[0]}={{{keyword!r}: ...}}" for n in found)
         raise ConfigError(f"{keyword} may mean several options; write {names}.")
     if not found:
-        hint = _hint(keyword, [*short, *field_types(cls), *types])
+        hint = hint_for(keyword, [*short, *field_types(cls), *types])
         raise ConfigError(f"there is no option {keyword!r}{f'; {hint}' if hint else '.'}")
     return found[0]
 
@@ -454,7 +454,7 @@ _NO_OPTION = {
 }
 
 
-def _hint(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
+def hint_for(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
     """What to write in place of what is no option: what another library calls so, or the nearest
     name; empty if there is none."""
     close = _meant(name, known)
@@ -473,7 +473,7 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    hint = _hint(name, [*option_types(cls), *field_types(cls)], lambda n: repr(prefix + n))
+    hint = hint_for(name, [*option_types(cls), *field_types(cls)], lambda n: repr(prefix + n))
     return f"; {hint}" * bool(hint)
 
 
@@ -706,5 +706,5 @@ class _Parser(argparse.ArgumentParser):
             hint = f"it is given by its place: {self.prog} {places}."
         else:
             known = [*self.short, *(other for other in self.types if other not in self.positional)]
-            hint = _hint(name, known, lambda n: f"'--{n}'") or f"see '{self.prog} --help'."
+            hint = hint_for(name, known, lambda n: f"'--{n}'") or f"see '{self.prog} --help'."
         raise UsageError(f"unknown option {word!r}; {hint}")
