@@ -130,9 +130,10 @@ def test_one_document(world: World, refused: Refused, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def enormous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A task with one example of 50 MB; as text, a line of 50 MB."""
+    """A task with one example of 50 MB; beside it, a text with a line of 50 MB."""
     path = tmp_path_factory.mktemp("enormous") / "big.tsv"
     path.write_bytes(b"sentence\tlabel\na dog\tyes\n" + b"dog " * 12_500_000 + b"\tno\n")
+    path.with_suffix(".txt").write_bytes(b"a dog\na cat\n" + b"dog " * 12_500_000 + b"\n")
     return path
 
 
@@ -140,9 +141,10 @@ def enormous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_line_of_50_mb(
     verb: str, enormous: Path, world: World, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = enormous.with_suffix(".txt")
     argv: dict[str, list[Words]] = {
-        "vocab": world.vocab(enormous),
-        "corpus": world.build_corpus(enormous),
+        "vocab": world.vocab(text),
+        "corpus": world.build_corpus(text),
         "embed": ["embed", world.model, "--file", enormous, "--out", world.out],
         "stdin": ["predict", world.task_model],
         "predict": ["predict", world.task_model, "--file", enormous, "--out", world.out],
@@ -154,7 +156,7 @@ def test_a_line_of_50_mb(
             10,
             "break the line up (`bothways vocab`, `vocab extend` and `corpus` accept longer",
         )
-    where = "standard input" if verb == "stdin" else str(enormous)
+    where = {"stdin": "standard input", "vocab": text, "corpus": text}.get(verb, enormous)
     with enormous.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
