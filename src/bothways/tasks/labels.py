@@ -82,6 +82,36 @@ def match_labels(
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
 
 
+_PRINTED = re.compile(
+    r"""b(['"]).*\1|(?:\w+\.)?(?:array|tensor|u?int\d+|float\d+|bool_|str_|Tensor)\(.*\)"""
+)
+
+
+def _refuse_no_label(label: str, labels: Iterable[str], path: Path, line: int) -> None:
+    """Refuse what says that there is no label, and what Python prints in place of one."""
+    if label in MISSING:
+        raise InputError(
+            f"the label {label!r} is how programs write a missing value; fill it in, or leave "
+            "the line out (or name all labels in task.labels, if it is one of them).",
+            path=path,
+            line=line,
+        )
+    if label in _UNSURE and any(map(str.isalnum, "".join(labels))):
+        raise InputError(
+            f"the label {label!r} is how some files say that there is none; leave such lines "
+            "out (or name all labels in task.labels, if it is one of them).",
+            path=path,
+            line=line,
+        )
+    if _PRINTED.fullmatch(label):
+        raise InputError(
+            f"the label {label} is how Python prints a value; write the value alone, such as "
+            "label.item() or text.decode() (or name all labels in task.labels, if it is one).",
+            path=path,
+            line=line,
+        )
+
+
 def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     """Refuse labels that would become classes of their own by an accident of their spelling.
 
@@ -104,20 +134,7 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     spellings = sum(map(bool, ({"true", "false"} & folded, {"yes", "no"} & folded, numbers)))
     spellings = spellings if numbers <= {0.0, 1.0} else 0
     for label, line in first.items():
-        if label in MISSING:
-            raise InputError(
-                f"the label {label!r} is how programs write a missing value; fill it in, or leave "
-                "the line out (or name all labels in task.labels, if it is one of them).",
-                path=path,
-                line=line,
-            )
-        if label in _UNSURE and any(map(str.isalnum, "".join(first))):
-            raise InputError(
-                f"the label {label!r} is how some files say that there is none; leave such lines "
-                "out (or name all labels in task.labels, if it is one of them).",
-                path=path,
-                line=line,
-            )
+        _refuse_no_label(label, first, path, line)
         if any(
             len(label) > len(a + b) and label.startswith(a) and label.endswith(b)
             for a, b in _QUOTES

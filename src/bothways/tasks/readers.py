@@ -229,8 +229,8 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 
 def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes, or
-    some say that there is none."""
+    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes or
+    lists, or some say that there is none."""
     for column in (rows.a, rows.b):
         if column is not None:
             _refuse_spelt(column, rows)
@@ -251,6 +251,13 @@ def _refuse_spelt(column: Sequence[str], rows: Rows) -> None:
             "they are written: text.decode('utf-8').",
             path=rows.path,
             line=rows.lines[0],
+        )
+    if len(texts) > 1 and all(
+        re.fullmatch("""\\[(['"]).*\\1\\]""", text, re.DOTALL) for text in texts
+    ):
+        rows.broken.remark(
+            "every text is a list as Python or JSON writes it, and is read with its brackets and "
+            "quotation marks; put its parts together where it is written"
         )
     if len(texts) > 1 and all(re.fullmatch("'.*'", text, re.DOTALL) for text in texts):
         rows.broken.remark("every text stands in single quotation marks, which are part of it")
