@@ -220,3 +220,14 @@ def test_concepts_without_their_text(tmp_path: Path) -> None:
 def test_words_in_brackets_of_their_own(tmp_path: Path) -> None:
     content = "( -LRB-\nMary NNP\n) -RRB-\n[ SYM\nNASA] NNP\n(EU NNP\n"
     assert read(write(tmp_path, "a.txt", content)).scheme == "none"
+
+
+def test_sentences_in_lines_to_predict(tmp_path: Path) -> None:
+    """Where all have as many words, the last of each looks like its tag."""
+    path = write(tmp_path, "a.txt", "Mary left .\nShe sang .\n")
+    found = read(path, labelled=False)
+    assert "if each line is a sentence" in " ".join(found.notes)
+    for content in ("Mary NN B-PER\nleft V O\n", "Mary\nleft\n", "Mary _\nleft _\n"):
+        assert not read(write(tmp_path, "a.txt", content), labelled=False).notes
+    path = write(tmp_path, "a.txt", "Mary NN\nleft VB\n")
+    assert not read_sentences(path, TaggingOptions(), labelled=False, labels=("VB", "DT")).notes

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.io.annotators import SpanText
+from bothways.io.column_forms import TAG
 from bothways.io.conll import ConllFormat
 from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
 from bothways.tasks.labels import check_spellings
@@ -104,11 +105,27 @@ def read_sentences(
         notes=notes,
     )
     if not labelled:
-        return sentences
+        return _with_words_noted(sentences, labels)
     sentences = _with_scheme(sentences, options, labels)
     if not labels:
         _refuse_spellings(sentences)
     return sentences
+
+
+def _with_words_noted(sentences: Sentences, labels: Sequence[str]) -> Sentences:
+    """The same with a note if what stands behind the words are no tags: sentences in lines, all
+    with as many words, look so."""
+    found = {tag for tags in sentences.unchecked_tags or () for tag in tags}
+    if sentences.format != COLUMNS or not found:
+        return sentences
+    if any(tag in labels or tag == "_" or TAG.fullmatch(tag) for tag in found):
+        return sentences
+    note = (
+        f"{sentences.path.name}: its words are read from one column, such as "
+        f"{sentences.words[0][0]!r}, and behind them stand no tags known here, but such as "
+        f"{min(found)!r} (if each line is a sentence: bothways predict MODEL < FILE)"
+    )
+    return replace(sentences, notes=(*sentences.notes, note))
 
 
 def _from_texts(
