@@ -325,3 +325,23 @@ def test_an_empty_passage(tmp_path: Path) -> None:
     nested = {"data": [{"paragraphs": paragraphs}]}
     found = read_questions(write(tmp_path, "b.json", json.dumps(nested)), labelled=True)
     assert found.ids == ["q"]
+
+
+@pytest.mark.parametrize("label", ["b'x'", 'b"x"', "tensor(1)", "np.int64(1)", "np.str_('x')"])
+def test_labels_as_python_prints_them(label: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"text\tlabel\na\ty\nb\t{label}\n")
+    with pytest.raises(InputError, match=r":3: .*how Python prints"):
+        read_rows(path, TaskOptions(text_a="text"), labelled=True)
+    named = TaskOptions(text_a="text", labels=("y", label))
+    assert read_rows(path, named, labelled=True).labels == ["y", label]
+
+
+def test_texts_that_are_lists(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n['a', 'b']\tx\n['c']\ty\n")
+    rows = read_rows(path, TaskOptions(text_a="text"), labelled=True)
+    assert "every text is a list" in " ".join(rows.broken.notes("a.tsv"))
+    path.write_text("text\tlabel\n['a', 'b']\tx\nc\ty\n")
+    rows = read_rows(path, TaskOptions(text_a="text"), labelled=True)
+    assert not rows.broken.notes("a.tsv")

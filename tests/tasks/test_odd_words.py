@@ -169,3 +169,65 @@ def test_a_table_of_spans_of_documents(tmp_path: Path) -> None:
     content = "File,Line,Begin Offset,End Offset,Type\nd.txt,0,0,4,PER\n"
     with pytest.raises(InputError, match="its rows are spans, not words"):
         read(write(tmp_path, "a.csv", content))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('"B-PER"', '"O"'),
+        ("'B-PER'", "'O'"),
+        ("[B-PER]", "[O]"),
+        ("[B-PER]", "O"),
+        ("B-PER:0.98", "O"),
+        ("B-PER:.981", "O:0.9991"),
+        ("B-PER:9.8E-1", "O"),
+    ],
+)
+def test_tags_with_more_around_them(first: str, second: str, tmp_path: Path) -> None:
+    """Quotation marks, brackets, scores; without them after the command."""
+    path = write(tmp_path, "a.conll", f'Mary {first}\nleft {second}\n" {second}\n')
+    with pytest.raises(InputError, match=r":1: .*Write B-PER") as raised:
+        read(path)
+    rule = re.search("sed -E ('.*') OLD > NEW", str(raised.value))
+    assert rule is not None
+    command = f"sed -E {rule[1]} a.conll > b.conll"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    found = read(tmp_path / "b.conll")
+    assert (found.words, found.tags) == ([["Mary", "left", '"']], [["B-PER", "O", "O"]])
+    assert read(path, scheme="none").tags == [[first, second, second]]
+
+
+def test_types_with_numbers_behind_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", "Mary B-PER:1\nleft O\n")
+    assert read(path).tags == [["B-PER:1", "O"]]
+
+
+@pytest.mark.parametrize(
+    "line", ["[Mary PER] left", "[PER Mary] left", "(PER Mary) left", "<PER>Mary</PER> left"]
+)
+def test_marks_within_texts(line: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", f"She sang\n{line}\n")
+    with pytest.raises(InputError, match=r":2: its words carry tags of their own"):
+        read(path)
+
+
+def test_concepts_without_their_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.con", 'c="aspirin" 12:3 12:3||t="treatment"\n')
+    with pytest.raises(InputError, match="concepts of i2b2"):
+        read(path)
+
+
+def test_words_in_brackets_of_their_own(tmp_path: Path) -> None:
+    content = "( -LRB-\nMary NNP\n) -RRB-\n[ SYM\nNASA] NNP\n(EU NNP\n"
+    assert read(write(tmp_path, "a.txt", content)).scheme == "none"
+
+
+def test_sentences_in_lines_to_predict(tmp_path: Path) -> None:
+    """Where all have as many words, the last of each looks like its tag."""
+    path = write(tmp_path, "a.txt", "Mary left .\nShe sang .\n")
+    found = read(path, labelled=False)
+    assert "if each line is a sentence" in " ".join(found.notes)
+    for content in ("Mary NN B-PER\nleft V O\n", "Mary\nleft\n", "Mary _\nleft _\n"):
+        assert not read(write(tmp_path, "a.txt", content), labelled=False).notes
+    path = write(tmp_path, "a.txt", "Mary NN\nleft VB\n")
+    assert not read_sentences(path, TaggingOptions(), labelled=False, labels=("VB", "DT")).notes

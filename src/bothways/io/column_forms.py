@@ -68,7 +68,11 @@ _MARKS = {"/": "a slash", "|": "a bar", "_": "an underscore"}
 _NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
 _QUOTED = re.compile('"[^"]*"|"""+')
 _HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
-_MARKED = re.compile(rf"<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>", re.IGNORECASE)
+_MARKED = re.compile(
+    rf"(?i:<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>)"
+    r"|\[[^\][]+ [A-Z]{2,}\]|\[[A-Z]{2,} [^\][]+\]|\([A-Z]{2,} [^()]+\)"
+)
+_I2B2 = re.compile(r'c=".*" \d+:\d+ \d+:\d+\|\|t="\w+"')
 
 
 def refuse_numbers_of_sentences(path: Path, table: Sequence[Sequence[str]], separator: str) -> None:
@@ -165,6 +169,13 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
             f"into columns, a word a line: {apart} '{cut}'{'' if by_line else ' OLD'} > NEW"
             f"{' (for sentences in lines)' if by_line else ''}.",
             path=path,
+        )
+    if _I2B2.match(first):
+        raise InputError(
+            "these are the concepts of i2b2, whose text is in another file; write its words, each "
+            "in a line with its tag (B-PER, I-PER, O).",
+            path=path,
+            line=1,
         )
     if labelled and not any(TAG.fullmatch(line.split()[-1]) for line in begun):
         for number, line in enumerate(lines[:LOOKED_AT], start=1):

@@ -19,6 +19,9 @@ MISSING = frozenset(
 )
 """How programs, databases and the errors of spreadsheets write that there is no value."""
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ('="', '"'))
+_PRINTED = re.compile(
+    r"""b(['"]).*\1|(?:\w+\.)?(?:array|tensor|u?int\d+|float\d+|bool_|str_|Tensor)\(.*\)"""
+)
 _MARKS_BETWEEN = "|;,#/+ "
 _VARIANTS = ("\ufe0e", "\ufe0f")
 """Of one emoji: as text, or as a picture."""
@@ -106,6 +109,7 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     for label, line in first.items():
         problem = (
             _if_missing(label, first)
+            or _if_printed(label)
             or _if_quoted(label)
             or _if_made_a_date(label, first)
             or _if_joined(label, first)
@@ -136,6 +140,15 @@ def _if_missing(label: str, first: Mapping[str, int]) -> str:
             "(or name all labels in task.labels, if it is one of them)."
         )
     return ""
+
+
+def _if_printed(label: str) -> str:
+    if not _PRINTED.fullmatch(label):
+        return ""
+    return (
+        f"the label {label} is how Python prints a value; write the value alone, such as "
+        "label.item() or text.decode() (or name all labels in task.labels, if it is one)."
+    )
 
 
 def _if_quoted(label: str) -> str:

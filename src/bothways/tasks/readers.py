@@ -291,7 +291,7 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 def _refuse_spelt_texts(rows: Rows) -> None:
     """Refuse texts that are all written as Python writes bytes; remark on those that are all in
-    quotation marks, and on one that says that there is none."""
+    quotation marks or lists, and on one that says that there is none."""
     for column in (rows.a, rows.b):
         if column is not None:
             _refuse_spelt(column, rows)
@@ -312,6 +312,13 @@ def _refuse_spelt(column: Sequence[str], rows: Rows) -> None:
             "they are written: text.decode('utf-8').",
             path=rows.path,
             line=rows.lines[0],
+        )
+    if len(texts) > 1 and all(
+        re.fullmatch("""\\[(['"]).*\\1\\]""", text, re.DOTALL) for text in texts
+    ):
+        rows.broken.remark(
+            "every text is a list as Python or JSON writes it, and is read with its brackets and "
+            "quotation marks; put its parts together where it is written"
         )
     if len(texts) > 1 and all(re.fullmatch("'.*'", text, re.DOTALL) for text in texts):
         rows.broken.remark("every text stands in single quotation marks, which are part of it")

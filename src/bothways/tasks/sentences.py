@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.io.annotators import SpanText
+from bothways.io.column_forms import TAG
 from bothways.io.conll import ConllFormat
-from bothways.io.tagged import TaggedFile, read_tagged
+from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
 from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
@@ -104,11 +105,27 @@ def read_sentences(
         notes=notes,
     )
     if not labelled:
-        return sentences
+        return _with_words_noted(sentences, labels)
     sentences = _with_scheme(sentences, options, labels)
     if not labels:
         _refuse_spellings(sentences)
     return sentences
+
+
+def _with_words_noted(sentences: Sentences, labels: Sequence[str]) -> Sentences:
+    """The same with a note if what stands behind the words are no tags: sentences in lines, all
+    with as many words, look so."""
+    found = {tag for tags in sentences.unchecked_tags or () for tag in tags}
+    if sentences.format != COLUMNS or not found:
+        return sentences
+    if any(tag in labels or tag == "_" or TAG.fullmatch(tag) for tag in found):
+        return sentences
+    note = (
+        f"{sentences.path.name}: its words are read from one column, such as "
+        f"{sentences.words[0][0]!r}, and behind them stand no tags known here, but such as "
+        f"{min(found)!r} (if each line is a sentence: bothways predict MODEL < FILE)"
+    )
+    return replace(sentences, notes=(*sentences.notes, note))
 
 
 def _from_texts(
@@ -177,6 +194,8 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence
     """The same sentences with the scheme of their tags, and a count of the tags that break it."""
     assert sentences.tags is not None
     known_as_entities = not labels or any(parse_tag(label)[0] != OUTSIDE for label in labels)
+    if options.scheme != "none" and not labels:
+        _refuse_wrapped(sentences)
     if options.scheme != "none" and known_as_entities:
         counts = Counter(tag for tags in sentences.tags for tag in tags)
         # A scheme that is named is one with letters.
@@ -222,6 +241,37 @@ def _refuse_numbers(sentences: Sentences) -> None:
             path=sentences.path,
             line=sentences.lines[0][0],
         )
+
+
+_PLAIN = r"O|[BIESLUMW][-_][^]\s:\"'\[]+"
+_WRAPPED = {  # where a program writes more than the tag: how such tags are, and sed's rule
+    "quotation marks": (re.compile(f'"({_PLAIN})"'), r"s/\"([BIESLUMW][-_][^\" \t]+|O)\"/\1/g"),
+    "apostrophes": (re.compile(f"'({_PLAIN})'"), r"s/\x27([BIESLUMW][-_][^\x27 \t]+|O)\x27/\1/g"),
+    "brackets": (re.compile(rf"\[({_PLAIN})\]"), r"s/\[([BIESLUMW][-_][^] \t]+|O)\]/\1/g"),
+    "a score": (
+        re.compile(rf"({_PLAIN}):\d?\.\d+(?:[Ee]-?\d+)?"),
+        r"s/([ \t]([BIESLUMW][-_][^ \t:]+|O)):[0-9]?\.[0-9]+([Ee]-?[0-9]+)?/\1/g",
+    ),
+}
+
+
+def _refuse_wrapped(sentences: Sentences) -> None:
+    """Refuse tags in quotation marks or brackets, or with their scores."""
+    assert sentences.tags is not None
+    found = {tag for tags in sentences.tags for tag in tags if tag != OUTSIDE}
+    for what, (pattern, rule) in _WRAPPED.items():
+        plain = [(tag, match[1]) for tag in sorted(found) if (match := pattern.fullmatch(tag))]
+        if plain and len(plain) == len(found) and plain[0][1] != OUTSIDE:
+            first, meant = plain[0]
+            tags_and_lines = zip(sentences.tags, sentences.lines, strict=True)
+            line = next(lines[tags.index(first)] for tags, lines in tags_and_lines if first in tags)
+            command = f": sed -E '{rule}' OLD > NEW" if sentences.format == COLUMNS else ""
+            raise InputError(
+                f"the tag {first} has {what} around or behind it. Write {meant}, and the others "
+                f"like it{command} (if they mean no entities: --task.tagging.scheme none).",
+                path=sentences.path,
+                line=line,
+            )
 
 
 _TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
