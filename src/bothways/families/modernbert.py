@@ -24,7 +24,7 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     half = values.get("sliding_window")  # which comes first in transformers
     named["window"] = values.get("local_attention", 128) // 2 if half is None else half
     if not named["window"]:
-        raise ModelError(f"{where}: local_attention is below 2, so a token would see only itself.")
+        raise ModelError(f"{where}: local_attention is below 2; there are windows of 2 and more.")
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
     if types is not None:
         later = [i for i, kind in enumerate(types) if kind == _KINDS["global"] and i]
