@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class Adapted:
     path: Path
     weights: dict[str, Stored]
     classes: str
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 _CLASSES = {
