@@ -56,7 +56,7 @@ def main() -> None:
     chosen = {name: contenders[name] for name in options.contenders}
     found: dict[str, list[list[float]]] = {name: [] for name in chosen}
     seconds = dict.fromkeys(chosen, 0.0)
-    for seed in range(options.seeds):
+    for seed in range(options.first, options.first + options.seeds):
         texts, labels = sample(options.file, options.examples, options.share, seed)
         for name, measure in chosen.items():
             begun = time.monotonic()
@@ -230,6 +230,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--examples", type=int, default=600)
     parser.add_argument("--share", type=float, default=0.1, help="of the rare class")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=16)

@@ -28,16 +28,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 _HEAD = """\
 # Names
 
-The verbs, options and Python names of bothways. They stay: what is added gets a name beside them,
-and one that changes or goes is announced in [CHANGELOG.md](../CHANGELOG.md). This page is written
-by `python scripts/write_names.py` from the code; a test compares the two.
+The verbs, options and Python names of bothways. They are stable: others may be added, and a name
+that changes or goes is announced in [CHANGELOG.md](../CHANGELOG.md). This page is written
+by `python scripts/write_names.py` from the code; a test compares the two. It gives the first
+sentence on each option; `bothways help VERB all` gives the whole text and the default.
 
-An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and is a field
-of the verb's dataclass in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,
-`optimizer: {lr: 1e-4}`, `OptimizerOptions(lr=1e-4)`. Options in capitals are given by their place.
+An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and
+`NAME=VALUE` in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,
+`optimizer: {lr: 1e-4}`, and in Python `optimizer={"lr": 1e-4}` or, where only one option is called
+so, `lr=1e-4`. Options in capitals are given by their place.
 Every verb also has `--config RECIPE`, `--print_config`, `--help`, which explains the first options
-with examples, and `--help all`, which explains all. Beside the verbs stand `bothways help VERB`,
-`bothways completion SHELL` and `bothways version`.
+with examples, and `--help all`, which explains all. Besides the verbs there are
+`bothways help VERB`, `bothways completion SHELL` and `bothways version`.
 """
 
 
@@ -82,17 +84,22 @@ def option_lines() -> Iterator[str]:
         alone = len(users[owner]) == 1 and "." not in options[owner][0].name
         return alone or owner in configs
 
+    def teller(owner: type[Any]) -> str:
+        """The verb whose options they are; others have them, too."""
+        whose = [name for name in users[owner] if verbs()[name].config is owner]
+        return (whose or users[owner])[0]
+
     yield "## Verbs"
     for name, verb in verbs().items():
         yield f"\n### {name}\n"
         yield f"{_sentence(verb.summary)}\n"
-        own = [owner for owner in owned[name] if is_own(owner) and users[owner][0] == name]
+        own = [owner for owner in owned[name] if is_own(owner) and teller(owner) == name]
         if own:
             yield from _table((o for owner in own for o in options[owner]), verb.positional)
         others = [owner for owner in owned[name] if owner not in own]
         titles = [_title(owner, options[owner]) for owner in others if not is_own(owner)]
-        verb_names = dict.fromkeys(users[owner][0] for owner in others if is_own(owner))
-        if shared := [*(f"those of {name}" for name in verb_names), *titles]:
+        verb_names = dict.fromkeys(teller(owner) for owner in others if is_own(owner))
+        if shared := [*(f"those of {name}" for name in verb_names), *dict.fromkeys(titles)]:
             yield f"\nAnd {', '.join(shared)}."
         if short := verb.config.short_names:
             listed = ", ".join(f"`{new}` ({full})" for new, full in short.items())
@@ -116,9 +123,9 @@ def _table(options: Iterable[Option], positional: Iterable[str] = ()) -> Iterato
     yield "|---|---|---|"
     for option in options:
         name = option.name.upper() if option.name in positional else option.name
-        value = (
-            option.kind.metavar.strip("[]") if option.kind.inner is bool else option.kind.metavar
-        )
+        value = option.kind.metavar
+        if option.kind.inner is bool:  # the brackets say that it may be left out
+            value = value.replace("[", "").replace("]", "")
         yield f"| `{name}` | {_cell(value)} | {_cell(_sentence(option.text))} |"
 
 

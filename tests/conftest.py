@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,10 @@ def _keep_to_own_cores() -> None:
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     _keep_to_own_cores()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As under `nohup`, or in the background of a script. What the tests start would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Property tests are part of a suite that must give the same answer twice.
 settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)

@@ -104,7 +104,8 @@ SETUP = {
     "pip install -c constraints.txt -e '.[train]'": "the same",
     "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo": "asks PyTorch's index",
     "docker build -f container/Containerfile -t bothways .": "the image is marked untested",
-    'docker run -p 8000:8000 -v "$PWD/model:/model:ro" bothways serve /model --host 0.0.0.0': (
+    "docker run -p 8000:8000 -e BOTHWAYS_KEY=secret "
+    '-v "$PWD/model:/model:ro" bothways serve /model --host 0.0.0.0': (
         "the image is marked untested"
     ),
 }

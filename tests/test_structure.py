@@ -423,7 +423,8 @@ def test_modes_of_inference_are_the_engines() -> None:
     """What training does without gradients is not an inference."""
     for name in MODULES:
         if name != "model.engine" and name != "finetuning.features":  # a tagger on stored features
-            assert "inference_mode" not in MODULES[name].read_text(encoding="utf-8"), name
+            text = MODULES[name].read_text(encoding="utf-8")  # PEFT has a setting of this name
+            assert not re.search(r"\binference_mode\(|import .*\binference_mode", text), name
 
 
 def test_a_family_is_a_page_of_data() -> None:

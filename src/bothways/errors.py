@@ -58,6 +58,10 @@ class InputError(BothwaysError):
         self.problem = f"{self.problem.rstrip()} {remedy}"
 
 
+class EncodingError(InputError):
+    """A file is text in another encoding than UTF-8; the message says how to convert it."""
+
+
 class StoreError(BothwaysError):
     """A corpus folder is damaged, incomplete, or was built for another purpose."""
 
@@ -72,6 +76,10 @@ class NonFiniteError(ModelError):
 
 class RunError(BothwaysError):
     """A run folder cannot be continued: another config, or no intact checkpoint."""
+
+
+class OtherRunError(RunError):
+    """A run folder holds a run with other options or on other data than are asked for."""
 
 
 class OtherProcessError(BothwaysError):
@@ -130,13 +138,18 @@ def explain_missing(what: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
+    """Whether an error says so: numpy's, torch's on a GPU, torch's on the CPU, or that of a library
+    which is not loaded for that."""
     kind, text = type(error).__name__, str(error)
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
+    if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
+        return True
+    return any(words in text for words in ("allocate memory", "failed to map segment"))
 
 
 def type_of(value: object) -> str:
-    """The type of a value as messages name it: ``a dict``, ``an int``."""
+    """The type of a value as messages name it: ``a dict``, ``an int``, ``None``."""
+    if value is None:
+        return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import decimal
+import pickle
 import subprocess
 import sys
 import types
@@ -18,9 +20,9 @@ import pytest
 
 import bothways as bw
 from bothways import cli
-from bothways.api.calls import call_options
+from bothways.api.calls import _as_options, call_options
 from bothways.api.rows import columns_of, file_of
-from bothways.errors import ConfigError, InputError, ModelError, RunError
+from bothways.errors import ConfigError, InputError, LengthError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
 from bothways.io.squad import read_questions
@@ -282,6 +284,12 @@ def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) 
         tune(**data, names={0: "poor", 1: "fine", 2: "what"})
 
 
+def test_weights_of_labels_keep_their_digits() -> None:
+    given = {"a": 1 / 3, "b": np.float64(0.1234567), "c": 2.0, "d": 5}
+    found = _as_options({"class_weights": given})["class_weights"]
+    assert found == ("a=0.3333333333333333", "b=0.1234567", "c=2", "d=5")
+
+
 def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
     data = {"train": rows(16), "dev": rows(8)}
     one = tune(**data)
@@ -307,11 +315,18 @@ def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> Non
         ({"train": 3}, "train is an int; give the path of a file, a data frame"),
         ({"train": ["a text"]}, "train is a list of str; give"),
         ({"train": []}, "train has no rows"),
-        ({"text": "revue"}, "text is 'revue', but train has no such column; it has 'id', 'review'"),
+        (
+            {"text": "revue"},
+            "text is 'revue', but train has no such column; it has 'id', 'review', 'stars'. text=",
+        ),
+        (
+            {"train": [("a", "x"), ("b", "y")]},
+            r"list of tuple; .* a label: tuple\(zip\(\*train\)\)",
+        ),
         ({"label": "labels"}, "label is 'labels', but train has no such column"),
         (
             {"text": None, "train": [{"a": "w1", "stars": "good"}]},
-            "text: name the column of the texts; train has 'a', 'stars'",
+            "text: name the column of the texts; train has 'a', 'stars', and no 'sentence'",
         ),
         ({"train": [*rows(3), {"id": 3}]}, "train: row 3 has no 'review'"),
         (
@@ -369,6 +384,78 @@ def test_what_a_message_proposes_works(tune: Callable[..., Any]) -> None:
         tune(train=frame, dev=frame, text=["review"])
 
 
+def test_a_share_to_test_on_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
+    data = {"train": rows(40), "dev": 0.2}
+    first = tune(**data)
+    second = tune(**data, test=0.2)
+    assert first.run != second.run
+    assert first.further == {}
+    assert "test" in second.further
+    assert tune(**data, test=rows(4, seed=1)).run != first.run
+
+
+def test_weights_and_labels_in_the_forms_of_python(tune: Callable[..., Any], here: Path) -> None:
+    data = {"train": [{**row, "stars": n % 2} for n, row in enumerate(rows(16))], "dev": 0.25}
+    result = tune(**data, labels=[1, 0], class_weights={0: "2"})
+    assert result.model.classes_ == ["1", "0"]
+    with pytest.raises(ConfigError, match=r"class_weights is \[1, 2\]; give 'balanced', or a dict"):
+        tune(**data, class_weights=[1, 2])
+    with pytest.raises(ConfigError, match=r"class_weights has '0=None'; a weight is a number"):
+        tune(**data, class_weights={0: None})
+    (here / "a file").write_text("")
+    for overwrite in (False, True):
+        with pytest.raises(RunError, match=r"^a file is a file; name a folder for the run"):
+            tune(**data, run="a file", overwrite=overwrite)
+    (here / "mine").mkdir()
+    (here / "mine/notes.txt").write_text("")
+    with pytest.raises(RunError, match=r"^mine holds other files but no run\.json"):
+        tune(**data, run="mine")
+    assert [path.name for path in (here / "mine").iterdir()] == ["notes.txt"]
+    with pytest.raises(ConfigError, match=r"model is a list.*texts, their labels: train=\(texts, "):
+        bw.finetune(["a", "b"], ["x", "y"])
+
+
+def test_the_types_of_arguments_are_said(corpus: bw.Corpus, tmp_path: Path) -> None:
+    """Where Python's own error would speak of something inside."""
+    model = bw.load("mini-en")
+    for call, message in (
+        (lambda: model.embed("a", layers="last"), "layers is 'last'; it must be a list of whole n"),
+        (lambda: model.embed("a", length="x"), "length is 'x'; it must be a whole number, or None"),
+        (lambda: model.embed("a", prompt=3), "prompt is 3; it must be text, or None"),
+        (lambda: model.embed("a", normalize="no"), "normalize is 'no'; it must be True or False"),
+        (lambda: model.embed_tokens("a", length=2.5), "length is 2.5; it must be a whole number"),
+        (lambda: model.save(None), "folder is None; give the path of a new folder"),
+        (lambda: bw.new_model(None), "tokenizer is None; give a tokenizer, its folder, a corpus"),
+        (lambda: bw.pretraining_step(corpus, model), "model is a Corpus; give what bw.new_model"),
+        (lambda: bw.pretraining_step(model, corpus, batch=0), "^batch is 0; it must be a whole"),
+        (lambda: bw.pretraining_step(model, corpus, length=513), "^length 513 exceeds the 512"),
+        (lambda: bw.learn_vocabulary(None, size=100), "texts is None; give a file, a folder or"),
+        (lambda: bw.learn_vocabulary(["a", None], size=100), r"texts\[1\] is missing \(NaN or N"),
+        (lambda: bw.learn_vocabulary(iter(["a", 3]), size=100), r"texts\[1\] is 3 \(int\); a text"),
+        (lambda: bw.build_corpus([], model.tokenizer), "files is empty; give files, or one or m"),
+        (lambda: bw.build_corpus([["a"]], model.tokenizer), r"files\[0\] is \['a'\] \(list\)"),
+        (
+            lambda: bw.extend_vocabulary("mini-en", tmp_path / "x", words="w"),
+            "words is 'w', and th",
+        ),
+        (lambda: bw.export("mini-en", tmp_path / "y", int8=True), "^int8 needs .*: give gate"),
+        (lambda: bw.pretrain(corpus, "tiny", epochs=1), "option 'epochs'; the length of a pre-tra"),
+        (lambda: bw.load(None), "folder is None; give a model folder"),
+        (lambda: bw.finetune(quiet=True), "no option 'quiet'; in Python verbose=False shows"),
+    ):
+        with pytest.raises((ConfigError, InputError, LengthError), match=message):
+            call()
+    with pytest.raises(TypeError, match=r"documents are numbered: corpus\[0\] is the first"):
+        corpus["a"]  # type: ignore[call-overload]
+    assert corpus[np.int64(1)].number == 1  # type: ignore[call-overload]
+    assert bw.new_model(model, layers=1, hidden=16, heads=2).tokenizer is model.tokenizer
+    with pytest.raises(ConfigError, match=r"rate is '0\.1'; it must be a number"):
+        bw.pretraining_step(bw.new_model(corpus), corpus, batch=2, length=32).descend("0.1")  # type: ignore[arg-type]
+    one = model.fill_mask("A [MASK].", targets="cat")
+    assert one == model.fill_mask("A [MASK].", targets=["cat"])
+    assert [filling.piece for filling in one[0]] == ["cat"]
+
+
 def test_one_layer_is_a_number() -> None:
     model = bw.load("mini-en")
     assert (model.embed(["a"], layers=2) == model.embed(["a"], layers=[2])).all()
@@ -384,6 +471,38 @@ def test_a_name_that_is_none_is_answered() -> None:
         with pytest.raises(AttributeError, match=answer):
             getattr(bw, name)
     assert not hasattr(bw, "__wrapped__")
+    for method in [name for name, one in vars(bw.Model).items() if one in OF_VERBS.values()]:
+        with pytest.raises(AttributeError, match=r"it is a method of a model"):
+            getattr(bw, method)
+
+
+def test_a_method_that_a_model_has_not_is_answered() -> None:
+    model = bw.load("mini-en")
+    for name, meant in (
+        ("encode", "embed(texts)"),
+        ("attentions", "inspect(text).attentions"),
+        ("fill_masks", "fill_mask"),
+        ("save_pretrained", "save(folder)"),
+    ):
+        with pytest.raises(
+            AttributeError, match=rf"no attribute '{name}'; here it is model\."
+        ) as e:
+            getattr(model, name)
+        assert str(e.value).endswith(f"model.{meant}")
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        model.zzz  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(model, "__array__")
+    assert pickle.loads(pickle.dumps(model)).folder == model.folder
+
+
+def test_a_result_says_where_the_methods_of_its_model_are(tune: Callable[..., Any]) -> None:
+    result = tune(train=rows(8), dev=rows(8))
+    with pytest.raises(AttributeError, match=r"'predict'; the model has it: result\.model\.predi"):
+        result.predict(["w1"])
+    with pytest.raises(AttributeError, match=r"a result has no attribute 'zzz'$"):
+        result.zzz  # noqa: B018
+    assert pickle.loads(pickle.dumps(result)).scores == result.scores
+    assert copy.deepcopy(result).scores == result.scores
 
 
 def test_masks_of_several_texts() -> None:
@@ -464,7 +583,7 @@ def test_any_words_from_memory(tmp_path: Path) -> None:
 
 def test_texts_that_are_missing() -> None:
     texts = pd.Series(["w1 w2", None])
-    message = r"texts: text 1 is missing.*texts\.dropna\(\)"
+    message = r"texts\[1\] is missing.*texts\.dropna\(\)"
     for given in (texts, iter(["w1", None])):
         with pytest.raises(InputError, match=message):
             bw.learn_vocabulary(given, size=60, verbose=False)

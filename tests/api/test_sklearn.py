@@ -102,7 +102,7 @@ def test_what_was_fitted_is_pickled_copied_and_saved(classifier: Any, tmp_path: 
     assert (bw.load(tmp_path / "saved").predict_proba(texts) == expected).all()
     with pytest.raises(ConfigError, match="exists already"):
         classifier.save(tmp_path / "saved")
-    with pytest.raises(ConfigError, match="not TextRegressor's"):
+    with pytest.raises(ConfigError, match="kind classification; TextRegressor loads"):
         TextRegressor.load(tmp_path / "saved")
 
 
@@ -258,7 +258,7 @@ def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None
     for weights in ("balanced", {"with": 3, "without": 0.5}):
         model = quick(TextClassifier, epochs=1, dev=0.25, class_weight=weights).fit(texts, labels)
         assert 0 <= model.result_["accuracy"] <= 1
-    with pytest.raises(ValueError, match="class_weight has 'neither'"):
+    with pytest.raises(ValueError, match=r"class_weight has 'neither', .* are 'with', 'without'\."):
         quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
     whole = pd.DataFrame({"text": texts, "label": labels})
     with pytest.raises(ValueError, match="a column of X is y; give the texts alone"):
@@ -268,6 +268,48 @@ def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None
         quick(TextClassifier, class_weight="balanced", options=twice).fit(texts, labels)
     best = quick(TextClassifier, epochs=2, dev=0.25, options={"keep": "best"}).fit(texts, labels)
     assert best.predict(texts).shape == (64,)
+
+
+def test_labels_in_columns(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(16)
+    column = np.array(labels)[:, None]
+    model = quick(TextClassifier, freeze=True, lr=None).fit(texts, column)
+    assert model.classes_.tolist() == ["with", "without"]
+    assert model.predict(texts).shape == (16,)
+    for several in (np.eye(2)[[0, 1] * 8], [["a"], ["a", "b"]] * 8):
+        with pytest.raises(ValueError, match=r"several values for a text; .* MultiLabelClassifier"):
+            quick(TextClassifier).fit(texts, several)
+    with pytest.raises(ValueError, match=r"y\[0\] has a missing label"):
+        quick(MultiLabelClassifier).fit(texts, np.array([[np.nan, 1.0]] * 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("learning_rate", "did you mean 'lr'"),
+        ("num_epochs", "did you mean 'epochs'"),
+        ("random_state", "did you mean 'seed'"),
+        ("dropout", r"give options=\{'dropout': \.\.\.\}"),
+        ("zzzzzz", "$"),
+    ],
+)
+def test_arguments_that_are_none_are_answered(name: str, meant: str) -> None:
+    for kind in (TextClassifier, TextTagger):
+        with pytest.raises(TypeError, match=rf"{kind.__name__} has no argument '{name}'?.*{meant}"):
+            kind(**{name: 1})
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        TextClassifier().set_params(**{name: 1})
+
+
+def test_what_an_estimator_cannot_take_is_said(quick: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"mini-en has no head of a task; TextClassifier loads"):
+        TextClassifier.load("mini-en")
+    with pytest.raises(ConfigError, match="options is a list; give a dictionary"):
+        quick(TextClassifier, options=["keep"]).fit(*examples(16))
+    with pytest.raises(ValueError, match="two columns; vectors are of single texts: give one"):
+        TextEmbedder().transform(pd.DataFrame({"text": ["a"], "label": ["b"]}))
+    width = len(TextEmbedder(layers=2, combine="concat").get_feature_names_out())
+    assert width == TextEmbedder(layers=2, combine="concat").transform(["a"]).shape[1]
 
 
 def test_options_are_checked(quick: Callable[..., Any]) -> None:

@@ -243,6 +243,48 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["finetune", "--batch_size", "1"],
             "unknown option '--batch_size'; did you mean '--batch'?",
         ),
+        (
+            ["finetune", "--model_name_or_path", "m"],
+            "unknown option '--model_name_or_path'; did you mean '--model'?",
+        ),
+        (
+            ["finetune", "--per_device_eval_batch_size", "8"],
+            "unknown option '--per_device_eval_batch_size'; did you mean '--batch'?",
+        ),
+        (["finetune", "--output_dir", "o"], "unknown option '--output_dir'; did you mean '--run'?"),
+        (["export", "--output_dir", "o"], "unknown option '--output_dir'; it is given by its pla"),
+        (["finetune", "--random_state", "1"], "unknown option '--random_state'; did you mean '--s"),
+        (["finetune", "--num_labels", "2"], "unknown option '--num_labels'; did you mean '--labe"),
+        (["finetune", "--fp16"], "unknown option '--fp16'; did you mean '--precision'?"),
+        (["finetune", "--do_train"], "unknown option '--do_train'; leave it out: a run trains"),
+        (
+            ["finetune", "--task_name", "mrpc"],
+            "unknown option '--task_name'; a known data set goes",
+        ),
+        (
+            ["pretrain", "--mlm_probability", "1"],
+            "unknown option '--mlm_probability'; did you mean ",
+        ),
+        (["pretrain", "--max_steps", "1"], "unknown option '--max_steps'; did you mean '--steps'?"),
+        (["embed", "--text", "a"], "unknown option '--text'; did you mean '--text_a'?"),
+        (["predict", "--text", "a"], "unknown option '--text'; texts stand by themselves after"),
+        (["classify", "a"], "unknown verb 'classify'; did you mean 'predict'?"),
+        (["search", "a"], "unknown verb 'search'; did you mean 'rank'?"),
+        (["--model", "a"], "unknown verb '--model'; write the verb before its options"),
+        (
+            ["pretrain", "--tokenizer", "v"],
+            "unknown option '--tokenizer'; the vocabulary is that of",
+        ),
+        (["corpus", "--vocab_file", "v"], "unknown option '--vocab_file'; did you mean '--tokeniz"),
+        (["export", "a", "b", "--quantize"], "unknown option '--quantize'; did you mean '--int8'?"),
+        (
+            ["pretrain", "--num_epochs", "3"],
+            "unknown option '--num_epochs'; the length of a pre-tr",
+        ),
+        (
+            ["fill-mask", "no mask"],
+            "'no mask' is read as the model, and there is no such folder; w",
+        ),
         (["doctor"], "bothways doctor needs FOLDER"),
         (["convert", "a"], "bothways convert needs OUT"),
         (["help", "zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
@@ -258,6 +300,14 @@ def test_usage_errors_exit_2(
     shown = capsys.readouterr()
     assert shown.err.startswith(f"bothways: error: {message}")
     assert shown.out == ""
+
+
+@pytest.mark.parametrize("words", [["help", "help"], ["help", "version"], ["help", "all"]])
+def test_help_of_what_is_no_verb_is_the_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 0
+    assert "use a model:" in capsys.readouterr().out
 
 
 def test_no_verb_prints_help_and_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -568,3 +618,17 @@ assert signal.getsignal(signal.SIGINT) is before
             [sys.executable, "-c", program, mode], capture_output=True, text=True, check=False
         )
         assert (found.returncode, found.stderr) == (code, "")
+
+
+def test_the_backend_of_a_notebook_is_not_loaded(tmp_path: Path) -> None:
+    """A command line in a cell inherits it, and it need not be installed."""
+    code = (
+        "import sys; from bothways import cli; cli.main(['--version']); "
+        "from bothways.training.monitor import draw_scatter; "
+        "open(sys.argv[1], 'wb').write(draw_scatter([0, 1], [0, 1], x_label='', y_label=''))"
+    )
+    environment = {**os.environ, "MPLBACKEND": "module://not_installed.backend_inline"}
+    words = [sys.executable, "-c", code, str(tmp_path / "out.png")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")

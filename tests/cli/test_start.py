@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ import bothways as bw
 from bothways import cli
 from bothways.api.calls import recipe_for
 from bothways.config.fields import recipe_fields
-from bothways.errors import BothwaysError, InputError
+from bothways.errors import BothwaysError, InputError, ModelError
 from small_world import World
 
 QUICK = ["--phases", "[{length: 16, batch: 4, micro_batch: 4}]", "--evaluate.every", "3"]
@@ -165,6 +166,41 @@ def test_what_folders_are(world: World, tmp_path: Path) -> None:
     assert bw.info("runs").facts == {"runs": "a"}
     assert "not finished" in bw.info("runs/a").facts["model"]
     assert bw.info("mini-en").facts["heads"] == "masked-LM head, next-sentence head"
+
+
+def test_an_encoder_for_vectors_is_told_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bw.convert("mini-en", tmp_path / "ours", heads="none")
+    skipped = shutil.ignore_patterns("bothways.json", "checksums.json")
+    folder = shutil.copytree(tmp_path / "ours", tmp_path / "theirs", ignore=skipped)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 99}')
+    found = bw.info(folder)
+    assert found.facts["vectors"] == "mean; texts are cut to 99 tokens"
+    assert "embed" in found.verbs
+    assert "evaluate" not in found.verbs  # nothing in it can be measured
+    with pytest.raises(ModelError, match=r"ranking needs .* compared by their cosines"):
+        bw.load(folder).rank("a query", ["a text"])
+    assert cli.main(["rank", str(folder), "a query", "a text"]) == 1
+    assert "`bothways embed --normalize`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--train", "t.csv"], "--dev is missing"),
+        (["--train", "t.csv", "--dev", "d.csv"], "d.csv: there is no such file (--dev"),
+        (["--train", "no.csv", "--dev", "0.2"], "no.csv: there is no such file (--train"),
+    ],
+)
+def test_no_run_folder_is_named_for_what_is_missing(
+    words: list[str], problem: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "t.csv").write_text("sentence,label\na b,x\nc d,y\n")
+    assert cli.main(["finetune", *words]) == 1
+    shown = capsys.readouterr()
+    assert problem in shown.err
+    assert shown.out == ""
 
 
 def test_every_command_that_info_names_can_be_run(world: World) -> None:

@@ -364,6 +364,19 @@ def test_one_rank_shards_and_sends_nothing() -> None:
     assert found.phases[0].sent == 0
 
 
+def test_many_ranks_of_the_default_phases(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command of docs/scale.md and docs/pretraining.md."""
+    words = ["plan", "--device", "h100", "--ranks"]
+    assert cli.main([*words, "64"]) == 0
+    shown = capsys.readouterr().out
+    assert "256, 4 " in shown
+    assert "64 x h100" in shown
+    assert cli.main([*words, "8"]) == 0
+    assert "256, 32 " in capsys.readouterr().out
+    assert cli.main([*words, "257"]) == 1
+    assert "a batch of 257 or more in micro-batches of 1" in capsys.readouterr().err
+
+
 def test_what_is_computed_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     phases = "[{length: 128, batch: 4096, micro_batch: 64}]"
     words = ["--size", "large", "--device", "h100", "--ranks", "64", "--clock.steps", "9"]

@@ -234,6 +234,13 @@ def test_a_folder_of_another_program_is_opened(tmp_path: Path) -> None:
     assert bothways.diagnose(out) == []
 
 
+def test_labels_that_are_no_map_are_passed_over(tmp_path: Path) -> None:
+    out = exported(tmp_path, classes=3)
+    values = json.loads((out / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**values, "id2label": 7, "label2id": 7}))
+    assert load(out).classes_ == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
 def test_other_outputs_are_refused_by_name(tmp_path: Path) -> None:
     out = exported(tmp_path)
     values = json.loads((out / "config.json").read_text())
@@ -549,7 +556,7 @@ def test_an_adapters_graph_is_not_its_bases(tmp_path: Path) -> None:
     save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
     path, weights = stored_weights(tmp_path / "m")
     assert load_model(tmp_path / "m").folder == tmp_path / "m"
-    adapted = Adapted(tmp_path / "m", path, weights, "")
+    adapted = Adapted(tmp_path / "m", path, weights, "", [])
     assert load_model(tmp_path / "m", adapted=adapted).folder is None
 
 

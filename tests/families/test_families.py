@@ -566,7 +566,7 @@ def test_keys_that_change_results_are_refused(family: str, key: str) -> None:
         ("modernbert", {"layer_types": ["sliding_attention"] * 4}, "layer_types is"),
         ("modernbert", {"local_attention": "x"}, "does not describe a ModernBERT"),
         ("modernbert", {"local_attention": 1}, "windows of 2 and more"),
-        ("modernbert", {"classifier_pooling": "max"}, "model.pooling is 'max'"),
+        ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling is 'max'"),
         (
             "modernbert",
             {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},

@@ -544,4 +544,5 @@ def test_short_names_on_the_command_line(
     assert main(["finetune", *where, *files, "--freeze", "--metric", "average_precision"]) == 0
     assert "average_precision" in capsys.readouterr().out
     assert main(["finetune", *where, *files, "--metric", "averageprecision"]) == 1
-    assert "is not a metric for classification; choose from accuracy" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "for classification (did you mean 'average_precision'?); choose from accuracy" in shown

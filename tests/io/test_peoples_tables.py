@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bothways.errors import InputError
+from bothways.io import frames
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 
@@ -248,13 +249,16 @@ def test_an_index_without_a_name(tmp_path: Path) -> None:
     assert (found.a, found.labels) == AB
 
 
-def test_merged_cells_and_formulas(tmp_path: Path) -> None:
+def test_merged_cells_and_formulas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def merged(book: Book) -> None:
         rows_of(("a", "x"), ("b", None), ("c", "y"))(book)
         book.active.merge_cells("B2:B3")
 
     with pytest.raises(InputError, match=r":3: column 'label' is one of the merged cells B2:B3"):
         read(spreadsheet(tmp_path / "a.xlsx", merged))
+    monkeypatch.setattr(frames, "_MOST_MERGED", 1)
+    with pytest.raises(InputError, match=r"a\.xlsx: has the merged cells B2:B3, more than 1, of"):
+        read(tmp_path / "a.xlsx")
     path = spreadsheet(tmp_path / "b.xlsx", rows_of(("a", "x"), ('=A2&"!"', "y")))
     with pytest.raises(InputError, match=r":3: column 'sentence' is a formula whose value"):
         read(path)

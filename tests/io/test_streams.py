@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -202,3 +203,37 @@ def test_only_texts_are_decoded() -> None:
     found = with_decoded_texts(FinetuneConfig(model="m", run=given, task=task))
     assert (found.task.train, found.run) == (given, given)
     assert (found.task.text_a, found.task.labels) == (TEXT, (TEXT,))
+
+
+GONE = """\
+import sys
+from bothways.io.terminal import keep_on_without_stderr, line_printer, print_note
+keep_on_without_stderr()
+say = line_printer()
+say("begun")
+sys.stdin.readline()
+for number in range(3):
+    say(f"line {number}")
+    print_note(f"note {number}")
+open(sys.argv[1], "w").write("done")
+"""
+
+
+def test_work_goes_on_when_its_terminal_is_gone(tmp_path: Path) -> None:
+    """Closed without a hang-up, as after ``disown``: what is written to it fails."""
+    here, there = pty.openpty()
+    words = [sys.executable, "-c", GONE, str(tmp_path / "out")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=there, stderr=there) as process:
+        os.close(there)
+        assert b"begun" in os.read(here, 100)
+        os.close(here)
+        process.communicate(b"\n", timeout=60)
+    assert (tmp_path / "out").read_text() == "done"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_work_goes_on_when_its_log_is_full(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", GONE, str(tmp_path / "out")]
+    with Path("/dev/full").open("w") as full:
+        subprocess.run(words, input=b"\n", stdout=full, stderr=full, check=False, timeout=60)
+    assert (tmp_path / "out").read_text() == "done"

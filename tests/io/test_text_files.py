@@ -9,7 +9,7 @@ import re
 import threading
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bothways.config.recipes import compose
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line
-from bothways.io.text import list_files, read_lines
+from bothways.io.text import list_files, read_lines, stray_notes
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
 
@@ -261,6 +261,27 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
         compose(folder / "a.txt")
     with pytest.raises(ConfigError, match=r"b\.txt: is a device, not a file"):
         compose(folder / "b.txt")
+
+
+def test_a_folder_of_many_files_is_listed_without_comparing_each_with_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [write(tmp_path, f"{n:03}.txt", b"a line\n") for n in range(200)]
+    notes = [write(tmp_path, f"{n:03}.pdf", b"%PDF") for n in range(200)]
+    compared = 0
+
+    def equal(one: PurePath, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return isinstance(other, PurePath) and str(one) == str(other)
+
+    monkeypatch.setattr(PurePath, "__eq__", equal)
+    stray: list[Path] = []
+    found = list_files([str(tmp_path)], stray=stray)
+    said = stray_notes(stray, (".txt",))
+    assert compared < 10 * len(files)
+    assert (found, stray) == (files, notes)
+    assert said[0].startswith("200 files whose names do not end as those of texts do")
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,11 @@ def test_what_sentence_transformers_does_to_texts_is_said(
         np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="query"))
         np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="w3 "))
         assert not np.allclose(plain, with_prompt)
+        long = ["w1 w2 w3 w4 " * 10]
+        cut, whole = (model.embed(long, prompt="", long=how) for how in ("cut", "windows"))
+        np.testing.assert_array_equal(model.embed(long, prompt=""), cut)
+        np.testing.assert_array_equal(load(folder).embed(long, length=20), whole)
+        assert not np.allclose(cut, whole)
         (path / "1_Pooling/config.json").write_text('{"include_prompt": false}')
         message = "the prompt's tokens are left out of pooling"
     else:

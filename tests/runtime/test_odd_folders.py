@@ -249,6 +249,13 @@ def test_two_labels_and_one_output(folder: Path) -> None:
     assert any("names 2 labels, but the head has one output" in n for n in load_model(folder).notes)
 
 
+def test_labels_that_are_no_map_of_one_output(folder: Path) -> None:
+    with_head(folder, 1, id2label=7)
+    loaded = load_model(folder)
+    assert loaded.about["kind"] == "regression"
+    assert not any("labels" in note for note in loaded.notes)
+
+
 def test_a_misspelt_problem_type_is_told_the_right_ones(folder: Path) -> None:
     with_head(folder, 3, problem_type="multi-label")
     with pytest.raises(ModelError, match="'multi_label_classification' or 'regression' only"):

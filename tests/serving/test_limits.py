@@ -76,6 +76,10 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "no route": ("/models/classes/nothing", GOOD, 404, "no such route", None),
     "head": ("/models/classes/rerank", {"query": "a", "texts": ["b"]}, 422, "not do text-r", None),
     "task": ("/models/vectors/pipeline/fill-mask", GOOD, 422, "does not do fill-mask", None),
+    "task of another": (
+        *("/models/vectors/pipeline/fill-mask", GOOD),
+        *(422, "sentence-similarity, attention. For it name another: pretrained.", None),
+    ),
     "no mask": ("/models/pretrained", {"inputs": SECRET}, 422, "has no [MASK]", None),
     "target": (
         *("/models/pretrained", {"inputs": "[MASK]", "parameters": {"targets": ["w777"]}}),
@@ -671,6 +675,8 @@ def test_names(models: tuple[str, ...], message: str) -> None:
 def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
     with pytest.raises(ConfigError, match=f"port {server.port}: Address already in use"):
         serve(ServeConfig(models=(str(tmp_path),), port=server.port))
+    with pytest.raises(ConfigError, match=r"port is 65536; it must be in \[0, 65535\]"):
+        ServeConfig(models=(str(tmp_path),), port=65_536)
     with pytest.raises(ConfigError, match=r"limits\.deadline is 0"):
         Limits(deadline=0)
 

@@ -457,6 +457,8 @@ def test_tags_of_words_on_request(tmp_path: Path) -> None:
     # As a model of another library has them.
     found = read_sentences(path, TaggingOptions(), labelled=True, labels=("O", "PER", "LOC"))
     assert (found.scheme, found.tags) == ("none", [["PER", "PER", "O", "O", "LOC", "O"]])
+    with pytest.raises(InputError, match="the tag 'PER' has no prefix"):
+        read_sentences(path, TaggingOptions(scheme="iob2"), labelled=True)
 
 
 # ------------------------------------------------------------------------------------- written

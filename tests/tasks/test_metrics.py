@@ -51,6 +51,16 @@ def test_f1_of_more_classes_is_the_mean_over_all_of_them() -> None:
     assert not found.notes
 
 
+def test_it_is_said_whose_f1_it_is() -> None:
+    two = measure_classes(ALL, classes(1, 0), classes(1, 0), ("no", "yes"))
+    assert two.whose(ALL) == ("f1 is that of the class 'yes'",)
+    assert two.whose(("f1", "recall")) == ("f1 and recall are those of the class 'yes'",)
+    three = measure_classes(ALL, classes(1, 0, 2), classes(1, 0, 2), ("a", "b", "c"))
+    assert three.whose(ALL) == ("f1 is the mean over the 3 classes (macro)",)
+    assert two.whose(("accuracy", "matthews")) == ()
+    assert measure_scores(BOTH, np.array([1.0, 2.0]), np.array([1.0, 2.0])).whose(BOTH) == ()
+
+
 def test_a_collapsed_classifier_is_named() -> None:
     found = measure_classes(ALL, classes(1, 1, 1, 1), classes(1, 0, 1, 1), ("no", "yes"))
     assert found.scores == {"accuracy": 0.75, "f1": pytest.approx(6 / 7), "matthews": 0.0}
@@ -109,10 +119,21 @@ def test_usual_metrics() -> None:
     [("classification", "pearson"), ("regression", "accuracy"), ("classification", "f2")],
 )
 def test_metrics_of_the_wrong_kind_are_refused(kind: str, wanted: str) -> None:
-    with pytest.raises(ConfigError, match=rf"'{wanted}' is not a metric for {kind}; choose from"):
+    with pytest.raises(
+        ConfigError, match=rf"'{wanted}' is not a metric for {kind}[^;]*; choose from"
+    ):
         choose_metrics(kind, (wanted,), 2)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="twice"):
         choose_metrics("classification", ("f1", "f1"), 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [("macro_f1", "f1_macro"), ("F1-macro", "f1_macro"), ("acuracy", "accuracy")],
+)
+def test_the_metric_that_is_meant_is_named(wanted: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{wanted}' is not .* \(did you mean '{meant}'\?\)"):
+        choose_metrics("classification", (wanted,), 2)
 
 
 def drawn(

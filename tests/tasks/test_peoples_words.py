@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,28 @@ def test_numbers_of_sentences(name: str, content: str, tmp_path: Path) -> None:
     assert found.tags == [["B-PER", "O"], ["B-LOC"]]
 
 
+def test_rows_of_words_with_a_key_that_the_first_lacks(tmp_path: Path) -> None:
+    rows = [{"word": "Mary", "tag": "B-PER"}, {"word": "left", "tag": "O"}]
+    rows.append({"word": "Paris", "tag": "B-LOC", "sentence_id": "2"})
+    assert read(write(tmp_path, "a.json", rows)).words == [["Mary", "left"], ["Paris"]]
+
+
+def test_what_is_no_object_among_rows_of_words(tmp_path: Path) -> None:
+    rows = [*[{"word": "Mary", "tag": "B-PER"}] * 100, ["left", "O"]]
+    with pytest.raises(InputError, match=r':101: \["left", "O"\] is no object'):
+        read(write(tmp_path, "a.json", rows))
+
+
+def test_a_tag_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["word", "tag"], ["Mary", "B-PER"], ["left", "=B2"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r":3: column 'tag' is a formula whose value"):
+        read(tmp_path / "a.xlsx")
+    assert read(tmp_path / "a.xlsx", labelled=False).words == [["Mary", "left"]]
+
+
 def test_the_column_of_a_scheme_among_columns_of_tags(tmp_path: Path) -> None:
     content = "word,tag,ner\nMary,NNP,B-PER\nleft,VBD,O\n"
     found = read(write(tmp_path, "a.csv", content))
@@ -216,6 +239,12 @@ def test_what_is_no_word_with_its_tag(
 ) -> None:
     with pytest.raises(InputError, match=message):
         read(write(tmp_path, name, content))
+
+
+def test_a_sign_within_a_sentence_is_a_word_where_comments_begin_with_it(tmp_path: Path) -> None:
+    content = "# id 1\nMary B-PER\n# O\n1 O\n\n# id 2\n# of two\nShe O\nleft O\n"
+    found = read(write(tmp_path, "a.conll", content))
+    assert found.words == [["Mary", "#", "1"], ["She", "left"]]
 
 
 def test_lines_of_two_words_are_text(tmp_path: Path) -> None:
@@ -272,6 +301,17 @@ def test_a_folder_of_brat_with_more_in_it(tmp_path: Path) -> None:
                     {"start": 16, "end": 21, "label": "LOC", "answer": "accept"},
                 ],
                 "answer": "accept",
+            },
+            PARIS,
+            "1 spans that the annotator rejected are left out",
+        ),
+        (
+            {
+                "text": TEXT,
+                "entities": [
+                    {"start": 0, "end": 10, "label": "PER", "answer": "reject"},
+                    {"start": 16, "end": 21, "label": "LOC"},
+                ],
             },
             PARIS,
             "1 spans that the annotator rejected are left out",
@@ -367,6 +407,17 @@ def test_a_label_of_the_data_is_none_where_others_were_chosen(order: int, tmp_pa
         read_rows(path, MOOD, labelled=True)
     path = write(tmp_path, "b.json", [task("a", mood="old"), task("b", mood="new")])
     assert read_rows(path, MOOD, labelled=True).labels == ["old", "new"]  # all of the data
+
+
+def test_what_was_given_as_a_label_already_cannot_be_left_out(tmp_path: Path) -> None:
+    tasks = [task("a", CHOICE), task("b", mood="old"), task("c", CHOICE)]
+    path = write(tmp_path, "a.jsonl", "".join(json.dumps(one) + "\n" for one in tasks))
+    skip = replace(MOOD, broken="skip")
+    found = read_rows(path, skip, labelled=True)
+    assert (found.a, [line for _, line, _ in found.broken.first]) == (["a", "c"], [2])
+    path = write(tmp_path, "b.jsonl", "".join(json.dumps(one) + "\n" for one in tasks[1:]))
+    with pytest.raises(InputError, match=r":1: nothing was chosen for 'mood'"):
+        read_rows(path, skip, labelled=True)
 
 
 def test_a_task_without_a_choice(tmp_path: Path) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import Broken
 from bothways.io.delimited import quoted_as_csv
+from bothways.io.lines import Layout, Line, stream_lines
+from bothways.io.tables import read_table
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
@@ -282,6 +287,59 @@ def test_broken_lines_are_left_out_only_if_asked_and_only_of_labelled_files(tmp_
     assert (rows.a, lines_left_out(rows)) == (["a"], [2, 3])
 
 
+@pytest.mark.parametrize("name", ["data.tsv", "data.csv"])
+def test_rows_before_a_line_that_is_left_out_keep_their_numbers(name: str, tmp_path: Path) -> None:
+    """The beginning of a file is read before its first row is given."""
+    mark = "," if name.endswith("csv") else "\t"
+    lines = ["sentence,label", "a,1", "b,0", "\xff,0", "c,1"]
+    content = "\n".join(lines).replace(",", mark).encode("latin-1")
+    rows = read_rows(write(tmp_path, content, name), TaskOptions(broken="skip"), labelled=True)
+    assert (rows.a, rows.numbers, lines_left_out(rows)) == (["a", "b", "c"], [0, 1, 3], [4])
+
+
+def test_quotation_marks_behind_the_beginning_count_after_a_comment(tmp_path: Path) -> None:
+    rows = [f"row {n}\t1" for n in range(2000)]
+    content = "\n".join(["# made by a program", "sentence\tlabel", *rows, '"say ""hi"""\t1']) + "\n"
+    read = read_rows(write(tmp_path, content), SINGLE, labelled=True)
+    assert read.a[-1] == 'say "hi"'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("w " * 100_000 + "\n", "lacks the column 'sentence'"),
+        ("sent\rence,label\na,x\n", r"a line break within a field \(a carriage return\)"),
+    ],
+)
+def test_first_lines_that_are_no_names(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content, "data.csv"), SINGLE, labelled=True)
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.tsv"])
+def test_the_beginning_that_is_kept_of_a_table_has_a_size(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand long texts would be a gigabyte."""
+    mark = "," if name.endswith("csv") else "\t"
+    rows = [f"{'w ' * 50}{n}{mark}1" for n in range(50)]
+    content = "\n".join([f"sentence{mark}label", *rows, f'"say ""hi"""{mark}1']) + "\n"
+    path, coming = write(tmp_path, content, name), []
+
+    def counted(*args: Any, **options: Any) -> Iterator[Line]:
+        for line in stream_lines(*args, **options):
+            coming.append(line[0])
+            yield line
+
+    monkeypatch.setattr("bothways.io.delimited._KEPT", 500)
+    monkeypatch.setattr("bothways.io.delimited.stream_lines", counted)
+    if name == "data.csv":  # tabs are told apart from text by all quotation marks of a file
+        next(read_table(path, ["sentence"], Layout(), Broken()))
+        assert len(coming) < 10
+    found = read_rows(path, SINGLE, labelled=True)
+    assert (len(found), found.a[-1]) == (51, 'say "hi"')
+
+
 KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")
 
 
@@ -292,6 +350,24 @@ def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
     assert (rows.a, rows.labels, rows.lines) == (["하나,]", "둘"], ["4.5", "1"], [3, 5])
     flat = '[{"s": "a", "labels.real": 2}]'
     assert read_rows(write(tmp_path, flat, "d.json"), KLUE, labelled=True).labels == ["2"]
+
+
+def test_rows_of_values_have_as_many_as_there_are_columns(tmp_path: Path) -> None:
+    """As pandas writes by orient='split'; a value beyond the columns was dropped."""
+    table = {"columns": [0, 1], "data": [["a", "x"], ["b", "y", "z"], ["c", "x"]]}
+    path = write(tmp_path, json.dumps(table, indent=1), "d.json")
+    options = TaskOptions(text_a="0", label="1", broken="skip")
+    with pytest.raises(InputError, match=r"d\.json:11: has 3 values for 2 columns"):
+        read_rows(path, replace(options, broken="error"), labelled=True)
+    rows = read_rows(path, options, labelled=True)
+    assert (rows.a, rows.labels, lines_left_out(rows)) == (["a", "c"], ["x", "x"], [11])
+
+
+def test_lines_are_those_of_the_list_that_is_read(tmp_path: Path) -> None:
+    about = {"data": ["of which", "another"]}
+    items = [{"sentence": text, "label": "x"} for text in "abc"]
+    path = write(tmp_path, json.dumps({"about": about, "data": items}, indent=1), "d.json")
+    assert read_rows(path, SINGLE, labelled=True).lines == [9, 13, 17]
 
 
 @pytest.mark.parametrize(

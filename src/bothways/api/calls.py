@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,7 @@ from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
-from bothways.errors import ConfigError, InputError, RunError, StoreError, type_of
+from bothways.errors import ConfigError, InputError, OtherRunError, StoreError, type_of
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
@@ -44,11 +45,11 @@ from bothways.io.terminal import (
     shown,
 )
 from bothways.pretraining.options import PretrainConfig
-from bothways.runtime.folder import RUN_FILE
+from bothways.runtime.no_model import RUN_FILE
 from bothways.runtime.options import ConvertConfig, ScoreConfig
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import recipe_of
-from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.tasks.options import SplitConfig, TaskOptions, share
 from bothways.tokenization.options import ExtendConfig, LearningOptions, VocabularyConfig
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -176,6 +177,8 @@ def learn_vocabulary(
         from bothways.tokenization.learning import learn
 
         given = {"size": size, "workers": 1, **options}
+        if texts is None:
+            raise ConfigError("texts is None; give a file, a folder or a list of texts.")
         lines = texts if isinstance(texts, Iterator) else rows.listed(texts, "texts")
         checked = rows.checked_lines(lines, "texts")
         tokenizer = learn(checked, options_from(LearningOptions, given), progress).tokenizer
@@ -252,6 +255,8 @@ def build_corpus(
             paths = _files(files)
             if paths is None:
                 lines = [*rows.checked_lines(rows.listed(files, "files"), "files")]
+                if not lines:
+                    raise InputError("files is empty; give files, or one or more texts.")
                 _, content = rows.file_of({"text": lines}, "", "files", "text", "")
                 paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
                 options = {"text_field": "text", **options}
@@ -329,7 +334,7 @@ def pretrain(
                 given["start"] = folder_of(given["start"], "start")
         config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
         config = with_run_folder(config)
-        with _run_folder(config.run, overwrite):
+        with _prepared(config.run, overwrite):
             from bothways.pretraining.pretrain import pretrain as train
 
             return train(config)
@@ -351,6 +356,14 @@ class Finetuned(FinetuneResult):
     def model(self) -> Model:
         """The model of the seed that is best on dev."""
         return load(self.best.model)
+
+    if not TYPE_CHECKING:  # there, attributes are those that are declared
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is not there: say where a model's methods are."""
+            of_model = not name.startswith("_") and name in dir(Model)
+            hint = f"; the model has it: result.model.{name}" if of_model else ""
+            raise AttributeError(f"a result has no attribute {name!r}{hint}")
 
 
 def finetune(
@@ -415,13 +428,13 @@ def finetune(
             contents: list[Any] = []
         else:
             given = {"model": _start(model, train), "run": run, "seeds": _seeds(seeds)}
-            config, files = _with_task(task, {**given, **_plain_names(options)})
+            config, files = _with_task(task, {**given, **_as_options(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
         config = with_run_folder(config, contents)
-        with _run_folder(config.run, overwrite):
+        with _prepared(config.run, overwrite):
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
 
@@ -447,28 +460,41 @@ def _start(model: Any, train: Any) -> str:
     try:
         return folder_of(model, "model")
     except ConfigError as error:
-        if train is not None:
+        texts = isinstance(model, list | tuple)  # before the labels, as estimators take them
+        meant = "texts, their labels" if texts and train is not None else "the labelled examples"
+        how = "train=(texts, labels)" if texts else "train=..."
+        if train is not None and not texts:
             raise
-        raise ConfigError(f"{error} If these are the labelled examples: train=...") from None
+        raise ConfigError(f"{error} If these are {meant}: {how}.") from None
 
 
-def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
+def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, with dictionaries of weights or names as the options have them."""
     if "minutes" in options:
         raise ConfigError(
             "minutes: a fine-tuning is as long as its epochs; give epochs (checkpoint={'minutes': "
             "...} is how often its state is saved)."
         )
+    given = dict(options)
     weights = options.get("class_weights")
     if isinstance(weights, Mapping):
-        options = {
-            **options,
-            "class_weights": tuple(f"{label}={weight:g}" for label, weight in weights.items()),
-        }
-    names = options.get("names")
-    if isinstance(names, Mapping):
-        pairs = tuple(f"{label}={name}" for label, name in names.items())
-        options = {**options, "names": pairs}
-    return dict(options)
+        given["class_weights"] = tuple(
+            f"{label}={str(weight).removesuffix('.0')}" for label, weight in weights.items()
+        )
+    elif isinstance(weights, Sequence) and not all(isinstance(one, str) for one in weights):
+        raise ConfigError(
+            f"class_weights is {weights!r}; give 'balanced', or a dictionary with the weight of "
+            "each label."
+        )
+    if isinstance(names := options.get("names"), Mapping):
+        given["names"] = tuple(f"{label}={name}" for label, name in names.items())
+    labels = options.get("labels")
+    if labels is not None and not isinstance(labels, str):  # numbers are texts, as in a file
+        given["labels"] = [
+            str(one) if isinstance(one, Integral) and not isinstance(one, bool) else one
+            for one in rows.listed(labels, "labels")
+        ]
+    return given
 
 
 def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
@@ -566,10 +592,25 @@ def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
         inputs = [_contents([config.corpus]), _contents([config.start or ""])]
         return replace(config, run=_chosen_run("pretrain", config, inputs))
     if isinstance(config, FinetuneConfig) and not config.run:
+        _check_given(config, contents)
         start = _contents([model_folder(config.model)])
         inputs = [start, contents or _task_files(config), config.task.dev]
+        if share(config.task.test) is not None:  # what is held out is not trained on
+            inputs.append(config.task.test)
         return replace(config, run=_chosen_run(config.task.name, config, inputs))
     return config
+
+
+def _check_given(config: FinetuneConfig, contents: Sequence[_Content]) -> None:
+    """Refuse a fine-tuning without data, or of files that are not there, before a folder is named
+    for it."""
+    from bothways.finetuning.setup import check_files, check_required
+
+    in_memory = {name: name for name, *_ in contents}
+    task = changed(config.task, in_memory)
+    check_required(replace(config, run=RUNS, task=task))
+    if not contents:
+        check_files(config.located().task)
 
 
 def recipe_for(corpus: str, minutes: float, run: str | Path | None = None) -> str | None:
@@ -629,12 +670,13 @@ def _chosen_run(name: str, config: Any, inputs: Sequence[Any]) -> str:
 
 
 @contextmanager
-def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
-    """Remove an earlier run first, if that is asked for; else say that it can be."""
+def _prepared(run: str, overwrite: bool) -> Iterator[None]:
+    """Within, a run folder is used: an earlier run is removed first, if that is asked for, else an
+    error says that it can be; and no folder is left of a run that was refused before it began."""
     folder = Path(run)
-    if overwrite and folder.exists():
-        from bothways.training.runfolder import RunLock
+    from bothways.training.runfolder import RunLock, refuse_other_folder
 
+    if overwrite and folder.is_dir():
         if not (folder / RUN_FILE).is_file():
             raise ConfigError(
                 f"overwrite: {folder} is no run folder (it has no {RUN_FILE}); remove it yourself."
@@ -642,19 +684,19 @@ def _run_folder(run: str, overwrite: bool) -> Iterator[None]:
         lock = RunLock(folder)  # nobody is using it
         lock.release()
         shutil.rmtree(folder)
+    refuse_other_folder(folder)  # before anything is written into it
     begun = folder.exists()
     try:
         yield
-    except RunError as error:
-        if "holds a run with" not in str(error):
-            raise
-        raise RunError(
+    except OtherRunError as error:
+        raise OtherRunError(
             f"{error} In Python, overwrite=True removes it first, and without run= other options "
             "and data get a folder of their own."
         ) from None
     finally:
+        # Of one that was refused before it began, there is nothing but the data from memory.
         if not begun and folder.is_dir() and {p.name for p in folder.iterdir()} == {_DATA}:
-            shutil.rmtree(folder)  # refused before it began
+            shutil.rmtree(folder)
 
 
 def _contents(paths: Iterable[str | Path]) -> list[Any]:
@@ -869,6 +911,11 @@ def _exists(name: str) -> bool:
 def _texts_in_file(texts: Any, name: str) -> Iterator[str | None]:
     """The file of some lines: the one that is given, or one that is written for them."""
     if texts is None or isinstance(texts, str | os.PathLike):
+        if texts is not None and not Path(texts).exists():
+            raise InputError(
+                f"{name} is {os.fspath(texts)!r}, and there is no such file; give a list, or a "
+                "file with one on each line."
+            )
         yield None if texts is None else os.fspath(texts)
         return
     lines = rows.listed(texts, name)

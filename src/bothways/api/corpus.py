@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any, overload
 
@@ -122,9 +123,11 @@ class Corpus:
         """A document by its number, or several."""
         if isinstance(number, slice):
             return [self[n] for n in range(*number.indices(len(self)))]
+        if not isinstance(number, Integral):
+            raise TypeError(f"documents are numbered: corpus[0] is the first, not {number!r}")
         if not -len(self) <= number < len(self):
             raise IndexError(f"document {number} of {len(self):,}")
-        number %= len(self)
+        number = int(number) % len(self)
         first, end = self.store.document_bounds[number : number + 2].tolist()
         bounds = self.store.sentence_bounds[first : end + 1].tolist()
         ids = [self.store.tokens_between(start, stop).tolist() for start, stop in pairwise(bounds)]

@@ -12,21 +12,21 @@ from bothways.errors import BothwaysError, RunError
 from bothways.io.files import PARTIAL, real_path
 from bothways.io.folder_files import is_there
 from bothways.io.hub import model_folder
+from bothways.runtime.adapters import is_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.folder import (
     ABOUT,
     CONFIG,
     OTHER_VOCABULARY,
-    RUN_FILE,
     STATE,
     LoadedModel,
     load_model,
+    model_files,
     read_json,
-    runs_in,
 )
+from bothways.runtime.no_model import RUN_FILE, runs_in
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
-from bothways.runtime.weights import weight_files
 from bothways.tokenization.doubts import disagreements, doubts
 from bothways.tokenization.reading import TOKENIZER_FILE
 from bothways.tokenization.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def diagnose(folder: str | Path) -> list[str]:
     if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
     known = (encoder_folder(folder) / CONFIG, folder / ABOUT)
-    if any(map(is_there, known)) or is_original(folder):
+    if any(map(is_there, known)) or is_original(folder) or is_adapter(folder):
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]
@@ -76,8 +76,8 @@ def _diagnose_model(folder: Path) -> list[str]:
         if loaded.weights is None:
             problems += _diagnose_graph(loaded)
         else:
-            files = [folder] if is_original(folder) else weight_files(encoder_folder(folder))
-            problems += _diagnose_weights(loaded, files[0])
+            path = folder if is_original(folder) else model_files(folder)[0]
+            problems += _diagnose_weights(loaded, path)
         problems += _diagnose_order(loaded, folder)
         problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)

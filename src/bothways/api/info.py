@@ -24,7 +24,13 @@ from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import command_line
-from bothways.runtime.folder import ABOUT, RUN_FILE, LoadedModel, load_model, runs_in
+from bothways.runtime.adapters import is_adapter
+from bothways.runtime.folder import (
+    ABOUT,
+    LoadedModel,
+    load_model,
+)
+from bothways.runtime.no_model import RUN_FILE, models_in, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
@@ -107,7 +113,8 @@ def info(folder: str | Path) -> Info:
         return _run(found)
     if (found / _DEMO).is_file():
         return _runs(found, "a demonstration (`bothways demo`)")
-    if (encoder_folder(found) / _CONFIG).is_file() or (found / ABOUT).is_file():
+    known = (encoder_folder(found) / _CONFIG, found / ABOUT)
+    if any(path.is_file() for path in known) or is_adapter(found):
         return _model(found, str(folder))
     if (found / TOKENIZER_FILE).is_file() or (found / VOCABULARY_FILE).is_file():
         return _vocabulary(found)
@@ -117,6 +124,10 @@ def info(folder: str | Path) -> Info:
     if texts:
         command = _command("vocab", "--files", found, "--out", "vocabulary")
         return Info(found, f"a folder of {len(texts):,} text files", {}, ("vocab",), (command,))
+    if inside := models_in(found):
+        commands = tuple(_command("info", path) for path in inside[:3])
+        facts = {"models": ", ".join(map(str, inside))}
+        return Info(found, "a folder of models", facts, ("info",), commands)
     raise InputError(
         f"{folder}: holds no model, run, corpus, vocabulary or text that bothways knows."
     )
@@ -220,11 +231,12 @@ def _model(folder: Path, name: str) -> Info:
         return Info(folder, f"{maker}, which cannot be used", facts, ("doctor",))
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
     verbs = [_VERBS[head][0] for head in _heads(loaded) if head in _VERBS]
+    measured = ["evaluate"] if loaded.heads else []
     return Info(
         folder,
         maker,
         dict(_facts(loaded)) | {f"unused: {h}": why for h, why in heads.items() if why},
-        (*verbs, "embed", "tokenize", "evaluate", "serve", "export", "finetune", "doctor"),
+        (*verbs, "embed", "tokenize", *measured, "serve", "export", "finetune", "doctor"),
         tuple(_next(loaded, name)),
     )
 
@@ -245,6 +257,12 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     )
     yield "tokenizer", repr(loaded.tokenizer).removeprefix("Tokenizer: ")
     yield "heads", ", ".join(heads) or "none: an encoder alone"
+    if "pooling" in about:  # of sentence-transformers
+        unit = ", of length 1" if about.get("normalize") else ""
+        cut = f"; texts are cut to {about['cut_at']} tokens" if "cut_at" in about else ""
+        yield "vectors", f"{about['pooling']}{unit}{cut}"
+    if prompts := about.get("prompts"):
+        yield "prompts", ", ".join(map(str, prompts))
     if "kind" in about:
         yield "task", f"{about.get('task', '')}, {about['kind']}".removeprefix(", ")
     if labels := [str(label) for label in about.get("labels") or ()]:

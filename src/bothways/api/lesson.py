@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +15,12 @@ from numpy.typing import NDArray
 
 from bothways.api.corpus import Corpus, store_of
 from bothways.api.model import Model
+from bothways.config.fields import require_count
 from bothways.config.parsing import options_from
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, LengthError, type_of
 from bothways.io import html
+from bothways.io.hub import model_folder
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -76,7 +80,13 @@ class TrainingStep:
 
     def descend(self, rate: float) -> None:
         """Take the step: move the weights of the model against the gradient, ``rate`` times its
-        length (plain gradient descent; training uses Adam)."""
+        length (plain gradient descent; training uses Adam).
+
+        Raises:
+            ConfigError: ``rate`` is no number.
+        """
+        if not isinstance(rate, Real):
+            raise ConfigError(f"rate is {rate!r}; it must be a number, such as 0.1.")
         import torch
 
         with torch.no_grad():
@@ -124,7 +134,8 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
     """An encoder with random weights and the heads of pre-training.
 
     Args:
-        tokenizer: a :class:`Tokenizer`, its folder, or a :class:`Corpus`.
+        tokenizer: a :class:`Tokenizer`, its folder, or a :class:`Corpus` or :class:`Model` that has
+            one.
         size: ``tiny``, ``mini``, ``small`` ... as for `bothways pretrain` (``model.size``).
         seed: of the weights.
         **options: of the group ``model``: ``layers``, ``hidden``, ``heads`` ...; and ``kind`` of
@@ -137,10 +148,14 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
     pairs = {"pairs.kind": options["kind"]} if "kind" in options else {}
     given = {"seed": seed, "model.size": size, "phases": [{"length": 32}], **own, **pairs}
     config = options_from(PretrainConfig, given)
-    if isinstance(tokenizer, Corpus):
+    if isinstance(tokenizer, Corpus | Model):
         tokenizer = tokenizer.tokenizer
+    elif isinstance(tokenizer, str | os.PathLike):
+        tokenizer = Tokenizer.from_folder(model_folder(os.fspath(tokenizer)))
     elif not isinstance(tokenizer, Tokenizer):
-        tokenizer = Tokenizer.from_folder(tokenizer)
+        raise ConfigError(
+            f"tokenizer is {type_of(tokenizer)}; give a tokenizer, its folder, a corpus or a model."
+        )
     from bothways.model.engine import as_loaded
     from bothways.pretraining.start import fitted_shape
     from bothways.pretraining.start import new_model as make
@@ -175,10 +190,19 @@ def pretraining_step(
         **options: of the groups ``masking`` and ``pairs``, as for `bothways corpus show`.
 
     Raises:
-        ConfigError: the tokenizers differ, or the model lacks a head.
+        ConfigError: the tokenizers differ, the model lacks a head, or something is of another type.
         LengthError: ``length`` is beyond the encoder's positions.
         StoreError: the corpus cannot be read.
     """
+    if not isinstance(model, Model):
+        raise ConfigError(
+            f"model is {type_of(model)}; give what bw.new_model or bw.load gives, and the corpus "
+            "after it."
+        )
+    require_count("batch", batch)
+    require_count("length", length)
+    if length > (positions := model.loaded.config.positions):
+        raise LengthError(f"length {length} exceeds the {positions} positions of this encoder.")
     phase = {"length": length, "batch": batch, "micro_batch": batch}
     given = {"phases": [phase], "seed": seed, "model.positions": max(length, 8), **options}
     config = options_from(PretrainConfig, given, short={"kind": "masking.kind"})

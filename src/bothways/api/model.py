@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args, overload
 
@@ -12,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
-from bothways.config.fields import require_choice, require_count
-from bothways.errors import ConfigError, InputError, ModelError, explain_missing, type_of
+from bothways.config.fields import as_field, field_types, require_choice, require_count
+from bothways.errors import ConfigError, InputError, ModelError, explain_missing, nearest, type_of
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
@@ -28,6 +29,7 @@ from bothways.runtime.folder import LoadedModel
 from bothways.runtime.inspection import OCCLUSION, Attribution, Inspection, inspect, occlusion
 from bothways.runtime.masks import mask_probabilities, outputs_at
 from bothways.runtime.options import AttributionMethod as Method
+from bothways.runtime.options import EmbedConfig
 from bothways.runtime.pipeline import (
     Prediction,
     Ranked,
@@ -51,6 +53,18 @@ if TYPE_CHECKING:
     from bothways.model.model import EncoderModel
 
 Pooling = Literal["mean", "cls"]
+# What other libraries call what a model does, and how it is written here.
+_ELSEWHERE = {
+    **dict.fromkeys(("attention", "attentions", "get_attention"), "inspect(text).attentions"),
+    **dict.fromkeys(("hidden", "hidden_states"), "inspect(text).hidden"),
+    **dict.fromkeys(("encode", "encode_document", "encode_query", "similarity"), "embed(texts)"),
+    **dict.fromkeys(("classify", "label"), "predict(texts)"),
+    **dict.fromkeys(("entities", "ner"), "tag(text)"),
+    **dict.fromkeys(("mask", "unmask"), "fill_mask(text)"),
+    **dict.fromkeys(("labels", "id2label"), "classes_"),
+    **dict.fromkeys(("save_pretrained", "push_to_hub"), "save(folder)"),
+    **dict.fromkeys(("forward", "parameters", "state_dict"), "network"),
+}
 
 
 @dataclass(frozen=True)
@@ -134,6 +148,33 @@ def folder_of(model: Any, name: str) -> str:
     )
 
 
+def check_ranks(loaded: LoadedModel) -> None:
+    """Refuse to rank by an encoder without a head, whose vectors are compared in another way.
+
+    Raises:
+        ModelError: it is one.
+    """
+    if not loaded.task_head:
+        raise ModelError(
+            "ranking needs a model that gives a pair of texts one score, such as a CrossEncoder of "
+            "sentence-transformers, and this one has no head for it. The vectors of an encoder are "
+            "compared by their cosines: `bothways embed --normalize`, or in Python "
+            "model.embed(texts, normalize=True)."
+        )
+
+
+def _embedding(**given: Any) -> dict[str, Any]:
+    """Options of `bothways embed`, of their types.
+
+    Raises:
+        ConfigError: one is of another; the message names it.
+    """
+    if isinstance(given["layers"], Integral):
+        given["layers"] = [given["layers"]]
+    types = field_types(EmbedConfig)
+    return {name: as_field(name, value, types[name]) for name, value in given.items()}
+
+
 def _are_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> bool:
     """Whether these are texts or sentences, and not the words of one."""
     return any(not isinstance(t, str) or len(t.split()) > 1 for t in texts)
@@ -160,6 +201,15 @@ class Model:
         if self.folder is None:
             raise ModelError("this model is in no folder; save it first (model.save).")
         return load, (real_path(self.folder),)
+
+    if not TYPE_CHECKING:  # there, attributes are those that are declared
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is not there: say what is meant."""
+            known = [own for own in dir(type(self)) if not own.startswith("_")]
+            close = None if name.startswith("_") else _ELSEWHERE.get(name) or nearest(name, known)
+            hint = f"; here it is model.{close}" if close else ""
+            raise AttributeError(f"a model has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._description())
@@ -195,8 +245,11 @@ class Model:
 
         Raises:
             ModelError: the folder exists already.
+            ConfigError: it is no path.
             DiskError: it could not be written.
         """
+        if not isinstance(folder, str | os.PathLike):
+            raise ConfigError(f"folder is {type_of(folder)}; give the path of a new folder.")
         out = Path(folder)
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             raise ModelError(f"{out} exists already; choose a new folder.")
@@ -240,7 +293,7 @@ class Model:
         Args:
             text: with one or more; or a list of such texts.
             top: predictions for each.
-            targets: the pieces to predict among, as in the vocabulary; all if not given.
+            targets: the pieces to predict among, or one, as in the vocabulary; all if not given.
 
         Returns:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
@@ -255,6 +308,7 @@ class Model:
             ConfigError: ``top`` is no whole number of at least 1.
         """
         require_count("top", top)
+        targets = [targets] if isinstance(targets, str) else targets
         heads, config = self.loaded.heads, self.loaded.config
         if MASKED_LM in self.loaded.refused:
             raise ModelError(self.loaded.refused[MASKED_LM])
@@ -267,17 +321,18 @@ class Model:
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
                 "a masked LM (masking.kind pieces or words)."
             )
+        allowed = None if targets is None else self._target_ids(targets)
         if not isinstance(text, str):
             check_texts(text)
-            return [self._fill_mask(one, top, targets) for one in text]
-        return self._fill_mask(text, top, targets)
+            return [self._fill_mask(one, top, allowed) for one in text]
+        return self._fill_mask(text, top, allowed)
 
-    def _fill_mask(self, text: str, top: int, targets: Sequence[str] | None) -> list[list[Filling]]:
+    def _fill_mask(self, text: str, top: int, allowed: list[int] | None) -> list[list[Filling]]:
+        """As :meth:`fill_mask` for one text; among these ids, if they are given."""
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
         candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
-        allowed = None if targets is None else self._target_ids(targets)
         probabilities_MV = mask_probabilities(self.loaded, encoding, positions)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
@@ -420,9 +475,7 @@ class Model:
             ),
         ):
             found = evaluate_file(self.loaded, path, options=options or columns)
-        whose = found.whose([*found.scores])
-        notes = (whose, *found.notes) if whose else found.notes
-        return Evaluation(found.scores, notes, found.collapsed, found.parts)
+        return Evaluation(found.scores, found.notes, found.collapsed, found.parts)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
         """Probability of each choice to continue the context, read up to the length of fine-tuning
@@ -460,6 +513,7 @@ class Model:
         """
         if top is not None:
             require_count("top", top)
+        check_ranks(self.loaded)
         ranked, _ = rank_texts(self.loaded, query, texts, raw=raw)
         return ranked[:top]
 
@@ -546,7 +600,7 @@ class Model:
         length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
-        long: Long = "windows",
+        long: Long | None = None,
     ) -> NDArray[np.float32]:
         """A vector per text, by default from the last layer.
 
@@ -564,7 +618,8 @@ class Model:
             layers: one or several: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
             long: read longer texts in overlapping windows, or truncate them (see
-                :meth:`tokens_cut`).
+                :meth:`tokens_cut`). By default they are truncated where a folder of
+                sentence-transformers truncates them, and else read in windows.
 
         Returns:
             float32 [texts, H], or with ``concat`` [texts, layers * H].
@@ -578,13 +633,10 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             [texts] if isinstance(texts, str) else texts,
-            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling=pooling,
-            normalize=normalize,
-            prompt=prompt,
-            length=length,
             long=long,
+            **_embedding(layers=layers, normalize=normalize, prompt=prompt, length=length),
         )
         assert embeddings.pooled is not None
         return embeddings.pooled
@@ -597,7 +649,7 @@ class Model:
         length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
-        long: Long = "windows",
+        long: Long | None = None,
     ) -> list[TokenVectors]:
         """A vector per token of each text, with the token and its position in the text.
 
@@ -606,12 +658,10 @@ class Model:
         embeddings = embed_texts(
             self.loaded,
             [texts] if isinstance(texts, str) else texts,
-            layers=(layers,) if isinstance(layers, int) else layers,
             combine=combine,
             pooling="tokens",
-            normalize=normalize,
-            length=length,
             long=long,
+            **_embedding(layers=layers, normalize=normalize, length=length),
         )
         return list(embeddings.tokens)
 

@@ -122,7 +122,12 @@ def _of_rows(data: Any, name: str) -> Columns:
             )
         if rows:
             shown += f" of {type(rows[0]).__name__}"
-        raise ConfigError(f"{name} is {shown}; give {_FORMS}.")
+        pairs = rows is not None and all(
+            not isinstance(row, str | bytes) and hasattr(row, "__len__") and len(row) == 2
+            for row in rows
+        )
+        hint = f" Of pairs of a text and a label: tuple(zip(*{name}))." if rows and pairs else ""
+        raise ConfigError(f"{name} is {shown}; give {_FORMS}.{hint}")
     names = [*rows[0]] if rows else []
     for number, row in enumerate(rows):
         if missing := [key for key in names if key not in row]:
@@ -168,6 +173,10 @@ def plain(value: Any) -> Any:
     return value
 
 
+def _shown(value: Any) -> str:
+    return "missing (NaN or None)" if value is None else f"{value!r} ({type(value).__name__})"
+
+
 def choose_text(columns: Columns, given: str | None, name: str, default: str) -> str:
     """The column of the texts.
 
@@ -181,7 +190,8 @@ def choose_text(columns: Columns, given: str | None, name: str, default: str) ->
         if known in columns:
             return known
     raise ConfigError(
-        f"text: name the column of the texts; {name} has {', '.join(map(repr, columns))}."
+        f"text: name the column of the texts; {name} has {', '.join(map(repr, columns))}, and no "
+        f"{default!r}."
     )
 
 
@@ -194,7 +204,7 @@ def require_column(columns: Columns, column: str, argument: str, name: str) -> N
     if column not in columns:
         raise ConfigError(
             f"{argument} is {column!r}, but {name} has no such column; it has "
-            f"{', '.join(map(repr, columns))}."
+            f"{', '.join(map(repr, columns))}. {argument}= names one of them."
         )
 
 
@@ -237,10 +247,9 @@ def checked_lines(lines: Iterable[Any], name: str) -> Iterator[str]:
     """
     for place, value in enumerate(lines):
         if not isinstance(value, str):
-            shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
             raise InputError(
-                f"{name}: text {place} is {shown}; a text is a string. Leave it out "
-                f"(of a column of pandas: {name}.dropna(), if all others are texts), or fill it in."
+                f"{name}[{place}] is {_shown(value)}; a text is a string. Leave it out (of a "
+                f"column of pandas: {name}.dropna(), if all others are texts), or fill it in."
             )
         yield value
 
@@ -254,11 +263,10 @@ def check_values(columns: Columns, texts: Sequence[str], labels: Sequence[str], 
     for column in texts:
         for row, value in enumerate(columns[column]):
             if not isinstance(value, str):
-                shown = "missing" if value is None else f"{value!r} ({type(value).__name__})"
                 raise InputError(
-                    f"{name}: row {row}, column {column!r} is {shown}; a text is a string. Drop "
-                    f"such rows ({name}.dropna(subset=[{column!r}])), fill them in, or convert the "
-                    f"column ({name}[{column!r}].astype(str), if nothing is missing)."
+                    f"{name}: row {row}, column {column!r} is {_shown(value)}; a text is a string. "
+                    f"Drop such rows ({name}.dropna(subset=[{column!r}])), fill them in, or "
+                    f"convert the column ({name}[{column!r}].astype(str), if nothing is missing)."
                 )
     for column in labels:
         for row, value in enumerate(columns[column]):
@@ -331,7 +339,11 @@ def _tagged(columns: Columns, name: str, text: str, label: str) -> str:
 
 def _questions(columns: Columns, name: str) -> str:
     for column in ("question", "context"):
-        require_column(columns, column, column, name)
+        if column not in columns:
+            raise ConfigError(
+                f"{name} has no column {column!r}, which questions need; it has "
+                f"{', '.join(map(repr, columns))}. Rename the one that holds it."
+            )
     count = len(columns["question"])
     columns = {"id": [str(n) for n in range(count)], **columns}
     known = {key: values for key, values in columns.items() if all(map(_is_json, values))}

@@ -10,12 +10,14 @@ a frame of two columns.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,10 @@ from sklearn.utils.validation import check_is_fitted
 from bothways.api import rows
 from bothways.api.calls import finetune
 from bothways.api.model import Model, load
+from bothways.config.fields import option_types
+from bothways.config.parsing import hint_for
 from bothways.errors import ConfigError, InputError, type_of
+from bothways.finetuning.options import FinetuneConfig
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.pipeline import Prediction
 from bothways.shipped import DEFAULT
@@ -36,6 +41,7 @@ _MEASURED = 32
 nobody."""
 
 Texts = tuple[list[str], list[str] | None]
+Init = TypeVar("Init", bound=Callable[..., None])
 
 
 class ModelFiles:
@@ -72,6 +78,22 @@ class ModelFiles:
         return load(self.path)
 
 
+def _with_known_arguments(init: Init) -> Init:
+    """An ``__init__`` that says of an argument it does not have what is meant."""
+    known = [*inspect.signature(init).parameters][1:]
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        for name in (name for name in given if name not in known):
+            is_option = name in option_types(FinetuneConfig)
+            hint = f"give options={{{name!r}: ...}}." if is_option else hint_for(name, known)
+            problem = f"{type(self).__name__} has no argument {name!r}"
+            raise TypeError(f"{problem}; {hint}" if hint else problem)
+        init(self, *args, **given)
+
+    return cast("Init", checked)
+
+
 class _Finetuned(BaseEstimator):  # type: ignore[misc]
     """What the estimators that are fine-tuned have in common.
 
@@ -99,6 +121,7 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
 
     _kind = ""
 
+    @_with_known_arguments
     def __init__(
         self,
         model: Any = DEFAULT,
@@ -172,8 +195,10 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         kind = load(folder).loaded.about.get("kind")
         own = cls(str(folder))
         if kind not in own._kinds:
+            what = f"was fine-tuned on the kind {kind}" if kind else "has no head of a task"
             raise ConfigError(
-                f"{folder} was fine-tuned on the kind {kind}, which is not {cls.__name__}'s."
+                f"{folder} {what}; {cls.__name__} loads what was fine-tuned on the kind "
+                f"{' or '.join(own._kinds)}."
             )
         own.files_ = ModelFiles(Path(folder))
         own._learned(own.files_.model.classes_)
@@ -192,6 +217,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.freeze:
             own["freeze"] = True
+        if not isinstance(self.options, Mapping | None):
+            raise ConfigError(f"options is {type_of(self.options)}; give a dictionary.")
         if twice := own.keys() & (self.options or {}).keys():
             raise ConfigError(f"options has {', '.join(twice)}, which has a parameter of its own.")
         return {**own, **(self.options or {})}
@@ -233,8 +260,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
     """A class for each text or pair of texts, by a fine-tuned encoder.
 
     Args:
-        model, epochs, lr, batch, length, dev, freeze, seed, device, precision, threads, options,
-            verbose: as for all estimators of this module.
+        model, epochs, lr, batch, length, dev, freeze, seed: as for all estimators of this module.
+        device, precision, threads, options, verbose: likewise.
         class_weight: ``balanced``, a dictionary of weights by class, or None for equal ones.
 
     Attributes:
@@ -243,6 +270,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
 
     _kind = "classification"
 
+    @_with_known_arguments
     def __init__(
         self,
         model: Any = DEFAULT,
@@ -289,7 +317,15 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             ValueError: lengths differ, or there are fewer than two classes.
             InputError: something that is not a text.
         """
-        columns, labels = _columns(X, y), np.asarray(_labels(y))
+        columns, given = _columns(X, y), _labels(y)
+        if any(isinstance(label, list) for label in given):
+            if not all(isinstance(label, list) and len(label) == 1 for label in given):
+                raise ValueError(
+                    "y has several values for a text; give one class for each. Several labels are "
+                    "for MultiLabelClassifier."
+                )
+            given = [label for (label,) in given]  # a matrix of one column
+        labels = np.asarray(given)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -301,12 +337,15 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         if isinstance(weights, Mapping):
             known = dict(zip(self.classes_.tolist(), names, strict=True))
             if unknown := [key for key in weights if key not in known]:
-                raise ValueError(f"class_weight has {unknown[0]!r}, which is no class of y.")
+                raise ValueError(
+                    f"class_weight has {unknown[0]!r}, which is no class of y; they are "
+                    f"{', '.join(map(repr, known))}."
+                )
             weights = {known[key]: weight for key, weight in weights.items()}
-        given = {} if weights is None else {"class_weights": weights}
-        if given and "class_weights" in (self.options or {}):
+        weighed = {} if weights is None else {"class_weights": weights}
+        if weighed and "class_weights" in (self.options or {}):
             raise ValueError("class_weight and class_weights in options: leave one of them out.")
-        self._tune(columns, self._kind, labels=names, **given)
+        self._tune(columns, self._kind, labels=names, **weighed)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -392,6 +431,8 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         columns, given = _columns(X, y), _labels(y)
         self.lists_ = not _is_matrix(given)
         for place, labels in enumerate(given):
+            if isinstance(labels, list) and None in labels:
+                raise ValueError(f"y[{place}] has a missing label (NaN or None).")
             if not isinstance(labels, list):
                 raise ValueError(
                     f"y[{place}] is {labels!r}; give a list of labels for each text, such as "
@@ -509,7 +550,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         pooling: str | None = None,
         normalize: bool | None = None,
         length: int | None = None,
-        layers: Sequence[int] = (-1,),
+        layers: int | Sequence[int] = (-1,),
         combine: str = "mean",
         long: str = "windows",
     ):
@@ -540,7 +581,9 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The vectors, float32 [texts, H]."""
         texts, pairs = texts_of(X)
         if pairs is not None:
-            raise ValueError("X has pairs of texts; vectors are of single texts.")
+            raise ValueError(
+                "X has pairs of texts, or two columns; vectors are of single texts: give one."
+            )
         options: dict[str, Any] = {
             "pooling": self.pooling,
             "normalize": self.normalize,
@@ -554,7 +597,8 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:  # noqa: ARG002
         """Names for the columns of the vectors."""
         width = self._encoder.loaded.config.hidden
-        width *= len(self.layers) if self.combine == "concat" else 1
+        layers = [self.layers] if isinstance(self.layers, int) else self.layers
+        width *= len(layers) if self.combine == "concat" else 1
         return np.array([f"textembedder{n}" for n in range(width)], dtype=object)
 
     @property
@@ -603,11 +647,7 @@ def texts_of(X: Any) -> Texts:
 
 
 def _checked(texts: list[Any]) -> list[str]:
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            shown = "missing (NaN or None)" if text is None else f"{text!r}"
-            raise InputError(f"X[{place}] is {shown}; a text is a string.")
-    return texts
+    return [*rows.checked_lines(texts, "X")]
 
 
 def _columns(X: Any, y: Any) -> dict[str, list[Any]]:

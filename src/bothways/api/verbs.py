@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.api.model import Model
+from bothways.api.model import Model, check_ranks
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import real_path, write_json
@@ -22,7 +22,13 @@ from bothways.io.terminal import print_note, progress_of, shown_measure
 from bothways.io.text import read_texts, refuse_records
 from bothways.io.written import check_ending, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
-from bothways.runtime.embeddings import WHOLE, check_format, embed_texts, write_vectors
+from bothways.runtime.embeddings import (
+    WHOLE,
+    check_format,
+    embed_texts,
+    own_length,
+    write_vectors,
+)
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
@@ -117,6 +123,7 @@ def tag(config: PredictConfig) -> list[str]:
 def rank(config: RankConfig) -> list[str]:
     """Lines for `bothways rank`: the texts with their scores, best first."""
     with _open(config) as model:
+        check_ranks(model.loaded)
         ranked, found = rank_texts(model.loaded, config.query, config.texts)
     _note_cut(found.cut, len(config.texts), found.length)
     _note_windows(found.several, len(config.texts), found.length)
@@ -412,8 +419,8 @@ def embed(config: EmbedConfig) -> str:
                 vectors, size = found.pooled.shape
     if second is None:
         write_vectors(out, first.texts, found, first.kept)
-    own_length = None if tokens else loaded.about.get("cut_at")
-    _note_embedded(loaded, *seen, config.length or own_length or loaded.config.positions)
+    length = config.length or own_length(loaded, tokens=tokens) or loaded.config.positions
+    _note_embedded(loaded, *seen, length)
     if tokens:
         return f"{vectors} vectors of size {size}, for the tokens of {seen[0]} texts: {config.out}"
     return f"{vectors} vectors of size {size}: {config.out}"
@@ -462,9 +469,8 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             evaluation = evaluate_file(
                 model.loaded, config.file, options=columns, progress=progress
             )
-    for note in (evaluation.whose([*evaluation.scores]), *evaluation.notes):
-        if note:
-            print_note(note)
+    for note in evaluation.notes:
+        print_note(note)
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
     if not evaluation.parts:
         return lines

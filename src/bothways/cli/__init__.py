@@ -17,7 +17,12 @@ from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
 from bothways.errors import BothwaysError, OtherProcessError, is_out_of_memory, nearest
 from bothways.io.processes import interrupted_by_signals
-from bothways.io.terminal import open_closed_streams, show_every_character, visible
+from bothways.io.terminal import (
+    keep_on_without_stderr,
+    open_closed_streams,
+    show_every_character,
+    visible,
+)
 
 __all__ = ["VERBS", "Call", "Verb", "VerbGroup", "main"]
 
@@ -26,6 +31,9 @@ _OUT_OF_MEMORY = (
     "--recompute, also to continue a run; a new one may have a smaller phases.micro_batch "
     "(pretrain) or --length. Elsewhere, fewer --workers or --jobs need less."
 )
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EFBIG, errno.EIO)
+"""What writing to standard output fails with: it is full, closed, too large, or a terminal that is
+gone."""
 _FIRST_EXAMPLES = """\
 examples:
   bothways fill-mask 'He went to the [MASK] and sat down.'
@@ -45,7 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Where fonts are kept, and what Ctrl-C cancels, is no news of ours.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="joblib.parallel")
+    # Figures are written to files; the backend of a notebook, which `!bothways` inherits, may not
+    # be installed here, and matplotlib is then not imported at all.
+    os.environ["MPLBACKEND"] = "agg"
     open_closed_streams()
+    keep_on_without_stderr()
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
@@ -67,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
         return 130
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):
             raise
         print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
@@ -77,10 +89,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
-        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF):
+        if error.filename is None and error.errno in _NOT_WRITTEN:
             why = "it is closed" if error.errno == errno.EBADF else error.strerror
             print(f"bothways: error: standard output: {why}.", file=sys.stderr)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        if is_out_of_memory(error):
+            print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
             return 1
         if error.filename is None:
             raise
@@ -119,6 +134,9 @@ def _dispatch(argv: Sequence[str]) -> int:
         return 0
     if argv[0] in _HELP:  # `bothways help VERB [ACTION] [all]`
         words = argv[1:]
+        if words[0] in (*_HELP, "completion", "version", "all"):
+            print(_help())
+            return 0
         every = ["all"] if words[-1] == "all" else []
         argv = [*words[: len(words) - len(every)], "--help", *every]
     name = argv[0]
@@ -133,23 +151,33 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 _ELSEWHERE = {
-    **dict.fromkeys(("train", "classify", "fine-tune", "fit"), "finetune"),
-    **dict.fromkeys(("ner", "pos", "label"), "tag"),
+    **dict.fromkeys(("train", "fine-tune", "fit"), "finetune"),
+    **dict.fromkeys(
+        ("classify", "infer", "inference", "label", "pipeline", "sentiment"), "predict"
+    ),
+    **dict.fromkeys(("ner", "pos"), "tag"),
     **dict.fromkeys(("qa", "ask"), "answer"),
-    **dict.fromkeys(("encode", "vectors", "embeddings"), "embed"),
-    **dict.fromkeys(("inspect", "describe", "show", "what"), "info"),
+    **dict.fromkeys(("encode", "vectors", "embeddings", "similarity"), "embed"),
+    **dict.fromkeys(("rerank", "search"), "rank"),
+    **dict.fromkeys(("mask", "mlm", "unmask"), "fill-mask"),
+    **dict.fromkeys(("attention", "explain"), "inspect"),
+    **dict.fromkeys(("describe", "show", "what"), "info"),
+    **dict.fromkeys(("check", "verify"), "doctor"),
     **dict.fromkeys(("onnx", "quantize"), "export"),
     **dict.fromkeys(("api", "server", "deploy"), "serve"),
     **dict.fromkeys(("download", "import"), "convert"),
     **dict.fromkeys(("recipes", "pre-train"), "pretrain"),
     **dict.fromkeys(("vocabulary", "learn"), "vocab"),
-    **dict.fromkeys(("measure", "test", "eval"), "evaluate"),
+    **dict.fromkeys(("measure", "test", "eval", "validate"), "evaluate"),
+    **dict.fromkeys(("datasets", "list"), "tasks"),
 }
 """What verbs are called elsewhere."""
 
 
 def _hint(name: str) -> str:
     close = _ELSEWHERE.get(name) or nearest(name, [*VERBS, "help", "completion", "version"])
+    if not close and name.startswith("-"):
+        return f"write the verb before its options: bothways VERB {name}; see 'bothways --help'."
     return f"did you mean '{close}'?" if close else "see 'bothways --help'."
 
 

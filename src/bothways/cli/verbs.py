@@ -316,9 +316,10 @@ def _with_texts(config: Any) -> Any:
         return config
     model = str(getattr(config, "model", ""))
     if not config.texts and " " in model and not Path(model).exists():
+        alone = type(config).__dataclass_fields__["model"].default is not dataclasses.MISSING
         raise UsageError(
             f"{model[:40]!r} is read as the model, and there is no such folder; write the model "
-            "before the texts."
+            f"before the texts{', or a text with [MASK] in it alone' if alone else ''}."
         )
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")

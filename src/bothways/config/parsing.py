@@ -189,10 +189,8 @@ def _full_name(keyword: str, cls: type[Any], short: Mapping[str, str]) -> str:
         names = " or ".join(f"{n.rpartition('.')[0]}={{{keyword!r}: ...}}" for n in found)
         raise ConfigError(f"{keyword} may mean several options; write {names}.")
     if not found:
-        close = _nearest(keyword, [*short, *field_types(cls), *types])
-        raise ConfigError(
-            f"there is no option {keyword!r}{f'; did you mean {close!r}?' if close else '.'}"
-        )
+        hint = hint_for(keyword, [*short, *field_types(cls), *types])
+        raise ConfigError(f"there is no option {keyword!r}{f'; {hint}' if hint else '.'}")
     return found[0]
 
 
@@ -373,40 +371,110 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
-# What other libraries call an option, and its last part here.
-_ELSEWHERE = {
-    "batch_size": "batch",
-    "eval_file": "dev",
-    "learning_rate": "lr",
-    "max_len": "length",
-    "max_length": "length",
-    "max_seq_len": "length",
-    "max_seq_length": "length",
-    "model_name": "model",
-    "model_name_or_path": "model",
-    "n_epochs": "epochs",
-    "num_epochs": "epochs",
-    "num_train_epochs": "epochs",
-    "output_dir": "run",
-    "per_device_train_batch_size": "batch",
-    "random_state": "seed",
-    "train_batch_size": "batch",
-    "train_file": "train",
-    "validation_file": "dev",
-    "warmup_ratio": "warmup",
+# Options, by the last part of their names, with what other libraries call them.
+_CALLED = {
+    "batch": "batch_size per_device_eval_batch_size per_device_train_batch_size train_batch_size",
+    "class_weights": "class_weight",
+    "dev": "dev_file eval_data eval_dataset eval_file test_size val valid validation "
+    "validation_file validation_split",
+    "device": "cuda gpu n_gpu no_cuda use_cpu use_cuda",
+    "dropout": "hidden_dropout_prob",
+    "epochs": "max_epochs n_epochs num_epochs num_train_epochs",
+    "file": "input_file",
+    "files": "input_file train_file",
+    "folds": "cv",
+    "heads": "num_attention_heads",
+    "hidden": "hidden_size",
+    "int8": "quantise quantize",
+    "jobs": "n_jobs num_workers",
+    "keep": "load_best_model_at_end",
+    "label": "label_column label_column_name",
+    "labels": "label_list num_labels",
+    "language": "lang",
+    "layers": "num_hidden_layers",
+    "length": "max_len max_length max_seq_len max_seq_length",
+    "log_every": "logging_steps",
+    "lowercase": "do_lower_case",
+    "lr": "body_learning_rate learning_rate",
+    "metric": "metric_for_best_model scoring",
+    "model": "model_dir model_id model_name model_name_or_path model_path "
+    "pretrained_model_name_or_path",
+    "out": "output output_dir output_file output_path",
+    "patience": "early_stopping_patience",
+    "positions": "max_position_embeddings",
+    "precision": "bf16 dtype fp16 torch_dtype",
+    "rate": "mlm_probability",
+    "run": "output_dir",
+    "seed": "random_state",
+    "seeds": "random_state seed",
+    "size": "vocab_size",
+    "steps": "max_steps num_steps",
+    "task": "dataset_name task_name",
+    "test": "test_file",
+    "text": "column_mapping text_column text_column_name",
+    "text_a": "text text_column text_column_name",
+    "tokenizer": "tokenizer_name tokenizer_name_or_path vocab vocab_file",
+    "train": "input_file train_data train_dataset train_file",
+    "warmup": "warmup_proportion warmup_ratio warmup_steps",
+    "workers": "n_jobs num_proc num_workers preprocessing_num_workers",
+}
+# What has no option here, with what to do instead.
+_NO_OPTION = {
+    **dict.fromkeys(
+        ("do_eval", "do_predict", "do_train"),
+        "leave it out: a run trains, measures and predicts what it is given",
+    ),
+    **dict.fromkeys(
+        ("dataset_name", "task_name"),
+        "a known data set goes by its name alone, which `bothways tasks` lists",
+    ),
+    **dict.fromkeys(
+        ("epochs", "max_epochs", "n_epochs", "num_epochs", "num_train_epochs"),
+        "the length of a pre-training is given in minutes, steps or tokens",
+    ),
+    "gradient_accumulation_steps": (
+        "leave it out: `finetune` divides large batches itself, `pretrain` by the micro_batch of "
+        "its phases"
+    ),
+    "overwrite_output_dir": (
+        "leave it out: the same command continues a run, and another run has a folder of its own"
+    ),
+    **dict.fromkeys(
+        ("disable_tqdm", "progress_bar", "quiet", "show_progress_bar", "silent"),
+        "in Python verbose=False shows nothing",
+    ),
+    **dict.fromkeys(
+        ("tokenizer", "tokenizer_name", "tokenizer_name_or_path", "vocab", "vocab_file"),
+        "the vocabulary is that of the model, or of the corpus that is trained on",
+    ),
+    "text": (
+        "texts stand by themselves after the model, and of a file the columns of fine-tuning are "
+        "read"
+    ),
 }
 
 
-def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """The option that is meant: what another library calls so, or the nearest name."""
-    meant = _ELSEWHERE.get(name)
-    exact = [other for other in known if other == meant or other.endswith(f".{meant}")]
-    return min(exact, key=len) if exact else nearest(name, known)
+def hint_for(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
+    """What to write in place of what is no option: what another library calls so, or the nearest
+    name; empty if there is none."""
+    close = _meant(name, known)
+    if close is None and name in _NO_OPTION:
+        return f"{_NO_OPTION[name]}."
+    close = close or nearest(name, known)
+    return f"did you mean {shown(close)}?" if close else ""
+
+
+def _meant(name: str, known: Sequence[str]) -> str | None:
+    """The option that another library calls so."""
+    for own in (option for option, names in _CALLED.items() if name in names.split()):
+        if found := [other for other in known if other == own or other.endswith(f".{own}")]:
+            return min(found, key=len)
+    return None
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    close = _nearest(name, [*option_types(cls), *field_types(cls)])
-    return f"; did you mean {prefix + close!r}?" if close else ""
+    hint = hint_for(name, [*option_types(cls), *field_types(cls)], lambda n: repr(prefix + n))
+    return f"; {hint}" * bool(hint)
 
 
 # ------------------------------------------------------------------------------------ command line
@@ -633,11 +701,10 @@ class _Parser(argparse.ArgumentParser):
     def _refuse_unknown(self, word: str) -> NoReturn:
         word = word.partition("=")[0]
         name = word.lstrip("-").replace("-", "_")
-        if name in self.positional:
+        if name in self.positional or _meant(name, [*self.types]) in self.positional:
             places = " ".join(place.upper() for place in self.positional)
             hint = f"it is given by its place: {self.prog} {places}."
         else:
             known = [*self.short, *(other for other in self.types if other not in self.positional)]
-            close = _nearest(name, known)
-            hint = f"did you mean '--{close}'?" if close else f"see '{self.prog} --help'."
+            hint = hint_for(name, known, lambda n: f"'--{n}'") or f"see '{self.prog} --help'."
         raise UsageError(f"unknown option {word!r}; {hint}")

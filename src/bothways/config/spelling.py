@@ -1,4 +1,4 @@
-"""How options are written by who gives them, so that errors name what he wrote.
+"""How options are written by those who give them, so that errors name what they wrote.
 
 Messages name options by their dotted path, as recipes do: ``task.dev`` is ``--dev`` on the command
 line and ``dev`` in a call from Python.
@@ -18,7 +18,9 @@ from bothways.errors import BothwaysError
 Spelling = Callable[[str], str]
 """How an option is written, by its dotted path."""
 
-_OPTION = re.compile(r"(?<![\w./'\"-])(--)?([a-z_]+(?:\.[a-z_]+)*)(?![\w(/]|\.\w)")
+# A name with dots, or behind two dashes; not a part of a path, of what is quoted, or of a call.
+_OPTION = re.compile(r"(?<![\w./'\"-])(--)?([a-z_][a-z_0-9]*(?:\.[a-z_0-9]+)*)(?![\w(/]|\.\w)")
+# A line about a place in a recipe, or one of a list of a recipe's values: both have its names.
 _OF_RECIPE = re.compile(r"\S+\.ya?ml:\d|  ")
 
 
@@ -30,8 +32,8 @@ def on_command_line(cls: type[Any]) -> Spelling:
 
 
 def as_keyword(cls: type[Any], short: Mapping[str, str] = MappingProxyType({})) -> Spelling:
-    """Options of a class as keywords of Python: short names, or the last part of what is called so
-    alone.
+    """Options of a class as keywords of Python: short names, or the last part if no other option
+    has the same.
 
     Args:
         cls: the class.
@@ -64,12 +66,13 @@ def respelt(text: str, cls: type[Any], spelling: Spelling) -> str:
 
     def renamed(found: re.Match[str]) -> str:
         name = short.get(found[2], found[2]) if found[1] else found[2]
+        # Without dashes or a dot it may be any word: "epochs", "seed".
         return spelling(name) if name in known and (found[1] or "." in name) else found[0]
 
-    def line(text: str) -> str:
-        if _OF_RECIPE.match(text):
-            return text
-        parts = text.split("`")
+    def renamed_in(line: str) -> str:
+        if _OF_RECIPE.match(line):
+            return line
+        parts = line.split("`")  # every other one is a command
         return "`".join(p if n % 2 else _OPTION.sub(renamed, p) for n, p in enumerate(parts))
 
-    return "\n".join(map(line, text.split("\n")))
+    return "\n".join(map(renamed_in, text.split("\n")))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
 from bothways.errors import ConfigError
 from bothways.pretraining.options import PretrainConfig
-from bothways.training.options import DeviceOptions, Precision
+from bothways.training.options import DeviceOptions, Phase, Precision
 
 PlanDevice = Literal["auto", "cpu", "cuda", "a100", "h100", "h200", "l40s"]
 
@@ -56,7 +56,8 @@ class PlanConfig(PretrainConfig):
     """Device; auto and cpu time this machine's processor. a100, h100, h200, l40s (of 80, 80, 141
     and 48 GB): computed, not run."""
     ranks: int = free(1)
-    """Processes of a run on such GPUs, with one GPU each."""
+    """Processes of a run on such GPUs, with one GPU each. The micro-batches of the default phases
+    become so small that each process has one."""
 
     vocab_size: int = free(30_522)
     """Vocabulary size, if neither a corpus nor --start determines it."""
@@ -72,6 +73,12 @@ class PlanConfig(PretrainConfig):
                 f"ranks is {self.ranks}, but what several processes of {self.device} take is not "
                 "computed; choose a --device of known figures: a100, h100, h200 or l40s."
             )
+        if self.phases == type(self).phases:
+            object.__setattr__(self, "phases", tuple(map(self._shared, self.phases)))
+
+    def _shared(self, phase: Phase) -> Phase:
+        share = max(1, phase.batch // self.ranks)
+        return replace(phase, micro_batch=min(phase.micro_batch, share))
 
 
 @dataclass(frozen=True)

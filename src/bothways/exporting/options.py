@@ -42,8 +42,8 @@ class ExportConfig(Options):
         super().__post_init__()
         if self.int8 and self.gate is None:
             raise ConfigError(
-                "int8 needs a dev file on which it is calibrated and measured: --int8 --gate "
-                "dev.tsv; a graph of 8 bits that nothing has measured may be wrong in silence."
+                "--int8 needs a dev file on which it is calibrated and measured: give --gate. A "
+                "graph of 8 bits that nothing has measured may be wrong in silence."
             )
         if not self.int8 and (self.gate or self.calibration or self.task):
             raise ConfigError("gate, calibration and task are for --int8.")

@@ -191,7 +191,10 @@ def read_config(
             named |= values.get("axes", {})
         config = ModelConfig(**named, family=family.model_type)
     except (ConfigError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{where} does not describe a {family.title}: {error}") from None
+        problem = str(error)
+        for key, (name, _) in family.keys.items():  # as the file calls it
+            problem = re.sub(rf"\bmodel\.{name}\b", key, problem) if name else problem
+        raise ModelError(f"{where} does not describe a {family.title}: {problem}") from None
     return config, _notes(family, values, where)
 
 

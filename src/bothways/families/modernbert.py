@@ -23,11 +23,13 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
         raise ModelError(
             f"{where}: attention_bias and mlp_bias differ; bothways computes both or neither."
         )
-    named["window"] = values.get("local_attention", 128) // 2
+    half = values.get("sliding_window")  # which comes first in transformers
+    width = values.get("local_attention", 128) if half is None else 2 * half
+    named["window"] = width // 2
     if not named["window"]:
         raise ModelError(
-            f"{where}: local_attention is {values['local_attention']!r}, so that a token would see "
-            "only itself; bothways computes windows of 2 and more."
+            f"{where}: local_attention is {width!r}, so that a token would see only itself; "
+            "bothways computes windows of 2 and more."
         )
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
     if types is not None:
@@ -43,22 +45,24 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     rope = values.get("rope_parameters") or {}
     if values.get("rope_scaling") is not None:
         raise ModelError(f"{where}: rope_scaling is {values['rope_scaling']!r}; it must be null.")
+    if others := sorted(rope.keys() - _KINDS.values()):
+        raise ModelError(f"{where}: rope_parameters has {', '.join(others)}, no kind of layer.")
     for kind, usual in (("global", 160_000.0), ("local", 10_000.0)):
         own = rope.get(_KINDS[kind]) or {}
-        if own.get("rope_type", "default") != "default":
-            raise ModelError(f"{where}: rope_type is {own['rope_type']!r}; it must be 'default'.")
+        if (form := own.get("rope_type", own.get("type", "default"))) != "default":
+            raise ModelError(f"{where}: rope_type is {form!r}; it must be 'default'.")
         base = own.get("rope_theta", values.get(f"{kind}_rope_theta"))
+        if base is None and "local_rope_theta" in values:  # null is that of the global layers
+            base = named.get("rotary_global")
         named[f"rotary_{kind}"] = float(usual if base is None else base)
 
 
 def write(config: ModelConfig, values: dict[str, Any]) -> None:
     """The reverse of :func:`read`, in the keys that all versions of transformers read."""
-    values["mlp_bias"] = config.biases
-    values["mlp_dropout"] = config.dropout
+    values |= {"mlp_bias": config.biases, "mlp_dropout": config.dropout}
     values["local_attention"] = 2 * config.window
     values["global_attn_every_n_layers"] = config.global_every
-    values["global_rope_theta"] = config.rotary_global
-    values["local_rope_theta"] = config.rotary_local
+    values |= {"global_rope_theta": config.rotary_global, "local_rope_theta": config.rotary_local}
 
 
 MODERNBERT = Family(
@@ -73,13 +77,11 @@ MODERNBERT = Family(
         "intermediate_size": ("intermediate", REQUIRED),
         "max_position_embeddings": ("positions", 8192),
         "hidden_activation": ("activation", "gelu"),
-        "embedding_dropout": ("dropout", 0.0),
-        "attention_dropout": ("attention_dropout", 0.0),
+        **{"embedding_dropout": ("dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
         "norm_eps": ("norm_eps", 1e-5),
         "initializer_range": ("init_std", 0.02),
         "attention_bias": ("biases", False),
-        "norm_bias": ("norm_biases", False),
-        "decoder_bias": ("output_bias", True),
+        **{"norm_bias": ("norm_biases", False), "decoder_bias": ("output_bias", True)},
         "classifier_pooling": ("pooling", "cls"),
         "classifier_dropout": ("head_dropout", 0.0),
         "classifier_bias": ("head_biases", False),
@@ -91,17 +93,13 @@ MODERNBERT = Family(
         "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
         "layers.{}.attention.output": "layers.{}.attn.Wo",
         "layers.{}.attention_norm": "layers.{}.attn_norm",
-        "layers.{}.expand": "layers.{}.mlp.Wi",
-        "layers.{}.contract": "layers.{}.mlp.Wo",
+        **{"layers.{}.expand": "layers.{}.mlp.Wi", "layers.{}.contract": "layers.{}.mlp.Wo"},
         "layers.{}.norm": "layers.{}.mlp_norm",
         "final_norm": "final_norm",
     },
     heads={
         "masked_lm": HeadForm({**_PREDICTION, "bias": "decoder.bias"}, activation="own"),
-        "classifier": _TASK,
-        "tagger": _TASK,
-        "span": _TASK,
-        "choice": _TASK,
+        **dict.fromkeys(("classifier", "tagger", "span", "choice"), _TASK),
     },
     classes=classes("ModernBert"),
     tied="decoder.weight",
@@ -112,11 +110,10 @@ MODERNBERT = Family(
     fixed={"is_decoder": (False,)},
     harmless=frozenset(
         """
-        local_attention global_attn_every_n_layers layer_types rope_parameters rope_scaling
-        global_rope_theta local_rope_theta mlp_bias mlp_dropout layer_norm_eps
-        initializer_cutoff_factor deterministic_flash_attn reference_compile
-        repad_logits_with_grad sparse_prediction
-        sparse_pred_ignore_index type_vocab_size
+        local_attention sliding_window global_attn_every_n_layers layer_types rope_parameters
+        rope_scaling global_rope_theta local_rope_theta mlp_bias mlp_dropout layer_norm_eps
+        initializer_cutoff_factor deterministic_flash_attn reference_compile sparse_prediction
+        repad_logits_with_grad sparse_pred_ignore_index type_vocab_size
         """.split()
     ),
     tokenizer="PreTrainedTokenizerFast",

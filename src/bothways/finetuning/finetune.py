@@ -151,7 +151,7 @@ class SeedRunner:
 
     Raises:
         ConfigError: a worker process that imports the running script has come to its call of
-            fine-tuning.
+            fine-tuning; or the system has no shared memory.
     """
 
     def __init__(self, processes: int):
@@ -160,14 +160,20 @@ class SeedRunner:
             if getattr(multiprocessing.current_process(), "_inheriting", False):
                 raise _script_without_guard()
             context = multiprocessing.get_context("spawn")
-            self._worker_started = context.Event()
             self._others = set(multiprocessing.active_children())  # of the calling program
-            self._pool = ProcessPoolExecutor(
-                processes,
-                context,
-                initializer=_start_worker,
-                initargs=(self._worker_started, is_shown()),
-            )
+            try:
+                self._worker_started = context.Event()
+                self._pool = ProcessPoolExecutor(
+                    processes,
+                    context,
+                    initializer=_start_worker,
+                    initargs=(self._worker_started, is_shown()),
+                )
+            except OSError as error:  # of semaphores
+                raise ConfigError(
+                    f"jobs is {processes}, and this system has no shared memory for several "
+                    f"processes ({error.strerror}; on Linux it is /dev/shm). Leave --jobs out."
+                ) from None
 
     @property
     def parallel(self) -> bool:
@@ -497,7 +503,8 @@ def _remedies(
     else:
         tries += [f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
     what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
-    return (f"{what}; try {' or '.join(filter(None, [', '.join(tries[:-1]), tries[-1]]))}",)
+    others = f"{', '.join(tries[:-1])} or " if len(tries) > 1 else ""
+    return (f"{what}; try {others}{tries[-1]}",)
 
 
 def _prepare_setting(

@@ -243,8 +243,7 @@ class FinetuneResult:
 
     def lines(self) -> list[str]:
         """The lines below the table: whose F1 it is, collapsed seeds, spread, notes."""
-        whose = self.best.measurement.whose(self.metrics)
-        lines = [whose] if whose else []
+        lines = [*self.best.measurement.whose(self.metrics)]
         if chosen := [s for s in self.seeds if s.epoch is not None]:
             names = ", ".join(f"{s.name} epoch {s.epoch}" for s in chosen)
             lines.append(

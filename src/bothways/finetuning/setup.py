@@ -101,7 +101,7 @@ def check_files(options: TaskOptions) -> None:
             remedy = ""
             if option in empty_values:
                 remedy = f" --task.{option} {empty_values[option]} leaves it out."
-            if option in ("dev", "test") and re.fullmatch(r"[\d.,]+\s*%?", name):
+            if option in ("dev", "test") and re.fullmatch(r"-?[\d.,]+\s*%?", name):
                 remedy = (
                     " A share of the training examples is a number between 0 and 1, such as 0.2."
                 )
@@ -440,8 +440,8 @@ def label_weights(
             label = task.options.named.get(label, label)  # of the files, or its name
             if label not in labels:
                 raise ConfigError(
-                    f"class_weights has {text!r}; give balanced alone, or LABEL=WEIGHT of the "
-                    f"labels {listed(labels)}.{did_you_mean(label, labels)}"
+                    f"class_weights has {text!r}; give balanced alone, or LABEL=WEIGHT (in Python "
+                    f"a dictionary) of the labels {listed(labels)}.{did_you_mean(label, labels)}"
                 )
             weights[labels.index(label)] = _positive(number, text)
     if not several:

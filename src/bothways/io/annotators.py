@@ -17,14 +17,13 @@ units, two for an emoji; where that alone agrees with the texts that a file repe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.lines import listed
+from bothways.io.lines import as_json, listed
 from bothways.io.written_spans import (
     WrittenText,
     write_doccano,
@@ -205,7 +204,7 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
         label = label[0]
     if isinstance(label, list) and len(label) > 1:
         raise InputError(
-            f"the span {json.dumps(value)[:60]} has {len(label)} labels; a word has one tag. Keep "
+            f"the span {as_json(value, 60)} has {len(label)} labels; a word has one tag. Keep "
             "one of them.",
             path=path,
             line=line,
@@ -215,7 +214,7 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
     start, end = _place(start), _place(end)
     if start is None or end is None or not (isinstance(label, str) and label.strip()):
         raise InputError(
-            f"{json.dumps(value)[:60]} is no span; it needs a first character, the character after "
+            f"{as_json(value, 60)} is no span; it needs a first character, the character after "
             "the last (whole numbers), and a label.",
             path=path,
             line=line,
@@ -253,7 +252,8 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
         return None
     key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
     groups = item["spans"] if isinstance(item.get("spans"), dict) else {}
-    if full := [n for n, own in groups.items() if own] if key is None or not item[key] else []:
+    full = [name for name, own in groups.items() if own]
+    if full and (key is None or not item[key]):
         raise InputError(
             f"has no spans but those in the groups {listed(full)} of 'spans'; write one of them as "
             "the list 'spans'.",
@@ -261,13 +261,13 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
             line=line,
         )
     spans = None if key is None else _spans_under(key, item, path, line)
+    places = {(span.start, span.end, span.label) for span in spans or ()}
     for other in _SPANS:
         values = item.get(other)
         if other == key or not (isinstance(values, list) and values and all(map(_is_span, values))):
             continue
-        if {s[:3] for s in map(astuple, _spans_under(other, item, path, line))} != {
-            s[:3] for s in map(astuple, spans or [])
-        }:
+        others = _spans_under(other, item, path, line)
+        if {(span.start, span.end, span.label) for span in others} != places:
             raise InputError(
                 f"has spans under {key!r}, and others under {other!r}; keep one of the keys.",
                 path=path,
@@ -277,30 +277,32 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
 
 
 def _spans_under(key: str, item: dict[str, Any], path: Path, line: int) -> list[CharacterSpan]:
-    """The spans under a key; those that count tokens by the places that the item's tokens have."""
-    tokens, found = item.get("tokens"), []
-    for value in item[key]:
-        own = value
-        if rejected_spans([value]):
-            continue
-        if isinstance(value, dict) and not any(name in value for name in _START):
-            first, last = (_place(value.get(name)) for name in _OF_TOKENS)
-            with_places = isinstance(tokens, list) and all(
-                isinstance(t, dict) and _whole(t.get("start")) and _whole(t.get("end"))
-                for t in tokens
-            )
-            if with_places and first is not None and last is not None:
-                if not 0 <= first <= last < len(tokens or ()):
-                    raise InputError(
-                        f"the span of the tokens {first} to {last} is not within the text, which "
-                        f"has {len(tokens or ())}; tokens count from 0, the last is within.",
-                        path=path,
-                        line=line,
-                    )
-                assert isinstance(tokens, list)
-                own = {**value, "start": tokens[first]["start"], "end": tokens[last]["end"]}
-        found.append(_span(own, path, line))
-    return found
+    """The spans under a key, but those that the annotator rejected."""
+    own = [value for value in item[key] if not _is_rejected(value)]
+    return [_span(_with_characters(value, item, path, line), path, line) for value in own]
+
+
+def _with_characters(value: Any, item: dict[str, Any], path: Path, line: int) -> Any:
+    """A span that counts tokens alone, with the characters that the item's tokens have; any other
+    as it is."""
+    if not isinstance(value, dict) or any(name in value for name in _START):
+        return value
+    first, last = (_place(value.get(name)) for name in _OF_TOKENS)
+    tokens = item.get("tokens")
+    if first is None or last is None or not isinstance(tokens, list):
+        return value
+    if not all(
+        isinstance(t, dict) and _whole(t.get("start")) and _whole(t.get("end")) for t in tokens
+    ):
+        return value
+    if not 0 <= first <= last < len(tokens):
+        raise InputError(
+            f"the span of the tokens {first} to {last} is not within the text, which has "
+            f"{len(tokens)}; tokens count from 0, the last is within.",
+            path=path,
+            line=line,
+        )
+    return {**value, "start": tokens[first]["start"], "end": tokens[last]["end"]}
 
 
 def _is_skipped(item: dict[str, Any]) -> bool:
@@ -314,12 +316,14 @@ def _is_skipped(item: dict[str, Any]) -> bool:
     return bool(item.get("answer", "accept") != "accept")
 
 
-def rejected_spans(item: Any) -> int:
-    """How many of an item's spans, or of some spans, the annotator rejected one by one."""
-    if isinstance(item, dict):
-        return rejected_spans(item.get("spans"))
-    values = item if isinstance(item, list) else ()
-    return sum(isinstance(v, dict) and v.get("answer") in ("reject", "ignore") for v in values)
+def _is_rejected(span: Any) -> bool:
+    return isinstance(span, dict) and span.get("answer") in ("reject", "ignore")
+
+
+def rejected_spans(item: Item) -> int:
+    """How many of a text's spans the annotator rejected one by one."""
+    key = _spans_key(item) if isinstance(item, dict) and not _is_skipped(item) else None
+    return 0 if key is None else sum(map(_is_rejected, item[key]))
 
 
 def is_accepted_as_empty(item: Any) -> bool:
@@ -368,7 +372,7 @@ def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
         return _read_spans(item, path, line)
     if not _is_spacy(item):
         raise InputError(
-            f"{json.dumps(item)[:40]} is not [text, {{'entities': [[start, end, label]]}}].",
+            f"{as_json(item)} is not [text, {{'entities': [[start, end, label]]}}].",
             path=path,
             line=line,
         )
@@ -376,7 +380,7 @@ def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
     values = about if isinstance(about, list) else about["entities"]
     if not isinstance(values, list):
         raise InputError(
-            f"entities are {json.dumps(values)[:40]}; a list of [start, end, label] is needed.",
+            f"entities are {as_json(values)}; a list of [start, end, label] is needed.",
             path=path,
             line=line,
         )
@@ -395,8 +399,8 @@ def _is_label_studio(item: Item) -> bool:
 
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The results of a task's annotation, of those that were not skipped that which is marked as
-    the truth, or else the first; None if there is none."""
+    """The results of one annotation of a task: of those that were not skipped, the one that is
+    marked as the truth, or else the first. None if there is none."""
     for annotation in _label_studio_annotations(item):
         return [r for r in annotation.get("result") or [] if isinstance(r, dict)]
     return None
@@ -568,7 +572,7 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
         return TaggedWords([], [], line)
     if keys is None:
         words = next((n for n in _WORDS if n in item), None) if isinstance(item, dict) else None
-        what = f"{words!r} is {json.dumps(item[words])[:40]}" if words else "no list of words"
+        what = f"{words!r} is {as_json(item[words])}" if words else "no list of words"
         raise InputError(
             f"{what}; {listed(_WORDS)} holds a list of texts, with as many tags in "
             f"{listed(_TAGS[:3])}.",
@@ -577,9 +581,9 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
         )
     words, tags = keys
     other = next((n for n in _TAGS if isinstance(item.get(n), list)), None)
-    if tags is None and other is not None and other not in (words,):
+    if tags is None and other is not None and other != words:
         wrong = [t for t in item[other] if not isinstance(t, str) and _tag_number(t) is None]
-        among = f", among them {json.dumps(wrong[0])[:40]}" if wrong else ""
+        among = f", among them {as_json(wrong[0])}" if wrong else ""
         raise InputError(
             f"has {len(item[words])} words in {words!r} and {len(item[other])} tags in {other!r}"
             f"{among}; each word needs one, a text or a whole number (O outside of entities).",
@@ -696,12 +700,22 @@ class SpanChecks:
     Attributes:
         utf16: texts whose offsets count UTF-16 code units.
         trimmed: spans with white space at an end, which is taken off.
+        discontinuous: spans of several pieces.
     """
 
     utf16: int = 0
     trimmed: int = 0
     discontinuous: int = 0
-    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said of these, as sentences."""
+        told = (
+            (self.utf16, "texts count characters as browsers do (UTF-16); their spans are read so"),
+            (self.trimmed, "spans begin or end with white space, which is taken off"),
+            (self.discontinuous, "discontinuous spans are taken from first to last character"),
+        )
+        return [f"{count:,} {what}" for count, what in told if count]
 
 
 def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[CharacterSpan]:
@@ -712,56 +726,57 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
             stands there.
     """
     text, spans, path = record.text, record.spans or [], record.path or path
-    if any(_differs(text, span) for span in spans) and any(ord(c) > 0xFFFF for c in text):
-        place = {0: 0}
-        units = 0
-        for n, character in enumerate(text, start=1):
-            units += 1 + (ord(character) > 0xFFFF)
-            place[units] = n
-        moved = [
-            CharacterSpan(place.get(s.start, -1), place.get(s.end, -1), s.label, s.text, s.pieces)
-            for s in spans
-        ]
-        if not any(_differs(text, span) for span in moved):
-            spans, checks.utf16 = moved, checks.utf16 + 1
+    if (moved := _from_utf16(text, spans)) is not None:
+        spans, checks.utf16 = moved, checks.utf16 + 1
     found = []
     for span in spans:
-        if span.start == span.end:
+        if problem := _problem_of(span, text):
             raise InputError(
-                f"the span {span.start} to {span.end} ({span.label}) is empty; an end is the "
-                "character after the last. Correct it, or remove it.",
-                path=path,
-                line=record.line,
-            )
-        if not 0 <= span.start < span.end <= len(text):
-            raise InputError(
-                f"the span {span.start} to {span.end} ({span.label}) is not within the text, which "
-                f"has {len(text)} characters. Starts count from 0, ends are the character after "
-                "the last; correct it, or remove it.",
-                path=path,
-                line=record.line,
-            )
-        if _differs(text, span):
-            raise InputError(
-                f"the span {span.start} to {span.end} ({span.label}) is {span.text!r} by the file, "
-                f"but {text[span.start : span.end]!r} stands there. Was the text changed after it "
-                "was annotated, or its line ends? Export both again.",
+                f"the span {span.start} to {span.end} ({span.label}) {problem}",
                 path=path,
                 line=record.line,
             )
         own = text[span.start : span.end]
         start = span.start + len(own) - len(own.lstrip())
         end = span.end - (len(own) - len(own.rstrip()))
-        if start >= end:
-            raise InputError(
-                f"the span {span.start} to {span.end} ({span.label}) is white space; remove it.",
-                path=path,
-                line=record.line,
-            )
         checks.trimmed += (start, end) != (span.start, span.end)
         checks.discontinuous += span.pieces > 1
         found.append(CharacterSpan(start, end, span.label))
     return found
+
+
+def _problem_of(span: CharacterSpan, text: str) -> str:
+    """What is wrong with a span, and what to do; empty if nothing is."""
+    if span.start == span.end:
+        return "is empty; an end is the character after the last. Correct it, or remove it."
+    if not 0 <= span.start < span.end <= len(text):
+        return (
+            f"is not within the text, which has {len(text)} characters. Starts count from 0, ends "
+            "are the character after the last; correct it, or remove it."
+        )
+    own = text[span.start : span.end]
+    if _differs(text, span):
+        return (
+            f"is {span.text!r} by the file, but {own!r} stands there. Was the text changed after "
+            "it was annotated, or its line ends? Export both again."
+        )
+    return "" if own.strip() else "is white space; remove it."
+
+
+def _from_utf16(text: str, spans: list[CharacterSpan]) -> list[CharacterSpan] | None:
+    """The spans by characters, if only that they count UTF-16 code units agrees with what the file
+    says stands there; else None."""
+    if not any(_differs(text, span) for span in spans) or all(ord(c) <= 0xFFFF for c in text):
+        return None
+    place, units = {0: 0}, 0
+    for n, character in enumerate(text, start=1):
+        units += 1 + (ord(character) > 0xFFFF)
+        place[units] = n
+    moved = [
+        replace(span, start=place.get(span.start, -1), end=place.get(span.end, -1))
+        for span in spans
+    ]
+    return None if any(_differs(text, span) for span in moved) else moved
 
 
 def _differs(text: str, span: CharacterSpan) -> bool:

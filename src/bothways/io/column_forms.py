@@ -1,5 +1,6 @@
-"""Files that have words in columns or lines, but none of the forms that are read: each is named,
-with what to do, before its columns are taken for what they are not."""
+"""What columns of words are called and what tags look like; and files with words in columns or
+lines that have none of the forms that are read: each is named, with what to do, before its columns
+are taken for what they are not."""
 
 from __future__ import annotations
 
@@ -26,7 +27,13 @@ NUMBER_NAMES = (
 )
 COUNT_NAMES = ("id", "no", "num", "number", "position")
 START_NAMES = (
-    *("start", "begin", "startoffset", "startchar", "offsetstart", "startpos", "startindex"),
+    "start",
+    "begin",
+    "startoffset",
+    "startchar",
+    "offsetstart",
+    "startpos",
+    "startindex",
     "beginoffset",
 )
 END_NAMES = ("end", "stop", "endoffset", "endchar", "offsetend", "endpos", "endindex")
@@ -36,13 +43,18 @@ DOCUMENT_NAMES = (
 )
 
 
-def column_of(header: list[str], names: tuple[str, ...]) -> int | None:
-    """The column whose name is the first of these that there is, however it is written."""
+def columns_of(header: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The columns that have one of these names, however it is written, in the names' order."""
     plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
-    return next((plain.index(name) for name in names if name in plain), None)
+    return [n for name in names for n, own in enumerate(plain) if own == name]
 
 
-def names_columns(header: list[str]) -> bool:
+def column_of(header: Sequence[str], names: Sequence[str]) -> int | None:
+    """The column that has the first of these names that there is."""
+    return next(iter(columns_of(header, names)), None)
+
+
+def names_columns(header: Sequence[str]) -> bool:
     """Whether a line names columns of words and of tags."""
     words, tags = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
     return words is not None and tags is not None
@@ -63,24 +75,20 @@ _MARKED = re.compile(
 _I2B2 = re.compile(r'c=".*" \d+:\d+ \d+:\d+\|\|t="\w+"')
 
 
-def refuse_numbers_of_sentences(
-    path: Path, table: Sequence[Sequence[str]], separator: str, *, named: bool = False
-) -> None:
+def refuse_numbers_of_sentences(path: Path, table: Sequence[Sequence[str]], separator: str) -> None:
     """Refuse rows that begin with the number of a sentence, and then have a word and its tag.
 
     Args:
         path: the file.
         table: its first rows.
         separator: between columns.
-        named: the file has a line that names the columns.
 
     Raises:
         InputError: with the command that names the columns, so that it is read.
     """
     numbers = [row[0] for row in table]
     if (
-        named
-        or len(table) < 2
+        len(table) < 2
         or not all(len(row) == len(table[0]) > 2 and row[0].isdecimal() for row in table)
         or all(row[1].isdecimal() for row in table)
         or all(a != b for a, b in pairwise(numbers))

@@ -11,10 +11,9 @@ column names, has one word per row (:mod:`bothways.io.word_rows`).
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
@@ -27,10 +26,11 @@ from bothways.io.column_forms import (
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import quoted_as_csv
-from bothways.io.lines import listed, text_lines
+from bothways.io.delimited import fields_of, quoted_as_csv
+from bothways.io.lines import INVISIBLE, listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
+_DOCUMENT = re.compile(rf"{DOCUMENT}(?:[ \t]|$)")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class ConllFormat:
     word: int = 0
     tag: int = -1
     comment: str = ""
+
+    @property
+    def is_default(self) -> bool:
+        """Whether no columns were named, so that the file itself may tell where they are."""
+        return (self.word, self.tag) == (0, -1)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class ConllFile:
     remarks: tuple[str, ...] = ()
 
 
+_LONG_SENTENCE = 200
+"""Words beyond which a file without the ends of sentences is told."""
 _RUNNING_TEXT = (
     "one word per line is expected, with blank lines between sentences. Running text is tagged by "
     "`bothways predict MODEL < FILE`"
@@ -96,28 +103,25 @@ class SentenceCollector:
             self.current = []
 
     def file(
-        self,
-        path: Path,
-        columns: int,
-        layout: ConllFormat,
-        separator: str,
-        remarks: list[str],
-        *,
-        labelled: bool,
+        self, path: Path, separator: str, remarks: list[str], *, has_tags: bool, without_ends: str
     ) -> ConllFile:
-        """All sentences, after the last line."""
+        """All sentences, after the last line.
+
+        Args:
+            path: the file.
+            separator: between its columns.
+            remarks: on how it was read.
+            has_tags: whether it has a column of tags.
+            without_ends: what it lacks if all is one sentence, for a remark.
+
+        Raises:
+            InputError: there is no sentence.
+        """
         self.end_sentence()
         if not self.words:
             raise InputError("has no sentences; it needs one word per line.", path=path)
-        if len(self.words) == 1 and len(self.words[0]) > LONG_SENTENCE:
-            remarks.append("it has no blank lines, which end sentences, so it is one sentence")
-        has_tags = column_numbers(columns, layout)[1] is not None
-        numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
-        as_lines = separator == " " and _all_end_otherwise(self) > 1
-        alone = sum(map(len, self.words)) == 1 and not _may_be_tags({*self.tags[0]})
-        looks = _looks_like_text(self, columns) and (not labelled or alone)
-        if not numbered and ((as_lines and not labelled) or looks):
-            raise InputError(f"{_RUNNING_TEXT}.", path=path)
+        if len(self.words) == 1 and len(self.words[0]) > _LONG_SENTENCE:
+            remarks = [*remarks, f"it has {without_ends}, so it is one sentence"]
         return ConllFile(
             self.words,
             self.lines,
@@ -141,21 +145,21 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             UTF-8; file and line are named.
     """
     lines = text_lines(path)
-    if is_conllu(path, [line for _, line in lines]):
+    if _is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
-    by_default = (layout.word, layout.tag) == (0, -1)
+    by_default = layout.is_default
     if by_default:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
     remarks: list[str] = []
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = SentenceCollector(), " ", 0, 0
+    collected, separator, columns, spaced = SentenceCollector(), _separator(lines), 0, 0
     ends: Counter[str] = Counter()
     quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if _is_blank(line):
             collected.end_sentence()
             continue
-        if re.match(rf"{DOCUMENT}[ \t]|{DOCUMENT}$", line):
+        if _DOCUMENT.match(line):
             collected.end_sentence()
             collected.document += 1
             continue
@@ -163,16 +167,16 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             ends[line.strip()] += 1
             continue
-        if not columns:
-            separator = "\t" if "\t" in line else " "
         values = _fields(line, separator, quoted=quoted)
         columns = columns or len(values)
-        by_spaces = _fields(line, " ")
-        if len(values) != columns == len(by_spaces) and separator == "\t" and line[0] != "#":
-            values, spaced = by_spaces, spaced + 1
+        if len(values) != columns and separator == "\t" and line[0] != "#":
+            by_spaces = _fields(line, " ")
+            if len(by_spaces) == columns:
+                values, spaced = by_spaces, spaced + 1
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
+    collected.end_sentence()
     for mark, count in ends.items():
         remarks.append(f"{count:,} lines {mark!r} end sentences")
     if spaced:
@@ -180,14 +184,21 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
     if labelled and by_default:
         _refuse_tags_first(collected, path)
         remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
-    return collected.file(path, columns, layout, separator, remarks, labelled=labelled)
+    _refuse_running_text(collected, columns, separator, path, labelled=labelled)
+    return collected.file(
+        path,
+        separator,
+        remarks,
+        has_tags=column_numbers(columns, layout)[1] is not None,
+        without_ends="no blank lines, which end sentences",
+    )
 
 
 def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
     """The columns of a line."""
     if separator == " ":
         return re.split("[ \t]+", line.strip(" \t"))
-    return next(csv.reader([line], delimiter="\t")) if quoted else line.split("\t")
+    return fields_of(line, "\t") if quoted else line.split("\t")
 
 
 _END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)
@@ -203,11 +214,13 @@ def _prepared(
     labelled: bool,
 ) -> tuple[list[tuple[int, str]], ConllFormat]:
     """The lines that hold words or end sentences, and their columns; adds to the remarks."""
-    comment, by_default = layout.comment, (layout.word, layout.tag) == (0, -1)
-    if not comment and (comment := _comments_before_sentences(lines)):
-        shown = comment.replace("\t", " ")
+    by_default = layout.is_default
+    if layout.comment:
+        lines = [(n, line) for n, line in lines if not line.startswith(layout.comment)]
+    elif mark := _comments_before_sentences(lines):
+        shown = mark.replace("\t", " ")
         remarks.append(f"each sentence begins with a line of {shown!r}, which is read as a comment")
-    lines = [(n, line) for n, line in lines if not (comment and line.startswith(comment))]
+        lines = _without_comments(lines, mark)
     if by_default and len(lines) > 1 and names_columns(lines[0][1].split()):
         remarks.append(f"line {lines[0][0]} names the columns and is left out")
         lines = lines[1:]
@@ -219,26 +232,34 @@ def _prepared(
         remarks.append("its first column numbers the words, which are read from column 1")
         lines = _divided_at_ones(lines, remarks)
     elif by_default and labelled:
-        table = _words_of(lines)
-        tabs = any("\t" in line for _, line in lines[:1])
-        refuse_numbers_of_sentences(path, table, "\t" if tabs else " ")
+        refuse_numbers_of_sentences(path, _words_of(lines), _separator(lines))
     return lines, layout
-
-
-_INVISIBLE = "\u200b\u2060\ufeff"
 
 
 def _is_blank(line: str) -> bool:
     """Whether a line shows nothing and has no columns; in a file with tabs a space is a word."""
-    return not line.strip(" \t") or not ("\t" in line or line.strip(_INVISIBLE).strip())
+    return not line.strip(" \t") or not ("\t" in line or line.strip(INVISIBLE).strip())
+
+
+def _has_word(line: str) -> bool:
+    return not (_is_blank(line) or line.startswith(DOCUMENT))
+
+
+def _first_column(line: str) -> str:
+    return re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
+
+
+def _separator(lines: Sequence[tuple[int, str]]) -> str:
+    """What separates columns: tabs, if the first line with a word has one, or else spaces."""
+    first = next((line for _, line in lines if _has_word(line)), "")
+    return "\t" if "\t" in first else " "
 
 
 def _words_of(lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The columns of the first lines with words."""
-    rows = (line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT)))
-    first = [*islice(rows, LOOKED_AT)]
-    tabs = bool(first) and "\t" in first[0]
-    return [line.split("\t") if tabs else re.split("[ \t]+", line.strip(" \t")) for line in first]
+    separator = _separator(lines)
+    rows = (line for _, line in lines if _has_word(line))
+    return [_fields(line, separator) for line in islice(rows, LOOKED_AT)]
 
 
 def _end_in_tabs(lines: Sequence[tuple[int, str]]) -> bool:
@@ -257,11 +278,10 @@ def _numbers_words(lines: Sequence[tuple[int, str]], columns: int) -> bool:
     first = last = None
     begins, rows = True, 0
     for _, line in lines:
-        if _is_blank(line) or line.startswith(DOCUMENT):
+        if not _has_word(line):
             begins = True
             continue
-        text = re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
-        if not text.isdecimal():
+        if not (text := _first_column(line)).isdecimal():
             return False
         number, rows = int(text), rows + 1
         first = number if first is None else first
@@ -278,8 +298,7 @@ def _divided_at_ones(lines: list[tuple[int, str]], remarks: list[str]) -> list[t
     found: list[tuple[int, str]] = []
     last = -1
     for number, line in lines:
-        first = re.split("[ \t]", line.strip(" \t"), maxsplit=1)[0]
-        if first.isdecimal():
+        if (first := _first_column(line)).isdecimal():
             if int(first) <= last:
                 found.append((number, ""))
             last = int(first)
@@ -301,14 +320,13 @@ def _check_last_column(
 ) -> list[str]:
     """Refuse the last column as that of the tags where it says nothing or has numbers, and another
     has tags; a remark where both have tags."""
-    collected.end_sentence()
     found = {tag for tags in collected.tags for tag in tags}
     numbers, said = all(map(_NUMBER.fullmatch, found)), len(found) > 1
-    rows = [line for _, line in lines if not (_is_blank(line) or line.startswith(DOCUMENT))]
-    rows = rows[:LOOKED_AT] if said else rows
-    if not rows:
+    rows = (line for _, line in lines if _has_word(line))
+    # Where it says nothing, all rows: tags may come late in the other column.
+    table = [_fields(row, separator) for row in (islice(rows, LOOKED_AT) if said else rows)]
+    if not table:
         return []
-    table = [row.split("\t") if separator == "\t" else row.split() for row in rows]
     width = min(map(len, table))
     if word and width > _CONLLU_COLUMNS:
         raise InputError(
@@ -326,7 +344,7 @@ def _check_last_column(
             what = f"{'numbers such as ' if said else ''}{min(found)!r}"
             raise InputError(
                 f"every word has {what} in the last column, and tags stand in column {column}, "
-                f"such as {max(sorted(tags), key=len)!r}; name the columns, from 0: "
+                f"such as {_longest(tags)!r}; name the columns, from 0: "
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
                 path=path,
             )
@@ -337,7 +355,7 @@ def _check_last_column(
             named = (
                 f"line {lines[0][0]} seems to name the columns; remove it. And " if header else ""
             )
-            last, such = (max(sorted(one), key=len)[:40] for one in (found, tags))
+            last, such = (_longest(one)[:40] for one in (found, tags))
             raise InputError(
                 f"{named}the last column has {last!r}, and column {column} tags such as {such!r}; "
                 f"name the columns, from 0: --task.tagging.word {word} --task.tagging.tag {column} "
@@ -345,7 +363,7 @@ def _check_last_column(
                 path=path,
             )
         return [
-            f"tags stand in column {column}, too, such as {max(sorted(tags), key=len)!r}; "
+            f"tags stand in column {column}, too, such as {_longest(tags)!r}; "
             "those of the last column are read (task.tagging.tag names another)"
         ]
     if not said and found <= {"_", "-"} and width > word + 2:
@@ -356,6 +374,11 @@ def _check_last_column(
             path=path,
         )
     return []
+
+
+def _longest(tags: Iterable[str]) -> str:
+    """A tag as an example: that of O says least."""
+    return max(sorted(tags), key=len)
 
 
 def _may_be_tags(tags: set[str]) -> bool:
@@ -369,12 +392,11 @@ _NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 
 def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
-    collected.end_sentence()
     words = {word for sentence in collected.words for word in sentence}
     tags = {tag for sentence in collected.tags for tag in sentence}
     if len(words) > 1 and all(map(TAG.fullmatch, words)) and not all(map(TAG.fullmatch, tags)):
         raise InputError(
-            f"the first column has tags, such as {max(sorted(words), key=len)!r}; name the "
+            f"the first column has tags, such as {_longest(words)!r}; name the "
             "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
             path=path,
         )
@@ -392,6 +414,8 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
 def _comments_before_sentences(lines: list[tuple[int, str]]) -> str:
     """How the lines begin, such as ``# id 17``, that every sentence begins with, and that would be
     words; empty if there are none."""
+    # Such a line that is all of a sentence is its word: alone says that there is one, ends that the
+    # last sentence has one line so far.
     first, alone, begins, ends = [], False, True, False
     found = next((re.match("#+[ \t]", line) for _, line in lines if line.strip(" \t")), None)
     mark = found[0] if found else ""
@@ -400,23 +424,40 @@ def _comments_before_sentences(lines: list[tuple[int, str]]) -> str:
             alone |= begins is False and ends
             begins = True
         elif begins:
-            is_word = TAG.fullmatch(line.split()[-1]) and len(line.split()) == len(after.split())
-            first.append(bool(mark) and line.startswith(mark) and not is_word)
+            first.append(_is_comment(line, after, mark))
             begins, ends = False, True
         else:
             ends = False
     return mark if all(first) and first and not alone and not ends else ""
 
 
+def _without_comments(lines: list[tuple[int, str]], mark: str) -> list[tuple[int, str]]:
+    """Lines without the comments before a sentence's words; within it their mark is a word."""
+    found, begins = [], True
+    for (number, line), (_, after) in pairwise([*lines, (0, "")]):
+        if not (begins and _is_comment(line, after, mark)):
+            found.append((number, line))
+            begins = not line.strip(" \t")
+    return found
+
+
+def _is_comment(line: str, after: str, mark: str) -> bool:
+    """Whether a line with a mark is none of a word and its tag, like the line after it."""
+    if not (mark and line.startswith(mark)):
+        return False
+    words = line.split()
+    return TAG.fullmatch(words[-1]) is None or len(words) != len(after.split())
+
+
 _CONLLU_ID = re.compile(r"[0-9]+(?:[-.][0-9]+)?")
 _CONLLU_COLUMNS = 10
 
 
-def is_conllu(path: Path, lines: list[str]) -> bool:
+def _is_conllu(path: Path, lines: list[str]) -> bool:
     """Whether a file is CoNLL-U: by its name, or as all its words have ten columns and a number."""
     if path.name.lower().endswith((".conllu", ".conllup")):
         return True
-    words = [line.split("\t") for line in lines[:500] if line.strip() and not line.startswith("#")]
+    words = [line.split("\t") for line in lines[:LOOKED_AT] if line.strip() and line[0] != "#"]
     return (
         len(words) > 0
         and words[0][0] in ("1", "1-2", "0.1")
@@ -429,7 +470,7 @@ def _read_conllu(
 ) -> ConllFile:
     """Universal Dependencies: word in FORM, tag in UPOS, unless other columns are named. Ranges
     (``2-3``) and empty nodes (``4.1``) are no words; ``# newdoc`` begins a document."""
-    if (layout.word, layout.tag) == (0, -1):
+    if layout.is_default:
         layout, names = _conllu_columns(path, lines, labelled=labelled)
     else:
         names = f"column {layout.word}, tags in column {layout.tag}"
@@ -466,7 +507,13 @@ def _read_conllu(
         remarks.append(f"{restarted:,} sentences begin without a blank line, where the numbers do")
     if ranges or empty:
         remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
-    return collected.file(path, columns, layout, "\t", remarks, labelled=labelled)
+    return collected.file(
+        path,
+        "\t",
+        remarks,
+        has_tags=column_numbers(columns, layout)[1] is not None,
+        without_ends="no blank lines, which end sentences",
+    )
 
 
 def _refuse_no_conllu_line(values: Sequence[str], path: Path, number: int) -> None:
@@ -508,9 +555,8 @@ def _conllu_columns(
         )
     word = columns.index("FORM")
     tag = columns.index("UPOS") if "UPOS" in columns else len(columns)
-    return ConllFormat(word, tag), f"FORM ({word})" + f", tags in UPOS ({tag})" * (
-        "UPOS" in columns
-    )
+    tags = f", tags in UPOS ({tag})" if "UPOS" in columns else ""
+    return ConllFormat(word, tag), f"FORM ({word}){tags}"
 
 
 def _quoted_by_line(lines: list[str]) -> bool:
@@ -518,12 +564,28 @@ def _quoted_by_line(lines: list[str]) -> bool:
     return all(line.count('"') % 2 == 0 for line in lines) and quoted_as_csv(lines)
 
 
-def _all_end_otherwise(collected: SentenceCollector) -> int:
-    """The number of words, if each has another value of small letters in the last column, as lines
-    of text do, where tags repeat; or else 0."""
+def _refuse_running_text(
+    collected: SentenceCollector, columns: int, separator: str, path: Path, *, labelled: bool
+) -> None:
+    """Refuse lines of text, which were taken for words with further columns."""
+    if separator == "\t" and columns >= _CONLLU_COLUMNS:
+        return
+    if labelled:
+        alone = sum(map(len, collected.words)) == 1 and not _may_be_tags({*collected.tags[0]})
+        is_text = alone and _looks_like_text(collected, columns)
+    else:
+        as_lines = separator == " " and _all_ends_differ(collected)
+        is_text = as_lines or _looks_like_text(collected, columns)
+    if is_text:
+        raise InputError(f"{_RUNNING_TEXT}.", path=path)
+
+
+def _all_ends_differ(collected: SentenceCollector) -> bool:
+    """Whether each of several lines has another value with small letters in the last column, as
+    lines of text do, where tags repeat."""
     ends = [tag for tags in collected.tags for tag in tags]
-    different = len(ends) == len(set(ends)) and not any(map(TAG.fullmatch, ends))
-    return len(ends) if different and all(tag != tag.upper() for tag in ends) else 0
+    different = len(ends) == len(set(ends)) > 1 and not any(map(TAG.fullmatch, ends))
+    return different and all(tag != tag.upper() for tag in ends)
 
 
 def _looks_like_text(collected: SentenceCollector, columns: int) -> bool:
@@ -612,7 +674,3 @@ def _refuse_several(word: str, tag: str, path: Path, number: int) -> None:
             path=path,
             line=number,
         )
-
-
-LONG_SENTENCE = 200
-"""Words beyond which a file without the ends of sentences is told."""

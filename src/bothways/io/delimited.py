@@ -16,10 +16,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import re
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, dropwhile, islice
 from pathlib import Path
 
@@ -47,7 +49,8 @@ _QUOTED = re.compile('"[^"]*"')
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
 _OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
 _LOOKED_AT = 20  # lines
-_BEGINNING = 2000  # lines that are kept while it is found out how a file is written
+# What is kept at most while it is found out how a file is written: lines, characters.
+_BEGINNING, _KEPT = 2000, 2**24
 _LONGEST_NAME = 100  # characters
 
 
@@ -225,10 +228,73 @@ def delimited_records(
         InputError: the file cannot be read; with the line, a quotation mark that does not fit.
     """
     is_csv = path.suffix.lower() == ".csv"
-    coming = stream_lines(path, tabs=not is_csv, broken=broken)
-    if not path.is_file():
-        coming = iter([*coming])  # a pipe is read but once
-    lines = [*islice(coming, _BEGINNING)]
+    broken = broken or Broken()
+    ahead = _ReadAhead(broken.action, broken.remedy)
+    coming = stream_lines(path, tabs=not is_csv, broken=ahead)
+    is_pipe = not path.is_file()  # which is read but once, so as a whole
+    lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
+    separator, lines = _without_preamble(lines, names, layout, path)
+    if not separator and is_csv:
+        separator = _separator(lines, names, layout)
+    if not separator and (found := _of_csv(lines, names, layout)):
+        is_csv, separator = True, found
+    separator = separator or "\t"
+    _refuse_other_notation(lines, separator, names, path)
+    quoted = is_csv or separator != "\t"
+    if not quoted:
+        whole: Iterable[Line] = lines
+        if goes_on:
+            again = stream_lines(path, tabs=True, broken=Broken(ahead.action))
+            whole = dropwhile(lambda line: line[0] < lines[0][0], again)
+        quoted = quoted_as_csv(line for _, line in whole)
+    every = ahead.told(chain(lines, coming), broken)
+    records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+    if names and is_csv:  # rows of commas alone are what spreadsheets leave behind their tables
+        records = (row for row in records if len(row[1]) < 2 or any(map(str.strip, row[1])))
+    return Dialect(separator, quoted), records
+
+
+def _beginning(coming: Iterator[Line]) -> tuple[list[Line], bool]:
+    """The first lines, and whether others may follow."""
+    lines, size = [], 0
+    for line in coming:
+        lines.append(line)
+        size += len(line[1])
+        if len(lines) == _BEGINNING or size > _KEPT:
+            return lines, True
+    return lines, False
+
+
+@dataclass
+class _ReadAhead(Broken):
+    """Keeps the errors of lines that are read before their turn, so that rows before them are not
+    counted as if they came after."""
+
+    errors: deque[InputError] = field(default_factory=deque)
+
+    def leave_out(self, error: InputError) -> None:
+        """Raise the error, or keep it."""
+        if self.action == "stop":
+            raise self.with_remedy(error)
+        self.errors.append(error)
+
+    def told(self, lines: Iterable[Line], broken: Broken) -> Iterator[Line]:
+        """The lines, each after what is to be said of lines before it."""
+        for line in lines:
+            self._tell(broken, line[0])
+            yield line
+        self._tell(broken, math.inf)
+
+    def _tell(self, broken: Broken, before: float) -> None:
+        while self.errors and (self.errors[0].line or 0) < before:
+            broken.leave_out(self.errors.popleft())
+
+
+def _without_preamble(
+    lines: list[Line], names: Sequence[str], layout: Layout, path: Path
+) -> tuple[str, list[Line]]:
+    """The separator that a first line such as ``sep=;`` names, or nothing; and the lines from that
+    of the names on."""
     separator = ""
     if named := _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(" ")):
         separator, lines = named[1].replace("\\t", "\t"), lines[1:]
@@ -236,12 +302,13 @@ def delimited_records(
             raise InputError("is empty; it needs one example per line.", path=path)
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
         lines = lines[1:]
-    lines = lines[_comments(lines, names, layout) :]
-    if not separator and is_csv:
-        separator = _separator(lines, names, layout)
-    if not separator and (found := _of_csv(lines, names, layout)):
-        is_csv, separator = True, found
-    separator = separator or "\t"
+    return separator, lines[_comments(lines, names, layout) :]
+
+
+def _refuse_other_notation(
+    lines: Sequence[Line], separator: str, names: Sequence[str], path: Path
+) -> None:
+    """Refuse JSON, and tables whose lines are drawn."""
     if names and _is_json(lines[0][1]):
         raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
@@ -251,21 +318,6 @@ def delimited_records(
             path=path,
             line=lines[1][0],
         )
-    quoted = is_csv or separator != "\t"
-    if not quoted and len(lines) < _BEGINNING:
-        quoted = quoted_as_csv(line for _, line in lines)
-    elif not quoted:
-        more = [*coming] if not path.is_file() else None
-        again = stream_lines(path, tabs=True, broken=Broken(broken.action if broken else "stop"))
-        after = dropwhile(lambda line: line[0] < lines[0][0], again)
-        quoted = quoted_as_csv(line for _, line in (after if more is None else [*lines, *more]))
-        coming = coming if more is None else iter(more)
-    dialect = Dialect(separator, quoted)
-    every = chain(lines, coming)
-    records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
-    if names and is_csv:  # rows of commas alone are what spreadsheets leave behind their tables
-        records = (row for row in records if len(row[1]) < 2 or any(map(str.strip, row[1])))
-    return dialect, records
 
 
 def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
@@ -273,7 +325,7 @@ def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     if not (layout.header and not layout.columns and len(names) > 1) or "\t" in lines[0][1]:
         return ""
     separator = _separator(lines, names, layout)
-    first = _fields(lines[0][1], separator)
+    first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and has_header(first, names) else ""
 
 
@@ -400,7 +452,7 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     """
     if layout.header and not layout.columns:
         for separator in _SEPARATORS:
-            first = _fields(lines[0][1], separator)
+            first = fields_of(lines[0][1], separator)
             if names and has_header(first, names) and len(first) > 1:
                 return separator
         first_line = _QUOTED.sub("", lines[0][1])
@@ -413,16 +465,9 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     return dividing[0] if dividing else ","
 
 
-def _fields(line: str, separator: str) -> list[str]:
-    """The fields of a line; none if it has not the form of CSV."""
-    with contextlib.suppress(csv.Error):
-        return next(csv.reader([line], delimiter=separator), [])
-    return []
-
-
 def _divides(lines: Sequence[Line], separator: str, width: int) -> bool:
     reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator)
-    with contextlib.suppress(csv.Error):
+    with contextlib.suppress(csv.Error), _long_fields():
         widths = {len(row) for row in islice(filter(None, reader), _LOOKED_AT)}
         return len(widths) == 1 and min(widths) >= width
     return False
@@ -507,6 +552,13 @@ def _long_fields() -> Iterator[None]:
             yield
         finally:
             csv.field_size_limit(limit)
+
+
+def fields_of(line: str, separator: str) -> list[str]:
+    """The fields of a line by itself, as CSV; none if it is no CSV, as with a carriage return."""
+    with contextlib.suppress(csv.Error), _long_fields():
+        return next(csv.reader([line], delimiter=separator), [])
+    return []
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:

@@ -24,6 +24,11 @@ from bothways.io.pipes import open_file
 
 PARTIAL = ".partial-"
 
+# Limits of a process that more space does not help -> what does.
+_LIMITS = {
+    errno.EFBIG: "raise the limit on the size of a file (ulimit -f unlimited)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n 1024)",
+}
 # <fcntl.h> and <linux/fs.h>
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _BEYOND = 2**40  # no file that is locked is so large
@@ -271,6 +276,7 @@ def explain_disk_errors(
         with contextlib.suppress(OSError):
             existing = next(p for p in (path, *path.parents) if p.exists())
             free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
+        remedy = _LIMITS.get(error.errno or 0, remedy)
         raise DiskError(
             f"{path}: cannot be written: {error.strerror or error}{free}. The previous content is "
             f"intact; {remedy}, then run the same command again."

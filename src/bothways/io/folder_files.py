@@ -9,6 +9,7 @@ taken. (Files that a user names, such as texts to label, may be pipes.)
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -30,6 +31,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 """Names of files that hold a vocabulary, or merges of its pieces."""
 _SETTINGS = ".json"
 _POINTER = b"version https://git-lfs.github.com/spec/"
+_PAGES = (b"<!doctype", b"<html", b"<?xml")
 _NO_FILES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a device"),
@@ -73,13 +75,30 @@ def checked(path: Path) -> Path:
             "without it. Run `git lfs pull` in its folder, or download the file.",
             path=path,
         )
+    if head.lstrip().lower().startswith(_PAGES):
+        raise InputError(
+            "is a page of HTML or XML, as a download that failed leaves it; download the file "
+            "again.",
+            path=path,
+        )
     return path
 
 
-def begins_with(path: Path, count: int) -> bytes:
+def first_bytes(path: Path, count: int) -> bytes:
     """The first bytes of a file, which tell its kind."""
     with path.open("rb") as file:
         return file.read(count)
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """A file in memory, to be read.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is empty.
+    """
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def refuse_no_file(path: Path, *, pipes: bool = False) -> int:

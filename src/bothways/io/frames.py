@@ -11,6 +11,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def _of_book(book: Any, path: Path, broken: Broken) -> Objects:
     if len(sheets) > 1:
         others = listed([sheet.title for sheet in sheets[1:]])
         broken.remark(f"its first sheet, {sheets[0].title!r}, is read, and not {others}")
-    unknown, hidden = _marks(book, sheets[0])
+    unknown, hidden = _marks(book, sheets[0], path)
     if hidden:
         broken.remark(f"{hidden:,} rows that the spreadsheet hides or filters out are read too")
     yield from _of_cells(_cells(sheets[0]), unknown, path)
@@ -149,12 +150,17 @@ _FORMULA = re.compile(
     rb'<(?:\w+:)?c\b[^>]*\br="([A-Z]+[0-9]+)"[^>]*>\s*<(?:\w+:)?f\b[^>]*(?:/>|>[^<]*</(?:\w+:)?f>)'
     rb"\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
 )
+_MOST_MERGED = 1_000_000
 _CHUNK, _OVERLAP = 2**20, 2**14  # bytes; a formula has at most 8,192 characters
 
 
-def _marks(book: Any, sheet: Any) -> tuple[dict[tuple[int, int], str], int]:
+def _marks(book: Any, sheet: Any, path: Path) -> tuple[dict[tuple[int, int], str], int]:
     """What openpyxl does not tell of a sheet that it streams: the cells that have no value of their
-    own (row and column from 1 -> why), and the number of hidden rows."""
+    own (row and column from 1 -> why), and the number of hidden rows.
+
+    Raises:
+        InputError: so many cells are merged into one that there is hardly a table.
+    """
     from openpyxl.utils.cell import coordinate_to_tuple, range_boundaries
 
     unknown: dict[tuple[int, int], str] = {}
@@ -172,12 +178,18 @@ def _marks(book: Any, sheet: Any) -> tuple[dict[tuple[int, int], str], int]:
             for merged in _MERGED.finditer(text):
                 name = merged[1].decode()
                 left, top, right, bottom = range_boundaries(name)
-                for row in range(top, bottom + 1):
-                    for column in range(left, right + 1):
-                        unknown[row, column] = (
-                            f"is one of the merged cells {name}, of which only the first has the "
-                            "value; unmerge them and fill in each"
-                        )
+                if (bottom - top + 1) * (right - left + 1) > _MOST_MERGED:
+                    raise InputError(
+                        f"has the merged cells {name}, more than {_MOST_MERGED:,}, of which only "
+                        "the first has the value; unmerge them.",
+                        path=path,
+                    )
+                cells = product(range(top, bottom + 1), range(left, right + 1))
+                why = (
+                    f"is one of the merged cells {name}, of which only the first has the value; "
+                    "unmerge them and fill in each"
+                )
+                unknown.update(dict.fromkeys(cells, why))
     return unknown, len(hidden)
 
 

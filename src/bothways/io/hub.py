@@ -29,7 +29,8 @@ _ADDRESS = re.compile(
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT = re.compile(r"[0-9a-f]{7,39}")  # a commit's beginning
-_LONGEST = 255  # bytes of a name, of any file system
+# Bytes of a name in any file system, and of a path on Linux, with room for endings and files.
+_LONGEST, _LONGEST_PATH = 240, 4000
 _MAIN = "main"
 _FILES = (".txt", ".json", ".model", ".safetensors", ".bin", ".yaml", ".onnx")  # ends of paths
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors")
@@ -56,18 +57,7 @@ def model_folder(name: str | Path) -> Path:
         ModelError: ``owner/name`` is neither a folder nor in the cache, and cannot be downloaded;
             the name is empty, longer than any, or an address.
     """
-    if isinstance(name, str) and not name.strip():
-        raise ModelError(
-            "the name of the model is empty, such as of a variable of the shell that is not set; "
-            "name a folder or a model."
-        )
-    if max(map(len, str(name).encode(errors="replace").split(b"/"))) > _LONGEST:
-        raise ModelError(
-            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
-            "where a verb takes a model and texts, the model is first."
-        )
-    if found := _ADDRESS.match(str(name)):
-        raise ModelError(f"{name} is an address; name the model as {found['id']}.")
+    _refuse_no_name(name)
     folder = shipped.model_folder(name)
     if folder.name.startswith("models--") and (folder / "snapshots").is_dir():
         return _snapshot(folder, None) or folder
@@ -79,6 +69,8 @@ def model_folder(name: str | Path) -> Path:
     if owner and Path(owner).is_dir():  # a path, misspelt
         return folder
     place = cache() / f"models--{id.replace('/', '--')}"
+    if len(place.name) > _LONGEST:
+        return folder
     cached = _snapshot(place, revision)
     if cached is not None and (not owner or _is_whole(cached)):
         return cached
@@ -96,11 +88,35 @@ def model_folder(name: str | Path) -> Path:
     return _download(id, revision, place)
 
 
+def _refuse_no_name(name: str | Path) -> None:
+    """Refuse what is the name of no folder and no model.
+
+    Raises:
+        ModelError: it is empty, longer than any, has a NUL, or is an address.
+    """
+    if isinstance(name, str) and not name.strip():
+        raise ModelError(
+            "the name of the model is empty, such as of a variable of the shell that is not set; "
+            "name a folder or a model."
+        )
+    if "\0" in str(name):
+        raise ModelError(f"{str(name)!r} holds a NUL, which no path has; name a folder or a model.")
+    encoded = str(name).encode(errors="replace")
+    if max(map(len, encoded.split(b"/"))) > _LONGEST or len(encoded) > _LONGEST_PATH:
+        raise ModelError(
+            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
+            "where a verb takes a model and texts, the model is first."
+        )
+    if found := _ADDRESS.match(str(name)):
+        raise ModelError(f"{name} is an address; name the model as {found['id']}.")
+
+
 def _instead(place: Path, id: str) -> str:
     """What the cache has in place of a model that it lacks, as a sentence; or nothing."""
     if commits := _commits(place):
         refs = place / "refs"
         names = [str(p.relative_to(refs)) for p in sorted(refs.rglob("*")) if p.is_file()]
+        names = [name for name in names if _snapshot(place, name) is not None]
         return f"It has its revisions {', '.join([*names, *commits])}. "
     there = [p.name.removeprefix("models--").replace("--", "/") for p in cache().glob("models--*")]
     close = nearest(id, sorted(there))
@@ -138,6 +154,8 @@ def _snapshot(place: Path, revision: str | None) -> Path | None:
         commit = ""
     if commit and Path(commit).name == commit and (place / "snapshots" / commit).is_dir():
         return place / "snapshots" / commit
+    if _COMMIT.fullmatch(commit):
+        return None  # which the cache lacks: another one is not what is named
     if revision is None and (place / "snapshots").is_dir():
         there = [path for path in sorted((place / "snapshots").iterdir()) if path.is_dir()]
         if len(there) == 1:

@@ -14,6 +14,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,7 @@ from bothways.io.lines import (
     Layout,
     MissingColumnError,
     Values,
+    as_json,
     did_you_mean,
     listed,
     stream_lines,
@@ -72,8 +74,9 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
     rejected = several = 0
     any_row = False
-    chosen, unchosen = set[str](), dict[str, int]()
+    choices = _Choices(path, layout.labels if layout.labelled else frozenset())
     for number, item in json_objects(path, broken):
+        choices.take(item)
         try:
             if not isinstance(item, dict):
                 raise _not_an_object(item, path, number)
@@ -82,19 +85,8 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
                 rejected += 1
                 continue
             several += is_annotated_twice(item)
-            if layout.labelled and (own := chosen_names(item)) is not None:
-                chosen |= own
-                for name in layout.labels.intersection(row) - own:
-                    unchosen.setdefault(name, number)
-            for name in sorted(chosen & unchosen.keys()):
-                raise InputError(
-                    f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that "
-                    "the task's own data hold is no annotation; leave the task out, or rename it "
-                    "in the data.",
-                    path=path,
-                    line=unchosen.pop(name),
-                )
             values = _json_values(row, names, layout, path, number)
+            choices.check(item, row, number)
         except InputError as error:
             if isinstance(error, MissingColumnError):
                 _explain_missing(error, item, layout, path, broken)
@@ -114,17 +106,66 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
 
 
+@dataclass
+class _Choices:
+    """What annotators of Label Studio chose for the columns of labels. Where they did for one, what
+    other tasks hold under its name in their own data is no label.
+
+    Attributes:
+        path: the file.
+        labels: the columns.
+        chosen: those of them for which something was chosen so far.
+        of_data: those that were given from a task's data -> the line of the first such task.
+    """
+
+    path: Path
+    labels: frozenset[str]
+    chosen: set[str] = field(default_factory=set)
+    of_data: dict[str, int] = field(default_factory=dict)
+
+    def take(self, item: Any) -> None:
+        """Add what was chosen for an example.
+
+        Raises:
+            InputError: an earlier one was given with what its data hold; it cannot be left out.
+        """
+        self.chosen |= self.labels & (chosen_names(item) or set())
+        if mistaken := sorted(self.chosen & self.of_data.keys()):
+            raise self._error(mistaken[0], self.of_data[mistaken[0]])
+
+    def check(self, item: dict[str, Any], row: dict[str, Any], number: int) -> None:
+        """Refuse an example that has a label from its data where others were chosen.
+
+        Raises:
+            InputError: naming the label.
+        """
+        if (own := chosen_names(item)) is None:
+            return  # of another tool
+        for name in sorted(self.labels.intersection(row) - own):
+            if name in self.chosen:
+                raise self._error(name, number)
+            self.of_data.setdefault(name, number)
+
+    def _error(self, name: str, number: int) -> InputError:
+        return InputError(
+            f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that the task's "
+            "own data hold is no annotation; leave the task out, or rename it in the data.",
+            path=self.path,
+            line=number,
+        )
+
+
 def _explain_missing(
-    error: MissingColumnError, item: Any, layout: Layout, path: Path, broken: Broken
+    error: MissingColumnError, item: dict[str, Any], layout: Layout, path: Path, broken: Broken
 ) -> None:
     """Add what may be the reason why a column is missing."""
     if path.suffix.lower() == SPREADSHEET:
         for remark in broken.remarks:
             error.add(f"({path.name}: {remark}.)")
-    of_label_studio = isinstance(item, dict) and ("annotation_id" in item or chosen_names(item))
-    if isinstance(item, dict) and (kind := kind_of_control(item, error.missing)):
+    of_label_studio = "annotation_id" in item or chosen_names(item) is not None
+    if kind := kind_of_control(item, error.missing):
         error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
-    elif error.missing in layout.labels and (of_label_studio or chosen_names(item) is not None):
+    elif error.missing in layout.labels and of_label_studio:
         error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
 
@@ -172,7 +213,7 @@ def in_json_lines(path: Path) -> bool:
 def _form(path: Path) -> Literal["lines", "list", "object"]:
     """Which form the beginning of a file has; that of its name if it cannot be told."""
     lines_expected = path.suffix.lower() != ".json"
-    lines = [line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()]
+    lines = [line for line in beginning(path).split("\n") if line.strip()]
     first = lines[0].strip() if lines else ""
     try:
         value = json.loads(first)
@@ -181,7 +222,7 @@ def _form(path: Path) -> Literal["lines", "list", "object"]:
     if not isinstance(value, dict | list):
         if first.startswith("[") and (not lines_expected or not first.endswith("]")):
             return "list"
-        if first.startswith("{") and (first in ("{", "{ ") or not lines_expected):
+        if first.startswith("{") and (first == "{" or not lines_expected):
             return "object"
         return "lines" if lines_expected else "list"
     if len(lines) > 1:
@@ -198,10 +239,15 @@ def _holds_records(value: dict[str, Any]) -> bool:
     return _list_of_records(value) is not None and len(value) < 4
 
 
+def _is_example(value: dict[str, Any]) -> bool:
+    """Whether an object is a task of Label Studio, or a text with its annotations."""
+    return isinstance(value.get("data"), dict) or isinstance(value.get("text"), str)
+
+
 def _list_of_records(value: dict[str, Any]) -> str | None:
     """The key of an object's list of examples; None if it has none, or is an example."""
-    if isinstance(value.get("data"), dict) or isinstance(value.get("text"), str):
-        return None  # a task of Label Studio, or a text with its annotations
+    if _is_example(value):
+        return None
     return next((n for n in _RECORDS if isinstance(value.get(n), list) and value[n]), None)
 
 
@@ -214,10 +260,7 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            try:
-                item = parse_json(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
+            item = _parsed_line(line, path, number)
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path, number)
         except InputError as error:
@@ -226,73 +269,90 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         yield number, item
 
 
+def _parsed_line(line: str, path: Path, number: int) -> Any:
+    try:
+        return parse_json(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
+
+
 def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     """The examples of a file that is one object, or several that are not on lines of their own."""
     text = "\n".join(line for _, line in read_lines(path, limit=LIST))
-    decoder = json.JSONDecoder(object_pairs_hook=_object)
-    position, objects = _skip_space(text, 0), []
-    while position < len(text):
-        line = 1 + text.count("\n", 0, position)
-        try:
-            item, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
-        objects.append((line, item))
-        position = _skip_space(text, end)
-        position = _skip_space(text, position + 1) if text.startswith(",", position) else position
+    objects = _one_after_another(text, path)
     if len(objects) > 1:
         broken.remark(f"it is {len(objects):,} objects one after another")
         yield from objects
         return
     ((line, item),) = objects
     if (name := _list_of_records(item)) is not None:
-        values = item[name]
-        columns = item.get("columns")
-        if isinstance(columns, list) and all(isinstance(v, list) for v in values):
-            values = [dict(zip(columns, v, strict=False)) for v in values]
-        broken.remark(f"its {len(values):,} examples are the list {name!r} of one object")
-        found = text.find(f'"{name}"')
-        first = line + text.count("\n", line - 1, text.find("[", found))
-        lines = _lines_of_items(text, text.find("[", found), decoder, len(values))
-        if "\n" not in text.strip():
-            lines = [*range(1, len(values) + 1)]
-        yield from zip(lines or [first] * len(values), values, strict=True)
-        return
-    yield from _without_list(item, line, path, broken)
-
-
-def _without_list(
-    item: dict[str, Any], line: int, path: Path, broken: Broken
-) -> Iterator[tuple[int, Any]]:
-    """The examples of an object that has no list of them: by keys, in columns, or itself."""
-    columns = list(item.values())
-    if _are_rows(item):
+        broken.remark(f"its {len(item[name]):,} examples are the list {name!r} of one object")
+        yield from _records(item, name, text, line, path, broken)
+    elif _are_rows(item):
         broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
-        for number, (key, row) in enumerate(item.items(), start=1):
-            yield number, {"id": key, **row}
-        return
-    if (
-        columns
-        and all(isinstance(v, dict | list) for v in columns)
-        and len(set(map(len, columns))) == 1
-    ):
-        places = range(len(columns[0])) if isinstance(columns[0], list) else list(columns[0])
-        if columns[0] and all(isinstance(v, type(columns[0])) for v in columns):
-            broken.remark(f"it has columns, not rows: {listed(list(item))}")
-            for number, place in enumerate(places, start=1):
-                yield number, {name: _at(value, place) for name, value in item.items()}
-            return
-    task_or_text = isinstance(item.get("data"), dict) or isinstance(item.get("text"), str)
-    if path.suffix.lower() != ".json" or task_or_text:
+        rows = ({"id": key, **row} for key, row in item.items())
+        yield from enumerate(rows, start=1)
+    elif _has_columns(item):
+        broken.remark(f"it has columns, not rows: {listed(list(item))}")
+        yield from enumerate(_rows_of_columns(item), start=1)
+    elif path.suffix.lower() != ".json" or _is_example(item):
         yield line, item
+    else:
+        raise InputError(
+            "is not a JSON list, nor an object with one "
+            f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. "
+            "Write a list [...], or one object per line in a .jsonl file.",
+            path=path,
+            line=line,
+        )
+
+
+def _one_after_another(text: str, path: Path) -> list[tuple[int, Any]]:
+    """The values of a text with the lines they begin on; a comma may stand between two."""
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    found = []
+    position = _skip_space(text, 0)
+    line = 1 + text.count("\n", 0, position)
+    while position < len(text):
+        try:
+            item, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
+        found.append((line, item))
+        end = _skip_space(text, end)
+        end = _skip_space(text, end + 1) if text.startswith(",", end) else end
+        line += text.count("\n", position, end)
+        position = end
+    return found
+
+
+def _records(
+    item: dict[str, Any], name: str, text: str, line: int, path: Path, broken: Broken
+) -> Iterator[tuple[int, Any]]:
+    """The list of examples that an object has under a name, each with its line (its number, if all
+    is on one line); lists of values with the names that the object has for them (``columns``)."""
+    values, names = item[name], item.get("columns")
+    lines = _lines_of_list(text, name, len(values)) or [line] * len(values)
+    if "\n" not in text.strip():
+        lines = [*range(1, len(values) + 1)]
+    if not (isinstance(names, list) and all(isinstance(value, list) for value in values)):
+        yield from zip(lines, values, strict=True)
         return
-    raise InputError(
-        "is not a JSON list, nor an object with one "
-        f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. Write a "
-        "list [...], or one object per line in a .jsonl file.",
-        path=path,
-        line=line,
-    )
+    names = [str(one) for one in names]
+    for number, value in zip(lines, values, strict=True):
+        if len(value) == len(names):
+            yield number, dict(zip(names, value, strict=True))
+        else:
+            problem = f"has {len(value)} values for {len(names)} columns ({listed(names)})."
+            broken.leave_out(InputError(problem, path=path, line=number))
+
+
+def _lines_of_list(text: str, name: str, size: int) -> list[int] | None:
+    """The line of each value of the list of this size that stands under a name; None if it cannot
+    be found."""
+    places = (found.end() - 1 for found in re.finditer(f'"{name}"\\s*:\\s*\\[', text))
+    lists = (_lines_of_items(text, place) for place in places)
+    return next((lines for lines in lists if lines is not None and len(lines) == size), None)
 
 
 def _are_rows(item: dict[str, Any]) -> bool:
@@ -314,20 +374,12 @@ _USUAL = {"text", "sentence", "content", "question", "context", "label", "labels
 """Keys that examples have, and no index of a data frame."""
 
 
-def _at(column: Any, place: Any) -> Any:
-    try:
-        return column[place]
-    except (KeyError, IndexError):
-        return None
-
-
-def _lines_of_items(
-    text: str, position: int, decoder: json.JSONDecoder, count: int
-) -> list[int] | None:
-    """The line of each value of the list that begins at a place; None if they are not as many."""
+def _lines_of_items(text: str, position: int) -> list[int] | None:
+    """The line of each value of the list that begins at a place; None if it is none."""
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
     lines: list[int] = []
     line = 1 + text.count("\n", 0, position)
-    while len(lines) < count:
+    while not text.startswith("]", position):
         start = _skip_space(text, position + 1)
         line += text.count("\n", position, start)
         try:
@@ -338,6 +390,26 @@ def _lines_of_items(
         position = _skip_space(text, end)
         line += text.count("\n", start, position)
     return lines
+
+
+def _has_columns(item: dict[str, Any]) -> bool:
+    """Whether an object holds columns: lists, or objects by number, that are all as long."""
+    columns = list(item.values())
+    alike = {type(column) for column in columns} in ({list}, {dict})
+    return alike and len(columns[0]) > 0 and len({len(column) for column in columns}) == 1
+
+
+def _rows_of_columns(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    first = next(iter(item.values()))
+    for place in range(len(first)) if isinstance(first, list) else first:
+        yield {name: _at(column, place) for name, column in item.items()}
+
+
+def _at(column: Any, place: Any) -> Any:
+    try:
+        return column[place]
+    except (KeyError, IndexError):
+        return None
 
 
 def _not_an_object(item: Any, path: Path, number: int) -> InputError:
@@ -442,16 +514,9 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     Raises:
         InputError: the line is not a JSON object.
     """
-    try:
-        item = parse_json(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
+    item = _parsed_line(line, path, number)
     if not isinstance(item, dict):
-        raise InputError(
-            f"is JSON but not an object; write one {{...}} per line, got {line[:40]!r}.",
-            path=path,
-            line=number,
-        )
+        raise _not_an_object(line, path, number)
     return item
 
 
@@ -505,7 +570,7 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     """
     if not isinstance(value, str):
         raise InputError(
-            f"key {name!r} holds {_shown(value)}; a text is a string.",
+            f"key {name!r} holds {as_json(value)}; a text is a string.",
             path=path,
             line=number,
         )
@@ -520,10 +585,6 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     if problem := surrogate_problem(value):
         raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=repr)[:40]
 
 
 _NO_COMMA = re.compile(r"""['"]\s+['"]""")
@@ -605,7 +666,7 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
         value = value[0]
     if isinstance(value, list) and len(value) != 1:
         raise InputError(
-            f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{_shown(value)}; a "
+            f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{as_json(value)}; a "
             "text has one label. For any number of labels set task.kind to multilabel.",
             path=path,
             line=number,
@@ -622,7 +683,7 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(
-        f"key {name!r} holds {_shown(value)}; a label is a string, a number, true or false."
+        f"key {name!r} holds {as_json(value)}; a label is a string, a number, true or false."
         f"{_of_object(name, value) if given is value else ''}",
         path=path,
         line=number,

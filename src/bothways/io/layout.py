@@ -48,10 +48,12 @@ _CONTENTS = re.compile(r".{3,}?(?:\s?\.){3,}\s*(?:\d{1,4}|[ivxlc]+)|.{3,}?[ \t]{
 _MARKUP = re.compile(
     r"</?[a-zA-Z]\w*(?:\s[^<>]*)?/?>|&(?:amp|quot|nbsp|lt|gt|apos|#\d+);|\[\[|\{\{|'''"
 )
-_MARKED = 0.2  # share of lines
-_GAP, _GAPS = re.compile(r"\S[ \t]{3,}\S"), 0.6
-# Of letters, and no longer than words are where spaces divide them.
-_ONE_WORD, _ONE_EACH, _WORDS = re.compile(r"\A[^\W\d_]\S{0,19}\Z"), 0.9, 50
+_MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their share
+# A gap; how many lines there must be, and which share must have one, as some do in any text.
+_GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
+# A word of letters, no longer than words are where spaces divide them; which share of the lines are
+# one each, and how many there must be.
+_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_]\S{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -190,9 +192,9 @@ def look(lines: Sequence[str]) -> Layout:
     marks = [found[0] for text in full if (found := _MARKUP.search(text))]
     return Layout(
         *(width, pages, headers, hyphens, indented, contents, single and not width),
-        markup=marks[0][:20] if len(marks) >= max(_PAGES, _MARKED * len(full)) else "",
-        gaps=len(full) >= _BREAKS and _share(_GAP, full) > _GAPS,
-        words=len(full) >= _WORDS and _share(_ONE_WORD, full) > _ONE_EACH,
+        markup=marks[0][:20] if len(marks) >= max(_MARKS, _MARKED * len(full)) else "",
+        gaps=len(full) >= _GAP_LINES and _share(_GAP, full) > _GAPPED,
+        words=len(full) >= _WORD_LINES and _share(_ONE_WORD, full) > _ONE_EACH,
         spaced=0 if width or any(texts[1::2]) else _width(lines[::2], pages, headers, indented),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,12 +89,15 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         raise InputError("is empty; it needs one example per line.", path=path)
 
 
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+TRUE, FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+"""How files write truth values, in small letters."""
+INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+"""Characters that show nothing and are no white space."""
 
 
 def column_name(cell: str) -> str:
     """A name of a column without white space and invisible characters around it."""
-    return cell.strip().strip(_INVISIBLE).strip()
+    return cell.strip().strip(INVISIBLE).strip()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -106,3 +110,8 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """Names for a message: quoted, with long names and long lists shortened."""
     quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
     return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def as_json(value: object, limit: int = 40) -> str:
+    """The beginning of a value for a message, as JSON has it; what JSON lacks as Python has it."""
+    return json.dumps(value, default=repr)[:limit]

@@ -25,6 +25,7 @@ from bothways.io.json_files import (
     read_json_file,
     surrogate_problem,
 )
+from bothways.io.lines import FALSE, TRUE
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,7 @@ def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
 
 
 _NONE = ("", "nan", "none", "null", "n/a", "<na>")
-_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", *_NONE)
+_FALSE = (*FALSE, *_NONE)
 
 
 def _impossible(item: Any, path: Path, where: str) -> bool | None:
@@ -351,11 +352,11 @@ def _impossible(item: Any, path: Path, where: str) -> bool | None:
         return None
     value = item[name]
     spelt = str(value).strip().lower()
-    if isinstance(value, list | dict) or spelt not in (*_TRUE, *_FALSE):
+    if isinstance(value, list | dict) or spelt not in (*TRUE, *_FALSE):
         raise InputError(
             f"{where}: {name!r} is {_short_json(value)}; it must be true or false.", path=path
         )
-    return (spelt in _TRUE) == (name in _IMPOSSIBLE)
+    return (spelt in TRUE) == (name in _IMPOSSIBLE)
 
 
 def _cell(text: str, path: Path, where: str) -> Any:
@@ -422,5 +423,5 @@ def _text(item: Any, key: str, path: Path, where: str) -> str:
 
 
 def _short_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True)
+    text = json.dumps(value, ensure_ascii=True, default=repr)
     return text if len(text) <= 40 else text[:37] + "..."

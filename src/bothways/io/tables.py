@@ -45,8 +45,8 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
 
     Args:
         path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl``, ``.json``,
-            ``.xlsx`` or ``.parquet`` file, or the folder of a data set. Of all but ``.json``, no
-            more is kept than the row.
+            ``.xlsx`` or ``.parquet`` file, or the folder of a data set. Of all but ``.json``, the
+            row is kept, and the beginning of the file.
         names: of the columns, or their numbers in a file without a header.
         layout: how the columns are told apart.
         broken: what to do with a row that cannot be read.

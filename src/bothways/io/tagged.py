@@ -28,6 +28,7 @@ from bothways.io.annotators import (
     word_keys,
 )
 from bothways.io.broken import Broken
+from bothways.io.column_forms import TAG
 from bothways.io.conll import (
     ConllFile,
     ConllFormat,
@@ -35,7 +36,7 @@ from bothways.io.conll import (
 )
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
-from bothways.io.lines import listed
+from bothways.io.lines import as_json, listed
 from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 from bothways.io.word_rows import (
     has_word_columns,
@@ -49,7 +50,6 @@ TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
 NAMES = (COLUMNS, TABLE, BRAT, *FORMATS)
 """The formats of files with tags."""
 _LOOKED_AT = 100  # items
-_TAG = re.compile(r"O|[BILESUM][-_].+")
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ def holds_examples(folder: Path) -> bool:
 def likely_kind(path: Path) -> str:
     """What a file that no row was read from seems to hold instead of rows: ``questions``, ``tags``
     of words, or neither, the empty text."""
-    lines = beginning(path).lstrip("\ufeff").split("\n")
+    lines = beginning(path).split("\n")
     if re.search(r'"paragraphs"\s*:', head := "\n".join(lines)) and re.search(r'"qas"\s*:', head):
         return "questions"
     try:
         if recognised([json.loads(line) for line in lines[:-1][:_LOOKED_AT] if line.strip()]):
             return "tags"
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     words = [line.split() for line in lines[:-1] if line.strip() and not line.startswith("#")]
-    as_tags = [len(own) > 1 and _TAG.fullmatch(own[-1]) is not None for own in words]
+    as_tags = [len(own) > 1 and TAG.fullmatch(own[-1]) is not None for own in words]
     return "tags" if len(as_tags) > 1 and sum(as_tags) > 0.9 * len(as_tags) else ""
 
 
@@ -138,11 +138,9 @@ def read_tagged(
             "is a folder without brat's files (.ann, each with its .txt beside it); name a file.",
             path=path,
         )
-    if form == COLUMNS:
-        found = read_conll(path, layout, labelled=labelled)
-        return TaggedFile(form, found, remarks=found.remarks)
-    if form == TABLE:
-        found = read_word_rows(path, layout, labelled=labelled)
+    if form in (COLUMNS, TABLE):
+        read = read_conll if form == COLUMNS else read_word_rows
+        found = read(path, layout, labelled=labelled)
         return TaggedFile(form, found, remarks=found.remarks)
     if form == BRAT:
         texts = [_brat_document(one) for one in brat_files(path)]
@@ -189,25 +187,19 @@ def _read_json(
     if not items:
         raise InputError("has no examples.", path=path)
     if have_words([item for _, item in items[:_LOOKED_AT]]):
-        rows = [(number, item) for number, item in items if isinstance(item, dict)]
-        words_of_rows = words_of_objects(path, rows, layout, labelled=labelled)
+        for number, item in items:
+            if not isinstance(item, dict):
+                raise _no_object(item, path, number)
+        words_of_rows = words_of_objects(path, items, layout, labelled=labelled)
         said = (*broken.remarks, *words_of_rows.remarks)
         return TaggedFile(TABLE, words_of_rows, remarks=said)
-    form = recognised([item for _, item in items[:_LOOKED_AT]])
-    if form is None and not labelled and all(isinstance(item, dict) for _, item in items):
-        form = "doccano"  # texts without spans are read in any of these forms
-    if form is None:
-        first = items[0][1]
-        keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
-        raise InputError(
-            f"has {keys}, which no known format of tags has: "
-            f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}. {_PLAIN}",
-            path=path,
-            line=items[0][0],
-        )
+    form = _form_of(items, path, labelled=labelled)
     found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]
-    found = _without_marks(items, found, remarks)
+    every = [item for _, item in items]
+    remarks += _about_answers(every, found)
+    if any(isinstance(record, SpanText) and record.spans for record in found):
+        found = _accepted_as_empty(every, found, remarks)
     kept = [record for record in found if record is not None]
     if not kept:
         raise InputError(
@@ -228,30 +220,53 @@ def _read_json(
     return _with_texts(form, texts, remarks, path, labelled=labelled)
 
 
-def _without_marks(
-    items: Sequence[tuple[int, object]],
-    found: list[SpanText | TaggedWords | None],
-    remarks: list[str],
-) -> list[SpanText | TaggedWords | None]:
-    """The records, where an example that was accepted without a mark has no spans; adds to the
-    remarks what the annotators' answers mean."""
-    every = [item for _, item in items]
-    if rejected := found.count(None):
+def _form_of(items: Sequence[tuple[int, object]], path: Path, *, labelled: bool) -> str:
+    """The name of the format that the items have.
+
+    Raises:
+        InputError: it is none.
+    """
+    form = recognised([item for _, item in items[:_LOOKED_AT]])
+    if form is not None:
+        return form
+    if not labelled and all(isinstance(item, dict) for _, item in items):
+        return "doccano"  # texts without spans are read in any of these forms
+    line, first = items[0]
+    keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
+    raise InputError(
+        f"has {keys}, which no known format of tags has: "
+        f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}. {_PLAIN}",
+        path=path,
+        line=line,
+    )
+
+
+def _about_answers(
+    items: Sequence[object], found: Sequence[SpanText | TaggedWords | None]
+) -> list[str]:
+    """What the annotators' answers mean, as sentences."""
+    remarks = []
+    if rejected := sum(record is None for record in found):
         remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
-    if several := sum(map(is_annotated_twice, every)):
+    if several := sum(map(is_annotated_twice, items)):
         remarks.append(f"{several:,} {ANNOTATED_TWICE}")
-    if left_out := sum(map(rejected_spans, every)):
+    if left_out := sum(map(rejected_spans, items)):
         remarks.append(f"{left_out:,} spans that the annotator rejected are left out")
-    if len(together := sorted(set().union(*map(controls, every)))) > 1:
+    if len(together := sorted(set().union(*map(controls, items)))) > 1:
         remarks.append(f"spans of several controls ({listed(together)}) are read together")
-    if single := sum(map(is_of_one_span, every)):
+    if single := sum(map(is_of_one_span, items)):
         remarks.append(
             f"{single:,} answers are about one span each (_is_binary), so other entities of their "
             "texts are read as O; merge the answers first, as Prodigy's data-to-spacy does"
         )
-    if not any(isinstance(record, SpanText) and record.spans for record in found):
-        return found
-    empty = [*map(is_accepted_as_empty, every)]
+    return remarks
+
+
+def _accepted_as_empty(
+    items: Sequence[object], found: list[SpanText | TaggedWords | None], remarks: list[str]
+) -> list[SpanText | TaggedWords | None]:
+    """The records, those that were accepted without a mark with no spans; adds to the remarks."""
+    empty = [*map(is_accepted_as_empty, items)]
     if any(empty):
         remarks.append(f"{sum(empty):,} accepted examples have no spans, so no entities")
     return [
@@ -281,13 +296,15 @@ def _record(
     if item is None:
         return None
     if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
-        raise InputError(
-            f"{json.dumps(item)[:40]} is no object, as others of this file are.",
-            path=path,
-            line=number,
-        )
+        raise _no_object(item, path, number)
     record = FORMATS[form].read(item, path, number)
     return text_alone(item, path, number) if record is None and not labelled else record
+
+
+def _no_object(item: object, path: Path, number: int) -> InputError:
+    return InputError(
+        f"{as_json(item)} is no object, as others of this file are.", path=path, line=number
+    )
 
 
 def _are_items(values: list[object]) -> bool:
@@ -309,30 +326,20 @@ def _with_texts(
     remarks = [*remarks, *_odd_labels(texts, path)]
     kept = [text for text in texts if text.text.strip()]
     if len(kept) < len(texts):
-        remarks = [*remarks, f"{len(texts) - len(kept):,} empty texts are left out"]
+        remarks.append(f"{len(texts) - len(kept):,} empty texts are left out")
     if not kept:
         raise InputError("every text is empty.", path=path)
     if any(text.spans is None for text in kept):
         return TaggedFile(form, None, tuple(kept), None, tuple(remarks))
     checks = SpanChecks()
     spans = tuple(checked_spans(text, path, checks) for text in kept)
-    for count, what in (
-        (checks.utf16, "texts count characters as browsers do (UTF-16); their spans are read so"),
-        (checks.trimmed, "spans begin or end with white space, which is taken off"),
-        (checks.discontinuous, "discontinuous spans are taken from first to last character"),
-    ):
-        if count:
-            remarks = [*remarks, f"{count:,} {what}"]
+    remarks += checks.remarks
     if differing := _annotated_otherwise(kept, spans):
-        remarks = [
-            *remarks,
+        remarks.append(
             f"{differing:,} texts occur again with other spans (of several annotators?); each is "
-            "an example of its own",
-        ]
+            "an example of its own"
+        )
     return TaggedFile(form, None, tuple(kept), spans, tuple(remarks))
-
-
-_OF_A_SCHEME = re.compile("[BIESLUMW][-_].+")
 
 
 def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
@@ -347,7 +354,7 @@ def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
             path=first["O"].path or path,
             line=first["O"].line,
         )
-    if first and all(map(_OF_A_SCHEME.fullmatch, first)):
+    if first and all(map(TAG.fullmatch, first)):
         label, text = next(iter(first.items()))
         raise InputError(
             f"the label of a span is {label!r}, a tag of a word; give one span to each entity, "

@@ -57,6 +57,46 @@ def open_closed_streams() -> None:
         setattr(sys, name, os.fdopen(place, "w" if number else "r", encoding="utf-8"))
 
 
+class _Lasting(io.RawIOBase):
+    """A stream that a terminal or a log is behind: what cannot be written any more, as the terminal
+    is gone or the disk is full, is lost, and nothing else is.
+
+    Args:
+        number: of the file.
+    """
+
+    def __init__(self, number: int):
+        self._number = number
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._number
+
+    def isatty(self) -> bool:
+        return os.isatty(self._number)
+
+    def write(self, data: Any) -> int:
+        with contextlib.suppress(OSError):
+            return os.write(self._number, data)
+        return len(data)
+
+
+def keep_on_without_stderr() -> None:
+    """Let work go on where what is said of it cannot be written (a terminal that was closed, a full
+    disk): notes and progress are not what was asked for."""
+    stream = sys.stderr
+    if stream is not sys.__stderr__ or not isinstance(stream, io.TextIOWrapper):
+        return  # of another program, or of a test
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Lasting(stream.fileno())),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
+    )
+
+
 def show_every_character() -> None:
     """Make stdout and stderr show what their encoding lacks, instead of raising an error.
 
@@ -296,13 +336,20 @@ def line_printer() -> Callable[[str], None]:
 def training_console() -> Console:
     """A console whose reader may go away: what is printed after that is lost, and nothing else.
 
-    Ctrl-C also ends the ``tee`` that a training prints to; the training still has to save.
+    Ctrl-C also ends the ``tee`` that a training prints to; the training still has to save. The
+    terminal that it was started in may be closed, or the disk with its log be full.
     """
     from rich.console import Console
 
     class TrainingConsole(Console):
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+        def _check_buffer(self) -> None:
+            try:
+                super()._check_buffer()
+            except OSError:  # the terminal is gone, or the disk of a log is full
+                del self._buffer[:]
 
     return text_console(TrainingConsole, emoji=False, quiet=_QUIET.get())
 

@@ -25,7 +25,7 @@ from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
-from bothways.errors import InputError
+from bothways.errors import EncodingError, InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.encodings import (
     encoded_twice,
@@ -185,7 +185,7 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
     if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
         raise _wide_error(name, source)
     if (name := encoded_twice(head)) is not None:
-        raise InputError(
+        raise EncodingError(
             f"is UTF-8 that was read as {name} and written as UTF-8 again, so that é is Ã©; turn "
             f"it back: iconv -f UTF-8 -t {name} OLD > NEW.",
             path=source,
@@ -239,10 +239,11 @@ def read_whole(path: Path, *, as_it_is: bool = False) -> str:
 
 
 def beginning(path: Path) -> str:
-    """The beginning of a file's text, without what cannot be decoded; empty if there is none."""
+    """The beginning of a file's text, without byte order marks and what cannot be decoded; empty if
+    there is none."""
     try:
         with open_text(path, lambda: 0) as (_, file):
-            return file.read(_SAMPLE).decode("utf-8", errors="ignore")
+            return file.read(_SAMPLE).decode("utf-8", errors="ignore").lstrip("\ufeff")
     except InputError:
         return ""
 
@@ -252,7 +253,7 @@ def ending(path: Path) -> str:
     rename, may be called ``63`` by a shell; its content says whether it is JSON or lines."""
     if (suffix := path.suffix.lower()) or not path.is_fifo():
         return suffix
-    return ".jsonl" if beginning(path).lstrip("\ufeff \r\n").startswith(("{", "[{")) else ".txt"
+    return ".jsonl" if beginning(path).lstrip().startswith(("{", "[{")) else ".txt"
 
 
 def bytes_read(disk: BinaryIO) -> int:
@@ -368,8 +369,9 @@ def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> 
         found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
         inside = Path(parent).relative_to(folder).parts
         if not any(map(_is_stray, inside)) and not set(names) & {*_BESIDE_VOCABULARIES}:
-            others = (Path(parent, name) for name in sorted(names) if not _is_stray(name))
-            stray += [path for path in others if path not in found and not _is_device(path)]
+            others = (n for n in names if not (_is_stray(n) or n.lower().endswith(suffixes)))
+            paths = [Path(parent, name) for name in sorted(others)]
+            stray += [path for path in paths if not _is_device(path)]
         for path in found:
             left_out = any(_is_stray(name) for name in (*inside, path.name)) or _is_device(path)
             (stray if left_out else files).append(path)
@@ -391,8 +393,9 @@ def _is_stray(name: str) -> bool:
 
 def stray_notes(stray: Sequence[Path], suffixes: Sequence[str] = SUFFIXES) -> list[str]:
     """Sentences about files that :func:`list_files` left out."""
-    hidden = [path for path in stray if path.name.lower().endswith(tuple(suffixes))]
-    others = [path for path in stray if path not in hidden]
+    ends = tuple(suffixes)
+    hidden = [path for path in stray if path.name.lower().endswith(ends)]
+    others = [path for path in stray if not path.name.lower().endswith(ends)]
     whose = (
         (hidden, "hidden files, or files of the system's own,"),
         (others, "files whose names do not end as those of texts do"),
@@ -481,7 +484,9 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
     line: bytes = error.object
     around = _sample(source) if isinstance(source, Path) else b""
     others = [o for o in around.split(b"\n")[:-1] if not o.isascii() and o.rstrip(b"\r") != line]
+    kind: type[InputError] = EncodingError
     if any(_is_utf8(other) for other in others):
+        kind = InputError
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
     elif (found := single_byte_or_east_asian(b"\n".join([*others, line]))) is not None:
         advice = (
@@ -493,7 +498,7 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
             "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
             "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
         )
-    return InputError(
+    return kind(
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0). "
         f"{advice}",
         path=source,
@@ -519,7 +524,7 @@ def _sample(path: Path) -> bytes:
 
 
 def _wide_error(name: str, source: str | Path) -> InputError:
-    return InputError(
+    return EncodingError(
         f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW.",
         path=source,
         line=1,

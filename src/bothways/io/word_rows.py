@@ -23,26 +23,25 @@ from bothways.io.column_forms import (
     TAG_NAMES,
     WORD_NAMES,
     column_of,
+    columns_of,
     names_columns,
     refuse_numbers_of_sentences,
 )
 from bothways.io.conll import (
-    LONG_SENTENCE,
     ConllFile,
     ConllFormat,
     SentenceCollector,
     column_numbers,
 )
 from bothways.io.delimited import Record, delimited_records
+from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
 from bothways.io.text import beginning
 
 
 def has_word_columns(path: Path) -> bool:
     """Whether the first line of a file names columns for words and tags."""
-    first = next(
-        (line for line in beginning(path).lstrip("\ufeff").split("\n") if line.strip()), ""
-    )
+    first = next((line for line in beginning(path).split("\n") if line.strip()), "")
     header = re.split("[\t,;|]", first.strip("\r"))
     return names_columns([name.strip(' "') for name in header])
 
@@ -53,16 +52,35 @@ class _WordColumns:
 
     Attributes:
         word, tag, sentence, document: the columns; None: there is none.
-        named_by_line: 1 if the first line names columns, 0 if it is a word already.
-        shown: the columns in words.
+        header: the first line.
+        is_word: the first line has a word already, and names nothing.
+        by_name: words and tags are found by the names in the first line.
+        passed_over: a column that is named as tags are, in place of which another is read.
     """
 
     word: int
     tag: int | None
     sentence: int | None
     document: int | None
-    named_by_line: int
-    shown: str
+    header: Sequence[str]
+    is_word: bool
+    by_name: bool
+    passed_over: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The columns in words."""
+        shown = f"words in {self._called(self.word)}"
+        if self.tag is not None:
+            shown += f", tags in {self._called(self.tag)}"
+        if self.passed_over is not None:
+            shown += f" (not in {self._called(self.passed_over)})"
+        if self.sentence is not None:
+            shown += f", sentences by {self.header[self.sentence]!r}"
+        return shown
+
+    def _called(self, column: int) -> str:
+        return repr(self.header[column]) if self.by_name else f"column {column}"
 
 
 def _word_columns(
@@ -74,20 +92,11 @@ def _word_columns(
         InputError: there are no such columns.
     """
     word, tag = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
-    sentence, skipped = column_of(header, SENTENCE_NAMES), 1
-    by_number = (layout.word, layout.tag) != (0, -1)
-    of_texts = word is None or header[word].lower() == "text"
-    if of_texts and None not in (column_of(header, START_NAMES), column_of(header, END_NAMES)):
-        raise InputError(
-            f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
-            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.',
-            path=path,
-            line=line,
-        )
-    named = not by_number and word is not None and (tag is not None or not labelled)
-    if not named:
-        looks_tagged = header[-1] == "O" or re.match("[BIESLU][-_]", header[-1]) is not None
-        if not by_number and not (looks_tagged and len(header) > 1):
+    _refuse_spans(header, word, path, line)
+    by_name = layout.is_default and word is not None and (tag is not None or not labelled)
+    is_word = not by_name and TAG.fullmatch(header[-1]) is not None
+    if not by_name:
+        if layout.is_default and not (is_word and len(header) > 1):
             missing = "words" if word is None else "tags"
             raise InputError(
                 f"the first line names no column of {missing}; its columns are {listed(header)}. "
@@ -97,22 +106,44 @@ def _word_columns(
                 line=line,
             )
         word, tag = column_numbers(len(header), layout)
-        if looks_tagged:
-            sentence, skipped = None, 0
     if word is None or (labelled and tag is None):
         raise InputError(
             f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
             f"{layout.tag}.",
             path=path,
         )
-    shown = f"words in {header[word]!r}" if named else f"words in column {word}"
-    if tag is not None:
-        shown += f", tags in {header[tag]!r}" if named else f", tags in {tag}"
-    if sentence is not None:
-        shown += f", sentences by {header[sentence]!r}"
-    document = column_of(header, DOCUMENT_NAMES) if skipped else None
+    sentence = None if is_word else column_of(header, SENTENCE_NAMES)
+    document = None if is_word else column_of(header, DOCUMENT_NAMES)
     document = None if document in (word, tag, sentence) else document
-    return _WordColumns(word, tag, sentence, document, skipped, shown)
+    return _WordColumns(word, tag, sentence, document, header, is_word, by_name)
+
+
+def _refuse_spans(header: Sequence[str], word: int | None, path: Path, line: int) -> None:
+    """Refuse a table that has texts with the places of spans in them."""
+    is_text = word is None or header[word].lower() == "text"
+    if is_text and None not in (column_of(header, START_NAMES), column_of(header, END_NAMES)):
+        raise InputError(
+            f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
+            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.',
+            path=path,
+            line=line,
+        )
+
+
+def _with_tags_of_a_scheme(columns: _WordColumns, table: Sequence[Sequence[str]]) -> _WordColumns:
+    """Of several columns that are named as tags are, the first that has those of a scheme, if that
+    which was found has none."""
+    table = [row for row in table if len(row) == len(columns.header)]
+
+    def follows(column: int) -> bool:
+        tags = {row[column].strip() for row in table} - {""}
+        return len(tags) > 1 and all(map(TAG.fullmatch, tags))
+
+    if not columns.by_name or columns.tag is None or follows(columns.tag):
+        return columns
+    named = {*columns_of(columns.header, TAG_NAMES)} - {columns.word, columns.tag}
+    other = next((n for n in sorted(named) if follows(n)), None)
+    return columns if other is None else replace(columns, tag=other, passed_over=columns.tag)
 
 
 def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
@@ -132,29 +163,6 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     """
     _, records = delimited_records(path, (), Layout(header=True))
     return word_rows(path, list(records), layout, labelled=labelled)
-
-
-def _with_tags_of_a_scheme(
-    columns: _WordColumns, header: list[str], table: Sequence[Sequence[str]]
-) -> _WordColumns:
-    """Of several columns whose names are those of tags, the one that has a scheme's, if the first
-    has none; said as it is."""
-    table = [row for row in table[1:] if len(row) == len(header)]
-    if not (columns.named_by_line and columns.tag is not None and table):
-        return columns
-    plain = [re.sub("[^a-z]", "", name.lower()) for name in header]
-    named = [n for n, name in enumerate(plain) if name in TAG_NAMES and n != columns.word]
-
-    def follows(column: int) -> bool:
-        tags = {row[column].strip() for row in table} - {""}
-        return len(tags) > 1 and all(map(TAG.fullmatch, tags))
-
-    others = [n for n in named if n != columns.tag and follows(n)]
-    if columns.tag not in named or follows(columns.tag) or not others:
-        return columns
-    before, now = f"tags in {header[columns.tag]!r}", f"tags in {header[others[0]]!r}"
-    shown = columns.shown.replace(before, f"{now} (not in {header[columns.tag]!r})")
-    return replace(columns, tag=others[0], shown=shown)
 
 
 def have_words(items: Sequence[object]) -> bool:
@@ -179,12 +187,17 @@ def words_of_objects(
     Raises:
         InputError: as there.
     """
-    names = [*items[0][1]]
+    names = [*dict.fromkeys(name for _, item in items for name in item)]
     rows = [(items[0][0] - 1, names, "")]
     for number, item in items:
-        values = ["" if item.get(name) is None else str(item[name]) for name in names]
-        rows.append((number, values, ""))
+        rows.append((number, [_as_cell(item.get(name)) for name in names], ""))
     return word_rows(path, rows, layout, labelled=labelled)
+
+
+def _as_cell(value: Any) -> str:
+    if isinstance(value, NoValue):
+        return value
+    return "" if value is None else str(value)
 
 
 @dataclass
@@ -237,77 +250,71 @@ class _Ends:
             return self.place <= last
         return blank
 
-    def notes(self, header: Sequence[str]) -> list[str]:
+    @property
+    def remarks(self) -> list[str]:
         """As sentences."""
-        notes = []
+        remarks, header = [], self.columns.header
         if self.numbered is not None:
-            notes.append(f"a sentence begins where the numbers in {header[self.numbered]!r} do")
+            remarks.append(f"a sentence begins where the numbers in {header[self.numbered]!r} do")
         if self.again:
-            notes.append(
+            remarks.append(
                 f"{self.again:,} sentences have an id that came before; each run of one is a "
                 "sentence of its own (if their rows are out of order, sort them)"
             )
-        return notes
+        return remarks
 
 
 def word_rows(
     path: Path, rows: Sequence[Record], layout: ConllFormat, *, labelled: bool
 ) -> ConllFile:
     """:func:`read_word_rows` for rows that were taken apart, that of the names first."""
+    first = rows[0][0]
     header = [column_name(name) for name in rows[0][1]]
-    columns = _word_columns(path, header, rows[0][0], layout, labelled=labelled)
-    if (layout.word, layout.tag) == (0, -1):
-        begun = [values for _, values, _ in rows[: LOOKED_AT + 1]]
-        columns = _with_tags_of_a_scheme(columns, header, begun)
-        named = bool(columns.named_by_line)
-        refuse_numbers_of_sentences(path, begun[named:], ",", named=named)
-    word, tag, sentence = columns.word, columns.tag, columns.sentence
-    rows = rows[columns.named_by_line :]
-    collected, blank = SentenceCollector(), 0
-    by_number = None if sentence is not None else _numbers_of_words(header, rows, (word, tag))
+    columns = _word_columns(path, header, first, layout, labelled=labelled)
+    rows = rows if columns.is_word else rows[1:]
+    if layout.is_default:
+        begun = [values for _, values, _ in rows[:LOOKED_AT]]
+        columns = _with_tags_of_a_scheme(columns, begun)
+        if columns.is_word:
+            refuse_numbers_of_sentences(path, begun, ",")
+    word, tag = columns.word, columns.tag
+    collected, without_word = SentenceCollector(), 0
+    by_number = None if columns.sentence is not None else _numbers_of_words(rows, columns)
     ends = _Ends(columns, by_number)
     for number, values, raw in rows:
-        _refuse_ragged(values, header, path, number)
+        _refuse_ragged(values, header, first, path, number)
         if ended := ends.before(values, number, raw):
             collected.end_sentence()
             collected.document += ended == "document"
+        _refuse_no_value(values, header, [word, tag] if labelled else [word], path, number)
         own = "" if tag is None else values[tag].strip()
         if not values[word].strip() and own in ("", "O"):
-            blank += 1
-            if sentence is None and not own:
+            without_word += 1
+            if columns.sentence is None and not own:
                 collected.end_sentence()
             continue
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
-    remarks = [f"it has a word per row: {columns.shown}", *ends.notes(header)]
-    if blank:
-        remarks.append(f"{blank:,} rows without a word are left out")
     collected.end_sentence()
-    if len(collected.words) == 1 and len(collected.words[0]) > LONG_SENTENCE:
-        remarks.append(
-            "it has no column of sentences and no blank lines, so it is one sentence; a column "
-            "sentence_id tells them apart"
-        )
-    if not collected.words:
-        raise InputError("has no words.", path=path)
     _refuse_texts_as_words(collected.words, path)
-    return ConllFile(
-        collected.words,
-        collected.lines,
-        None if tag is None else collected.tags,
-        collected.documents,
+    remarks = [f"it has a word per row: {columns.shown}", *ends.remarks]
+    if without_word:
+        remarks.append(f"{without_word:,} rows without a word are left out")
+    return collected.file(
+        path,
         "\t",
-        tuple(remarks),
+        remarks,
+        has_tags=tag is not None,
+        without_ends="no column of sentences, such as sentence_id, and no blank lines",
     )
 
 
-def _numbers_of_words(
-    header: Sequence[str], rows: Sequence[Record], others: Sequence[int | None]
-) -> int | None:
+def _numbers_of_words(rows: Sequence[Record], columns: _WordColumns) -> int | None:
     """The column that counts the words of each sentence, from 0 or 1; None if there is none."""
-    column = column_of([*header], NUMBER_NAMES)
-    least = 1 if column is not None else 2  # or a column of marks, 0 and 1
-    column = column_of([*header], COUNT_NAMES) if column is None else column
+    column, least = column_of(columns.header, NUMBER_NAMES), 1
+    if column is None:  # or a column of marks, 0 and 1
+        column, least = column_of(columns.header, COUNT_NAMES), 2
+    others = (columns.word, columns.tag)
     cells = [values[column] for _, values, _ in rows if column is not None and len(values) > column]
     if column is None or column in others or not (cells and all(map(str.isdecimal, cells))):
         return None
@@ -318,13 +325,27 @@ def _numbers_of_words(
     return column if counts and begins and max(numbers) >= least else None
 
 
-def _refuse_ragged(values: Sequence[str], header: Sequence[str], path: Path, line: int) -> None:
+def _refuse_ragged(
+    values: Sequence[str], header: Sequence[str], first: int, path: Path, line: int
+) -> None:
     if len(values) != len(header):
         raise InputError(
-            f"has {len(values)} columns where line 1 has {len(header)}: {listed(values, 6)}.",
+            f"has {len(values)} columns where line {first} has {len(header)}: {listed(values, 6)}.",
             path=path,
             line=line,
         )
+
+
+def _refuse_no_value(
+    values: Sequence[str],
+    header: Sequence[str],
+    needed: Sequence[int | None],
+    path: Path,
+    line: int,
+) -> None:
+    for column in needed:
+        if column is not None and isinstance(value := values[column], NoValue):
+            raise InputError(f"column {header[column]!r} {value.problem}.", path=path, line=line)
 
 
 def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> None:
@@ -333,8 +354,8 @@ def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> No
     several = [word for word in words if len(word.split()) > 1]
     if 2 * len(several) > len(words):
         raise InputError(
-            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; labels "
-            "of whole texts want another --kind, tags of words a word a row.",
+            f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
+            "labels of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
         )
 
@@ -353,11 +374,11 @@ def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bo
             path=path,
             line=line,
         )
-    words = len(text.split())
-    if words > 1 and words == len(re.split(r"[\s,]+", tags)) and _TAG_LIST.search(tags):
+    words, parts = len(text.split()), re.split(r"[\s,]+", tags)
+    if 1 < words == len(parts) and any(map(TAG.fullmatch, parts)):
         raise InputError(
-            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word a "
-            'row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
+            f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word "
+            'per row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
             path=path,
             line=line,
         )
@@ -368,6 +389,3 @@ def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bo
             path=path,
             line=line,
         )
-
-
-_TAG_LIST = re.compile(r"(^|[\s,])(O|[BIESLUMW][-_][^\s,]+)([\s,]|$)")

@@ -24,8 +24,7 @@ from bothways.objectives.masked import PAIRS, MaskedLM
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import GENERATOR, ReplacedTokens, generator_shape, make_generator
 from bothways.pretraining.options import PretrainConfig
-from bothways.runtime.folder import load_model
-from bothways.runtime.weights import weight_files
+from bothways.runtime.folder import load_model, model_files
 from bothways.tokenization.tokenizer import Tokenizer
 
 Head = TypeVar("Head", bound=torch.nn.Module)
@@ -190,5 +189,5 @@ def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
 
 def weights_digest(model: str) -> str:
     """A digest of the weights file, or of the parts, that :func:`load_model` reads."""
-    digests = [sha256(file) for file in weight_files(model_folder(model))]
+    digests = [sha256(file) for file in model_files(model_folder(model))]
     return digests[0][:16] if len(digests) == 1 else digest(digests)

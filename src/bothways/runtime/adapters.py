@@ -20,8 +20,8 @@ from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.runtime.stored import Stored, map_safetensors
-from bothways.runtime.weights import has_weights, stored_weights
+from bothways.runtime.stored import Stored, map_safetensors, read_pickled
+from bothways.runtime.weights import has_weights, stored_weights, weight_files
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"
@@ -44,6 +44,16 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "arrow_config": (None,),
 }
 """Settings that change what is computed -> the values with which it is the above."""
+_KNOWN = frozenset(
+    """
+    peft_type peft_version auto_mapping base_model_name_or_path revision task_type r
+    target_modules exclude_modules lora_alpha lora_dropout use_rslora modules_to_save bias
+    layers_to_transform layers_pattern rank_pattern alpha_pattern megatron_config megatron_core
+    loftq_config eva_config corda_config lora_ga_config runtime_config qalora_group_size
+    ensure_weight_tying trainable_token_indices
+    """.split()
+)
+"""The others, which are read, or matter in training alone."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,14 @@ class Adapted:
         path: the file of the adapter's weights, for messages.
         weights: by the base's names.
         classes: of transformers that the adapter says it is for, by the end of their names.
+        notes: what a user should know, as sentences.
     """
 
     base: Path
     path: Path
     weights: dict[str, Stored]
     classes: str
+    notes: list[str]
 
 
 _CLASSES = {
@@ -97,14 +109,10 @@ def read_adapter(folder: Path) -> Adapted:
             base's.
     """
     values = _settings(folder / ADAPTER)
-    base = _base(folder, values)
-    if is_there(folder / _WEIGHTS):
-        path = folder / _WEIGHTS
-    else:
-        what = f"only {_OLD}, which is pickled" if is_there(folder / _OLD) else "no weights"
-        raise ModelError(f"{folder} holds {what}; an adapter's weights are in {_WEIGHTS}.")
+    base, path = _base(folder, values), _file(folder)
     try:
-        theirs = map_safetensors(checked(path))
+        checked(path)
+        theirs = map_safetensors(path) if path.name == _WEIGHTS else read_pickled(path, [])
     except InputError as error:
         raise ModelError(str(error)) from None
     _, weights = stored_weights(base)
@@ -129,7 +137,29 @@ def read_adapter(folder: Path) -> Adapted:
             )
         scale = _scale(module, pair, values, folder / ADAPTER)
         weights[name] = _merged(weights[name], pair, scale, path, name)
-    return Adapted(base, path, weights, _CLASSES.get(str(values.get("task_type")), ""))
+    known = {*_KNOWN, *_USUAL}
+    others = sorted(n for n, v in values.items() if v and n not in known and n[:9] != "inference")
+    notes = [f"{folder / ADAPTER} has keys that are not known here: {', '.join(others)}"]
+    classes = _CLASSES.get(str(values.get("task_type")), "")
+    return Adapted(base, path, weights, classes, notes if others else [])
+
+
+def adapter_files(folder: Path) -> list[Path]:
+    """The file of an adapter's weights, and those of its base.
+
+    Raises:
+        ModelError: as :func:`read_adapter`.
+    """
+    return [_file(folder), *weight_files(_base(folder, _settings(folder / ADAPTER)))]
+
+
+def _file(folder: Path) -> Path:
+    for name in (_WEIGHTS, _OLD):
+        if is_there(folder / name):
+            return folder / name
+    raise ModelError(
+        f"{folder} holds no weights; an adapter's weights are in {_WEIGHTS} or {_OLD}. Copy them."
+    )
 
 
 _REMEDY = "Merge it with the library that made it (merge_and_unload), and save the whole model."
@@ -160,7 +190,9 @@ def _base(folder: Path, values: Mapping[str, Any]) -> Path:
     named = values.get("base_model_name_or_path")
     if not isinstance(named, str) or not named:
         raise ModelError(f"{folder / ADAPTER} does not name its base (base_model_name_or_path).")
-    beside = folder / named
+    beside, revision = folder / named, values.get("revision")
+    if revision and not is_there(Path(named)):  # of a model of the Hub
+        named = f"{named}@{revision}"
     try:
         base = beside if is_there(beside / "config.json") else model_folder(named)
     except ModelError as error:
@@ -220,6 +252,12 @@ def _of_module(module: str, values: Mapping[str, Any], name: str, usual: Any, pa
 def _merged(
     whole: Stored, pair: Mapping[str, Stored], scale: float, path: Path, name: str
 ) -> Stored:
+    for part in pair.values():
+        if "float" not in part.dtype:
+            raise ModelError(
+                f"{path}: the matrices for {name} are of the type {part.dtype}, which are no "
+                f"weights. {_REMEDY}"
+            )
     a, b = pair["A"].values(), pair["B"].values()
     if (
         a.ndim != 2

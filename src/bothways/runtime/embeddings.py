@@ -152,7 +152,7 @@ def embed_texts(
     pooling: Pooling | None = None,
     normalize: bool | None = None,
     length: int | None = None,
-    long: Long = "windows",
+    long: Long | None = None,
     prompt: str | None = None,
     progress: ShowProgress | None = None,
 ) -> TextVectors:
@@ -171,7 +171,8 @@ def embed_texts(
             cuts texts to (``max_seq_length``), or else the encoder's limit.
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
-            mean of all windows' [CLS]; ``mean`` includes only the first window's.
+            mean of all windows' [CLS]; ``mean`` includes only the first window's. By default they
+            are cut where a folder of sentence-transformers cuts them, and else read in windows.
         prompt: a text to put before each text, or the name of a prompt that the folder has; by
             default as a folder of sentence-transformers says. Not with a vector per token, whose
             positions are those of the text alone.
@@ -189,7 +190,7 @@ def embed_texts(
     for name, value, choices in (
         ("combine", combine, Combine),
         ("pooling", pooling or "mean", Pooling),
-        ("long", long, Long),
+        ("long", long or "cut", Long),
     ):
         require_choice(name, value, get_args(choices))
     config = loaded.config
@@ -203,9 +204,9 @@ def embed_texts(
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
-    if length is None and pooling != "tokens" and (own_length := loaded.about.get("cut_at")):
-        length, long = own_length, "cut"
-    length = config.positions if length is None else length
+    if length is None and (limit := own_length(loaded, tokens=pooling == "tokens")):
+        length, long = limit, long or "cut"
+    length, long = config.positions if length is None else length, long or "windows"
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
 
@@ -254,6 +255,20 @@ def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) 
     elif isinstance(known, dict):
         prompt = str(known.get(prompt, prompt))
     return [prompt + text for text in texts] if prompt else texts
+
+
+def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
+    """At how many tokens the files of sentence-transformers in the folder cut a text.
+
+    Args:
+        loaded: the model.
+        tokens: whether vectors of tokens are wanted, which that library does not give.
+
+    Returns:
+        None if no text is cut but at the encoder's limit.
+    """
+    found: int | None = None if tokens else loaded.about.get("cut_at")
+    return found
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:

@@ -31,7 +31,8 @@ from bothways.io.files import real_path
 from bothways.io.hub import model_folder
 from bothways.io.probabilities import log_expit, logsumexp
 from bothways.runtime.engine import EngineOptions
-from bothways.runtime.folder import CONFIG, RUN_FILE, LoadedModel, load_model, read_json
+from bothways.runtime.folder import CONFIG, LoadedModel, load_model, read_json
+from bothways.runtime.no_model import RUN_FILE
 from bothways.tasks.examples import Examples
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import LossKind, Outputs

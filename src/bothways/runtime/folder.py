@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import InputError, ModelError, nearest
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -24,21 +24,26 @@ from bothways.families.heads import (
     CLASSIFIER,
     HEADS,
     TAGGER,
-    form_of,
-    has_pooler,
     task_head,
     weight_shapes,
 )
 from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
-from bothways.io.hub import cache, model_folder
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
 from bothways.runtime.about import check_about
-from bothways.runtime.adapters import Adapted, is_adapter, left_beside, read_adapter
+from bothways.runtime.adapters import (
+    Adapted,
+    adapter_files,
+    is_adapter,
+    left_beside,
+    read_adapter,
+)
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
+from bothways.runtime.no_model import what_it_is
 from bothways.runtime.original_files import (
     SETTINGS,
     named_checkpoint,
@@ -47,8 +52,9 @@ from bothways.runtime.original_files import (
     unpacked,
 )
 from bothways.runtime.sentence_modules import (
+    OF_VECTORS,
     encoder_folder,
-    other_first_module,
+    has_modules,
     read_reranker,
     read_sentence_modules,
 )
@@ -57,11 +63,14 @@ from bothways.runtime.weights import (
     Weights,
     account_for,
     has_weights,
-    name_table,
+    missing_weights,
+    reads_pooler,
+    refuse_hidden,
     stored_weights,
+    weight_files,
+    whole_heads_names,
     words_head_names,
 )
-from bothways.shipped import SHIPPED
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
 from bothways.tasks.task import Task
@@ -72,6 +81,8 @@ from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 CONFIG, ABOUT = "config.json", "bothways.json"
 GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
 """Where graphs lie in a folder, as other programs look for them."""
+GRAPHS = (GRAPH, "model.onnx")
+"""Where the graph of a folder without weights may be; optimum puts it beside config.json."""
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
@@ -80,8 +91,6 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
-RUN_FILE = "run.json"
-"""The file that makes a folder one of a run."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 PROBLEM_TYPES = {
@@ -157,6 +166,8 @@ class LoadedModel:
     @cached_property
     def _engine(self) -> Engine:
         self.options = settled(self.options, graph=self.weights is None)
+        if self.weights is not None:
+            refuse_hidden(self.weights, str(self.folder or "the model"))
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine
@@ -217,7 +228,7 @@ def load_model(
     """Open a model folder of bothways or transformers.
 
     The model has the heads whose weights are in the file. Values of weights are read when its
-    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPH`),
+    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPHS`),
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
@@ -248,8 +259,8 @@ def load_model(
     notes += left_beside(folder)
     classes = _classes(values, config, notes)
     weights: Weights | None = None
-    if adapted is None and is_there(folder / GRAPH) and not has_weights(folder):
-        path, unused = folder / GRAPH, []
+    if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
+        path, unused = graph, []
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
@@ -269,9 +280,7 @@ def load_model(
     source = model_folder(vocabulary or folder)
     refuse_larger(source, config.vocab_size)
     tokenizer = Tokenizer.from_folder(source)
-    if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
-        # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
-        tokenizer = tokenizer.in_one_segment()
+    tokenizer = _with_segments(tokenizer, config)
     if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
         # No text becomes an id without a piece, so these rows are of no effect.
         refuse_cut_off(source)
@@ -285,10 +294,10 @@ def load_model(
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
         weights = weights and dataclasses.replace(weights, config=config)
     check_sizes(config, tokenizer, str(vocabulary or folder))
-    pooler = weights is not None and _has_pooler(weights)
+    pooler = weights is not None and reads_pooler(weights)
     loaded = LoadedModel(
         *(config, tokenizer, {}, heads, lstm, pooler, weights),
-        fresh=[] if weights is None else _missing(weights, path, pooler=pooler),
+        fresh=[] if weights is None else missing_weights(weights, path, pooler=pooler),
         notes=notes,
         options=options or EngineOptions(),
         unused=unused,
@@ -296,20 +305,16 @@ def load_model(
         refused={} if weights is None else dict(weights.refused),
         folder=folder if adapted is None and checkpoint is None else None,
     )
-    if is_there(folder / ABOUT):
+    if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer) + cut_elsewhere(source)
-        loaded.about = read_sentence_modules(
-            named,
-            lowercase=tokenizer.lowercase,
-            positions=config.positions,
-            hidden=config.hidden,
-        )
-        notes += loaded.about.pop("notes", [])
-        if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
-            loaded.about["reranker"] = read_reranker(folder, values)
+        notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
+    modules = _modules_of(named, adapted)
+    if not ours or modules != named:
+        _add_vectors(loaded, modules)
+    if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+        loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
@@ -324,6 +329,44 @@ def load_model(
     return loaded
 
 
+def _with_segments(tokenizer: Tokenizer, config: ModelConfig) -> Tokenizer:
+    """The tokenizer, in one segment for a family without pairs under that of one with pairs, such
+    as KLUE's RoBERTa."""
+    usual = family_of(config).published.get("segments", 2)
+    beyond = tokenizer.template.segments > max(usual, config.segments)
+    return tokenizer.in_one_segment() if beyond else tokenizer
+
+
+def _modules_of(named: Path, adapted: Adapted | None) -> Path:
+    """The folder that says how vectors are made: that of an adapter, before that of its base."""
+    own = named if adapted is None else adapted.path.parent
+    return own if has_modules(own) else named
+
+
+def _add_vectors(loaded: LoadedModel, modules: Path) -> None:
+    """Add to ``about`` what sentence-transformers' files in a folder say of vectors."""
+    found = read_sentence_modules(
+        modules,
+        lowercase=loaded.tokenizer.lowercase,
+        positions=loaded.config.positions,
+        hidden=loaded.config.hidden,
+    )
+    loaded.notes += found.pop("notes", [])
+    kept = {name: value for name, value in loaded.about.items() if name not in OF_VECTORS}
+    loaded.about = kept | found
+
+
+def model_files(named: Path) -> list[Path]:
+    """The files with the weights that :func:`load_model` reads of a folder.
+
+    Raises:
+        ModelError: one is missing.
+    """
+    if is_adapter(named):
+        return adapter_files(named)
+    return [named] if named.is_file() else weight_files(encoder_folder(named))
+
+
 def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
     """A model's folder, its checkpoint if it is of TensorFlow, and what config.json says."""
     folder = encoder_folder(named)
@@ -332,7 +375,7 @@ def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
         return folder, None, read_json(folder / CONFIG, again)
     found = named_checkpoint(named)
     if found is None:
-        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+        raise ModelError(f"{folder / CONFIG} does not exist; {what_it_is(folder)}.")
     folder, checkpoint = found
     values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
     return folder, checkpoint, {**values, "model_type": original_family().model_type}
@@ -356,7 +399,8 @@ def _load_adapter(
                 f"{folder}: the adapter has a head of its own, and the base's {HEADS[head].title} "
                 "was not trained with it; name the base for that."
             )
-    loaded.notes.insert(0, f"{folder}: an adapter (LoRA), merged into its base {adapted.base}")
+    merged = f"{folder}: an adapter (LoRA), merged into its base {adapted.base}"
+    loaded.notes[:0] = [merged, *adapted.notes]
     return loaded
 
 
@@ -434,6 +478,11 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
     return merged
 
 
+def graph_in(folder: Path) -> Path | None:
+    """The graph of a folder; None without one."""
+    return next((folder / name for name in GRAPHS if is_there(folder / name)), None)
+
+
 def _heads_of_graph(
     folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
 ) -> dict[str, int]:
@@ -446,7 +495,7 @@ def _heads_of_graph(
 
     from bothways.runtime.onnx_graph import output_names
 
-    path = folder / GRAPH
+    path = graph_in(folder) or folder / GRAPH
     try:
         graph = onnx.load_model(path, load_external_data=False).graph
         if not graph.output:  # of the format, an empty file is a whole one
@@ -482,7 +531,7 @@ def _heads_of_graph(
             f"{path} gives states of the size {sizes[next(iter(wanted))]}, and {folder / CONFIG} "
             f"has a hidden size of {config.hidden}; they do not belong together."
         )
-    labels = len(values.get("id2label") or ()) or values.get("num_labels") or 2
+    labels = _labels_named(values) or values.get("num_labels") or 2
     return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
 
 
@@ -526,7 +575,7 @@ def _note_left_out(loaded: LoadedModel, where: str) -> None:
         return
     listed = ", ".join(of_head[:_LISTED]) + (" ..." if len(of_head) > _LISTED else "")
     loaded.notes.append(f"{where}: weights that are left out, not used here: {listed}")
-    if loaded.task_head:
+    if loaded.task_head and set(of_head) - whole_heads_names(loaded.config, of_head):
         loaded.refused[loaded.task_head] = (
             f"{where} holds {listed}, which bothways does not compute: without these the head's "
             "outputs would be others. Use the library that made the model; vectors of its encoder "
@@ -550,107 +599,13 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
         problem = error.problem.rstrip(".")
-        if "iconv" in problem:  # a remedy of its own; the folder is whole
+        if isinstance(error, EncodingError):  # a remedy of its own; the folder is whole
             raise ModelError(f"{path}: {problem}.") from None
         where = f"line {error.line} " if error.line else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """The run folders in a folder, in order of their names."""
-    return sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
-
-
-def _what_it_is(folder: Path) -> str:
-    """What a folder without config.json is instead of a model folder, and the remedy."""
-    if (folder / RUN_FILE).exists():
-        # Of pre-training, of fine-tuning, of a search.
-        patterns = (f"model/{CONFIG}", f"seed-*/model/{CONFIG}", f"*/seed-*/model/{CONFIG}")
-        models = [path.parent for name in patterns for path in sorted(folder.glob(name))]
-        if models:
-            return f"this is a run folder; a model in it is {models[0]}"
-        return "this is a run folder, and there is no model in it"
-    if old := sorted(folder.glob("*.ckpt*")):
-        return (
-            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
-            f"{SETTINGS} is missing; copy all files of the checkpoint"
-        )
-    if kind := other_first_module(folder):
-        return (
-            f"it is a folder of sentence-transformers whose first module is {kind}, which bothways "
-            "does not compute: it reads a Transformer, with Pooling and Normalize. Use "
-            "sentence-transformers"
-        )
-    if folder.is_file():
-        return (
-            "this is a file, and a model is a folder; where a verb takes both, the model is first"
-        )
-    beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
-    close = nearest(folder.name, [*SHIPPED, *beside])
-    near = close if close is None or close in SHIPPED else folder.parent / close
-    return (
-        ("" if near is None or folder.exists() else f"did you mean {str(near)!r}? ")
-        + "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
-        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
-    )
-
-
-def _has_pooler(weights: Weights) -> bool:
-    """Whether the network has one: the file does, or by its heads and family."""
-    if any(name.startswith("encoder.pooler.") for name in weights):
-        return True
-    if not weights.heads and not family_of(weights.config).keeps_pooler:
-        return False
-    return has_pooler(weights.config, weights.heads, lstm=bool(weights.lstm))
-
-
-def _missing(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
-    """The weights of a pooler that the file lacks, and which are newly initialised.
-
-    Raises:
-        ModelError: others are missing, a head reads the pooler, or a weight has another shape.
-    """
-    config, lstm = weights.config, weights.lstm
-    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
-    names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
-    missing = [name for name in expected if name not in found]
-    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
-    on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
-    if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
-        tagging = family_of(config).class_of([TAGGER])
-        raise ModelError(
-            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
-            f"of the pooler; the file is incomplete"
-            + (
-                f'. Or the head is one for tokens, and {CONFIG} must say so: "architectures": '
-                f'["{tagging}"].'
-                if task_head(weights.heads)
-                else "."
-            )
-        )
-    if fatal:
-        raise ModelError(
-            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
-            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
-            "another architecture."
-        )
-    if other := [name for name in found if name not in expected]:
-        raise ModelError(
-            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
-            "not have; the folder's files do not belong together."
-        )
-    for name, shape in found.items():
-        if expected[name] != shape:
-            raise ModelError(
-                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
-                f"calls for {expected[name]}; the folder's files do not belong "
-                "together."
-            )
-    return missing
 
 
 def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
@@ -753,13 +708,19 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
         )
 
 
+def _labels_named(values: dict[str, Any]) -> int:
+    """How many labels config.json names; 0 if it has no map or list of them."""
+    given = values.get("id2label")
+    return len(given) if isinstance(given, dict | list) else 0
+
+
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
-    given = values.get("id2label") or ()
-    if outputs == 1 and loaded.task_head == CLASSIFIER and len(given) > 1:
+    named = _labels_named(values)
+    if outputs == 1 and loaded.task_head == CLASSIFIER and named > 1:
         loaded.notes.append(
-            f"config.json names {len(given)} labels, but the head has one output, which is read as "
+            f"config.json names {named} labels, but the head has one output, which is read as "
             "a score; if it is the probability of one of them, it is 1 / (1 + exp(-score))"
         )
     if loaded.task_head != CLASSIFIER and head.outputs:

@@ -33,7 +33,7 @@ from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
 from bothways.runtime.checksums import changed_files
 from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
-from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel
+from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel, graph_in
 from bothways.runtime.onnx_graph import (
     ATTENTIONS,
     HIDDEN,
@@ -102,7 +102,10 @@ class GraphEngine(ABC):
         self._file: Path | None = None
         if precision == "int8" or self._weights is None:
             assert loaded.folder is not None, "a folder that was opened is somewhere"
-            self._file = loaded.folder / (GRAPH_OF_8_BITS if precision == "int8" else GRAPH)
+            own = (
+                loaded.folder / GRAPH_OF_8_BITS if precision == "int8" else graph_in(loaded.folder)
+            )
+            self._file = own or loaded.folder / GRAPH
             _check_file(self._file, loaded.folder)
         self._sessions: dict[Outputs | Path, Session] = {}
         self._lock = Lock()

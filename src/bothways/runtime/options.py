@@ -313,9 +313,10 @@ class EmbedConfig(BulkOptions):
     precision: PredictPrecision = field(default="auto", kw_only=True)
     """Compute precision: fp32; bf16 or int8, where the engine has it; or auto, which takes the
     fastest of fp32 and bf16 by a short benchmark, made once per machine."""
-    long: Literal["windows", "cut"] = "windows"
+    long: Literal["windows", "cut"] | None = None
     """Longer texts: read them in overlapping windows, taking each token from the window with the
-    most context around it, or truncate them."""
+    most context around it, or truncate them. Default: cut where a folder of sentence-transformers
+    cuts them, otherwise windows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -288,8 +288,7 @@ def rank_texts(
 
     Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
     after the function that the folder names, or else its sigmoid, for the query after the folder's
-    prompt. One that was fine-tuned here on
-    pairs with scores gives the scores that it learned.
+    prompt. One that was fine-tuned here on pairs with scores gives the scores that it learned.
 
     Args:
         loaded: a model folder with a head for texts that has one output.
@@ -596,7 +595,8 @@ def evaluate_file(
     task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
     outputs = outputs_of(loaded, task, file.examples, progress=progress)
     measured = task.measure(file, task.decode(file, outputs))
-    return replace(measured, notes=(*measured.notes, *file.notes))
+    whose = measured.whose([*measured.scores])
+    return replace(measured, notes=(*whose, *measured.notes, *file.notes))
 
 
 def write_predictions(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.files import real_path, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
@@ -24,6 +24,11 @@ _MODULES, _CONFIG = "modules.json", "config.json"
 _SETTINGS = "sentence_bert_config.json"
 _OLD_SETTINGS = "sentence_*_config.json"
 _LIBRARY, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
+OF_VECTORS = (
+    *("pooling", "normalize", "prompts", "prompt", "cut_at"),
+    *("modules_left_out", "settings_left_out"),
+)
+"""Entries of ``about`` that say how vectors are made."""
 ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "sigmoid": expit,
     "identity": lambda scores: scores,
@@ -46,7 +51,22 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
     "transformer_task": ("feature-extraction", None),
     "module_output_name": ("token_embeddings", None),
     "processing_kwargs": ({}, None),
+    "tokenizer_name_or_path": (None,),
 }
+_OF_TOKENIZER = ("processor_kwargs", "tokenizer_args")
+# Settings that are handed on to transformers -> those that change nothing here, or are read.
+_ARGUMENTS = {
+    **dict.fromkeys(("config_kwargs", "config_args"), frozenset({"trust_remote_code"})),
+    **dict.fromkeys(
+        _OF_TOKENIZER,
+        frozenset({"model_max_length", "padding_side", "use_fast", "trust_remote_code"}),
+    ),
+}
+
+
+def has_modules(folder: Path) -> bool:
+    """Whether a folder says how vectors are made, as sentence-transformers does."""
+    return is_there(folder / _MODULES)
 
 
 def encoder_folder(folder: Path) -> Path:
@@ -106,6 +126,7 @@ def read_sentence_modules(
     about: dict[str, Any] = {"pooling": f"not named in {folder / _MODULES}"}
     about |= {name: value for name, value in (("prompts", prompts), ("prompt", prompt)) if value}
     left_out: list[str] = []
+    pooled = False
     settings_left_out = []
     for kind, path, settings in _steps(folder):
         if kind in _ENCODERS:
@@ -114,8 +135,10 @@ def read_sentence_modules(
             left_out += _unusual(settings)
             if (length := _length(path, settings)) < positions:
                 about["cut_at"] = length
+        elif kind == "Pooling" and pooled:
+            left_out.append("a second Pooling")
         elif kind == "Pooling":
-            about["pooling"] = _pooling(settings, path / _CONFIG)
+            about["pooling"], pooled = _pooling(settings, path / _CONFIG), True
             if settings.get("include_prompt") is False and prompt:
                 settings_left_out.append("the prompt's tokens are left out of pooling")
         elif kind == "Normalize" and settings.get("module_input_name", _VECTOR) == _VECTOR:
@@ -221,17 +244,24 @@ _NO_LIMIT = 1 << 31
 
 
 def _length(folder: Path, settings: Any) -> int:
-    """The longest sequence in tokens that an encoder's settings and its tokenizer's files name."""
-    sources = ((_read(folder / _TOKENIZER), "model_max_length"), (settings, "max_seq_length"))
+    """The longest sequence in tokens that an encoder's settings name, or else its tokenizer's
+    files."""
+    own = settings if isinstance(settings, dict) else {}
+    of_tokenizer = [own.get(key) for key in _OF_TOKENIZER]
+    sources = [
+        *((values, "model_max_length") for values in of_tokenizer),
+        (own, "max_seq_length"),
+        (_read(folder / _TOKENIZER), "model_max_length"),
+    ]
     limits = [values.get(key) for values, key in sources if isinstance(values, dict)]
     # Without a limit, transformers writes 10^30.
-    return min((n for n in limits if isinstance(n, int) and 0 < n < _NO_LIMIT), default=_NO_LIMIT)
+    return next((n for n in limits if isinstance(n, int) and 0 < n < _NO_LIMIT), _NO_LIMIT)
 
 
 def _part_of_another(folder: Path) -> dict[str, Any]:
     """A note where a folder is only the encoder of one of sentence-transformers."""
     above = real_path(folder).parent
-    if real_path(folder).name[:2] not in ("0_",) or not is_there(above / _MODULES):
+    if real_path(folder).name[:2] != "0_" or not is_there(above / _MODULES):
         return {}
     return {
         "notes": [
@@ -266,6 +296,10 @@ def _unusual(settings: dict[str, Any]) -> list[str]:
         for key, usual in _USUAL.items()
         if key in settings and settings[key] not in usual
     ]
+    for key, harmless in _ARGUMENTS.items():
+        given = settings.get(key) or {}
+        others = given.keys() - harmless if isinstance(given, dict) else {str(given)}
+        found += [f"Transformer with {key} ({', '.join(sorted(others))})"] if others else []
     modes = settings.get("modality_config") or {}
     text = modes.get("text") if isinstance(modes, dict) else None
     output = text.get("method_output_name") if isinstance(text, dict) else None
@@ -306,14 +340,14 @@ def _read(path: Path) -> Any:
     """
     try:
         return read_json_file(checked(path)) if is_there(path) else {}
+    except EncodingError as error:  # a remedy of its own; the folder is whole
+        raise ModelError(str(error)) from None
     except InputError as error:
         raise _damaged(None, str(error)) from None
 
 
 def _damaged(path: Path | None, problem: str) -> ModelError:
     where = "" if path is None else f"{path}: "
-    if "iconv" in problem:  # a remedy of its own; the folder is whole
-        return ModelError(f"{where}{problem}")
     return ModelError(
         f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
         f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."

@@ -6,9 +6,10 @@ Nothing is executed: of pickles, plain tensors are read and no more.
 from __future__ import annotations
 
 import math
+import mmap
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ModelError, not_installed
-from bothways.io.folder_files import begins_with
+from bothways.io.folder_files import first_bytes, map_file
 from bothways.io.json_files import parse_json
 
 Floats = NDArray[np.float32]
@@ -32,6 +33,34 @@ _NO_WEIGHTS = (
 _MOST_HEADER = 100_000_000  # bytes; as in safetensors
 
 
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """A file in memory, as long as it is there.
+
+    Attributes:
+        path: of the file.
+        content: its bytes.
+        size: how many there were when it was opened.
+    """
+
+    path: Path
+    content: mmap.mmap
+    size: int
+
+    def check(self) -> None:
+        """Refuse a file that another program has shortened since: to read beyond its end would end
+        this process without a word. (One that was replaced stays as it was.)
+
+        Raises:
+            ModelError: naming it.
+        """
+        if self.content.size() < self.size:
+            raise ModelError(
+                f"{self.path} was changed by another program while it was read; wait until that "
+                "has saved it, and open the model again."
+            )
+
+
 @dataclass(frozen=True)
 class Stored:
     """A weight in a file.
@@ -39,21 +68,37 @@ class Stored:
     Attributes:
         data: mapped from the file, of the file's type; bfloat16, which NumPy lacks, as uint16.
         dtype: the type's name, such as ``float16``.
+        source: the file, if it is mapped.
     """
 
     data: NDArray[Any]
     dtype: str
+    source: Mapped | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the weight."""
         return self.data.shape
 
+    def whole(self) -> NDArray[Any]:
+        """:attr:`data`, which can be read to its end.
+
+        Raises:
+            ModelError: as :meth:`Mapped.check`.
+        """
+        if self.source is not None:
+            self.source.check()
+        return self.data
+
     def values(self) -> Floats:
-        """A copy in memory, contiguous, in fp32."""
+        """A copy in memory, contiguous, in fp32.
+
+        Raises:
+            ModelError: as :meth:`Mapped.check`.
+        """
         if self.dtype == "bfloat16":
-            return (self.data.astype(np.uint32, order="C") << 16).view(np.float32)
-        return np.array(self.data, dtype=np.float32, order="C")
+            return (self.whole().astype(np.uint32, order="C") << 16).view(np.float32)
+        return np.array(self.whole(), dtype=np.float32, order="C")
 
 
 # safetensors' names of types -> NumPy's, and the usual name where that differs.
@@ -70,45 +115,57 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
     The library opens only paths in UTF-8, and has no bfloat16 without torch.
     """
     try:
-        content = np.memmap(path, np.uint8, "r")
+        source = map_file(path)
+        content = np.frombuffer(source, np.uint8)
+        mapped = Mapped(path, source, len(content))
         _refuse_pickled(path, content[:4].tobytes())
-        size = int(content[:8].view("<u8")[0])
-        data = content[8 + size :]
-        if size > len(content) - 8:
-            raise ValueError("the header ends after the file")
-        if size > _MOST_HEADER:
-            raise ValueError(f"a header of {size:,} bytes")
-        header = parse_json(content[8 : 8 + size].tobytes().decode())
-        header.pop("__metadata__", None)
-        found, places = {}, []
-        for name, entry in header.items():
-            begin, stop = entry["data_offsets"]
-            if entry["dtype"] not in _DTYPES:
-                raise ModelError(
-                    f"{path}: {name} has the type {entry['dtype']}, which is not read here; save "
-                    "the model in float32."
-                )
-            dtype = np.dtype(_DTYPES[entry["dtype"]])
-            if not 0 <= begin <= stop <= len(data):
-                raise ValueError(f"{name} ends after the file")
-            if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
-                raise ValueError(f"{name} has another size than its shape")
-            values = data[begin:stop].view(dtype).reshape(entry["shape"])
-            kind = "bfloat16" if entry["dtype"] == "BF16" else dtype.name
-            found[name] = Stored(values, kind)
-            places.append((begin, stop))
-        end = 0
-        for begin, stop in sorted(places):
-            if begin != end:
-                raise ValueError("its weights overlap, or have bytes between them")
-            end = stop
-        if end != len(data):
-            raise ValueError("the file ends before or after its weights")
+        header, data = _header_and_data(content)
+        found = {name: _tensor(name, entry, data, mapped) for name, entry in header.items()}
+        _check_places([entry["data_offsets"] for entry in header.values()], len(data))
     except RecursionError:
         raise damaged(path, ValueError("its header is nested too deeply")) from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise damaged(path, error) from None
     return found
+
+
+def _header_and_data(content: NDArray[np.uint8]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+    size = int(content[:8].view("<u8")[0])
+    if size > len(content) - 8:
+        raise ValueError("the header ends after the file")
+    if size > _MOST_HEADER:
+        raise ValueError(f"a header of {size:,} bytes")
+    header = parse_json(content[8 : 8 + size].tobytes().decode())
+    header.pop("__metadata__", None)
+    return header, content[8 + size :]
+
+
+def _tensor(name: str, entry: Mapping[str, Any], data: NDArray[np.uint8], source: Mapped) -> Stored:
+    """A tensor by its entry in the header."""
+    if entry["dtype"] not in _DTYPES:
+        raise ModelError(
+            f"{source.path}: {name} has the type {entry['dtype']}, which is not read here; save "
+            "the model in float32."
+        )
+    begin, stop = entry["data_offsets"]
+    dtype = np.dtype(_DTYPES[entry["dtype"]])
+    if not 0 <= begin <= stop <= len(data):
+        raise ValueError(f"{name} ends after the file")
+    if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
+        raise ValueError(f"{name} has another size than its shape")
+    values = data[begin:stop].view(dtype).reshape(entry["shape"])
+    return Stored(values, "bfloat16" if entry["dtype"] == "BF16" else dtype.name, source)
+
+
+def _check_places(places: Iterable[tuple[int, int]], size: int) -> None:
+    """Refuse tensors that overlap, or bytes that are of none."""
+    end = 0
+    for begin, stop in sorted(places):
+        if begin != end:
+            raise ValueError("its weights overlap, or have bytes between them")
+        end = stop
+    if end != size:
+        raise ValueError("the file ends before or after its weights")
 
 
 def _refuse_pickled(path: Path, head: bytes) -> None:
@@ -128,9 +185,14 @@ def read_pickled(path: Path, notes: list[str]) -> dict[str, Stored]:
             f"{path} can be read only with {not_installed(error.name or '')}; or save the model as "
             f"{WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
-    if begins_with(path, 9)[8:] == b"{":  # behind the size of the header
+    if first_bytes(path, 9)[8:] == b"{":  # behind the size of the header
         raise ModelError(f"{path} is a file of safetensors; name it {WEIGHTS}.")
     _check_records(path)
+    if _is_program(path):
+        raise ModelError(
+            f"{path} is a program of TorchScript (torch.jit.save), not weights; save the model's "
+            "state_dict()."
+        )
     try:
         # weights_only: nothing is unpickled but tensors, and numbers as NumPy's.
         with torch.serialization.safe_globals(_numbers()):
@@ -146,6 +208,11 @@ def read_pickled(path: Path, notes: list[str]) -> dict[str, Stored]:
     found = {}
     for name, value in _tensors_in(content, path, torch.Tensor, notes).items():
         kind, value = str(value.dtype).removeprefix("torch."), value.detach()
+        if value.is_meta:
+            raise ModelError(
+                f"{path}: {name} has a shape and no values, as of a model that was saved while its "
+                "weights were elsewhere (the device meta); load it whole, and save it again."
+            )
         if value.layout is not torch.strided:
             raise ModelError(
                 f"{path}: {name} is stored sparsely ({value.layout}), which is not read here; save "
@@ -160,6 +227,14 @@ def read_pickled(path: Path, notes: list[str]) -> dict[str, Stored]:
                 "float32."
             ) from None
     return found
+
+
+def _is_program(path: Path) -> bool:
+    """Whether an archive of torch holds code, too."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _check_records(path: Path) -> None:
@@ -265,6 +340,7 @@ def _holds(content: Mapping[Any, Any], tensor: type, depth: int = 3) -> bool:
 
 
 def damaged(path: Path, error: Exception) -> ModelError:
+    """The error for a file of weights that cannot be read as one."""
     return ModelError(
         f"{path} is damaged or truncated ({error}); copy it again, or use an earlier checkpoint."
     )

@@ -14,7 +14,7 @@ from bothways.io.frames import FRAMES, is_dataset
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
-from bothways.io.tagged import read_tagged
+from bothways.io.tagged import JSON_SUFFIXES, read_tagged
 from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
 from bothways.io.word_rows import has_word_columns
 from bothways.runtime.folder import LoadedModel
@@ -181,7 +181,7 @@ def _is_tagged(path: Path, kind: str | None, text_a: str | None) -> bool:
         return True
     if kind != "tagging" or text_a is not None:
         return False
-    if path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
+    if path.suffix.lower() in JSON_SUFFIXES:
         try:
             return bool(read_tagged(path, ConllFormat(), labelled=True))
         except InputError:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, NonFiniteError
 from bothways.families import FAMILIES, Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
@@ -31,10 +31,16 @@ from bothways.families.heads import (
     LSTM_WEIGHTS,
     MASKED_LM,
     ON_LSTM,
+    TAGGER,
+    form_of,
     forms_of,
+    has_pooler,
+    task_head,
+    weight_shapes,
 )
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
+from bothways.io.lines import listed
 from bothways.io.tensor_bundle import INDEX
 from bothways.runtime.original_files import checkpoint_files, checkpoint_in, read_original
 from bothways.runtime.stored import (
@@ -49,13 +55,19 @@ from bothways.runtime.stored import (
 
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
-_OTHER_FRAMEWORKS = ("tf_model.h5", "flax_model.msgpack")
+_OTHER_FRAMEWORKS = {"tf_model": "from_tf", "flax_model": "from_flax"}
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-# Files of a trainer beside weights, and one of several files of weights.
-_OF_TRAINER = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
+# Files of a trainer beside weights or of OpenVINO, and one of several files of weights.
+_OF_TRAINER = re.compile(
+    r"(training_args|optimizer|scheduler|scaler|rng_state|random_states|openvino_)"
+)
 _PART = re.compile(r".+-\d{5}-of-(?!00001)\d{5}\.(safetensors|bin)")
 # Constants in files made elsewhere.
 _REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
+# What wrappers of single modules leave inside names: of compiling, FSDP, recomputing, XLA.
+_INSIDE = re.compile(
+    r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_fpw_module|_checkpoint_wrapped_module|_orig_module)\."
+)
 TABLE = "encoder.embeddings.tokens.weight"
 """The name of the token table in memory."""
 _BIAS = f"{MASKED_LM}.bias"
@@ -210,30 +222,65 @@ def _whole_or_index(folder: Path) -> Path:
             return folder / name
     if (checkpoint := checkpoint_in(folder)) is not None:
         return checkpoint.with_name(checkpoint.name + INDEX)
+    raise ModelError(
+        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
+        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{_instead(folder)}"
+    )
+
+
+def _instead(folder: Path) -> str:
+    """What a folder has in place of weights, and what to do, as a sentence; or nothing."""
+    if other := _of_another_form(folder):
+        return other
     others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
     others = [name for name in others if not _OF_TRAINER.match(name)]
-    instead = ""
     if parts := [name for name in others if _PART.fullmatch(name)]:
         stem = WEIGHTS if parts[0].endswith(".safetensors") else OLD_WEIGHTS
-        instead = (
+        return (
             f" {parts[0]} is one part of several, and {stem}{_INDEX}, which lists them, is not "
             "there; copy it too, from where the parts are from."
         )
-    elif len(others) == 1:
+    if any(name.startswith("adapter_model.") for name in others):
+        return (
+            " It has the weights of an adapter, of which adapter_config.json, which names its "
+            "base, is missing; copy it too."
+        )
+    if len(others) == 1:
         name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
-        instead = f" If {others[0]} holds them, name it {name}."
-    for name in _OTHER_FRAMEWORKS:
-        if is_there(folder / name):
-            instead = (
-                f" {name} is of another framework; load the folder there with transformers and "
-                f"save it as {WEIGHTS}."
+        return f" If {others[0]} holds them, name it {name}."
+    if folder.parent.name == "snapshots":
+        return " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
+    return ""
+
+
+def _of_another_form(folder: Path) -> str:
+    """In which other form a folder has weights, and what makes those of it that are read here, as a
+    sentence; or nothing."""
+    for name, option in _OTHER_FRAMEWORKS.items():
+        if found := sorted(folder.glob(f"{name}*")):
+            return (
+                f" {found[0].name} is of another framework, which transformers reads up to version "
+                f"4 (5 does not): load the folder there with {option}=True, and save it."
             )
-    if not instead and folder.parent.name == "snapshots":
-        instead = " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
-    raise ModelError(
-        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
-        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{instead}"
-    )
+    if is_there(folder / "zero_to_fp32.py"):
+        return (
+            " The weights are in the parts of a checkpoint of DeepSpeed; the folder's "
+            f"zero_to_fp32.py makes {OLD_WEIGHTS} of them: python zero_to_fp32.py . . (older ones: "
+            f"python zero_to_fp32.py . {OLD_WEIGHTS})."
+        )
+    parts = {path.parent for path in folder.glob("*/*.distcp")}
+    for place in sorted(path for path in parts if not path.name.startswith("optimizer")):
+        return (
+            f" The weights are in the parts of FSDP in {place.name}: accelerate merge-weights "
+            f"{place} {folder} makes {WEIGHTS} of them."
+        )
+    graphs = [*folder.glob("*.onnx"), *folder.glob("onnx/*.onnx")]
+    if names := sorted(path.relative_to(folder).as_posix() for path in graphs):
+        return (
+            f" The folder has {listed(names, 4)}, of which one in 32 bits is read as "
+            "onnx/model.onnx; put it there, or export the model again."
+        )
+    return ""
 
 
 def _listed(index: Path) -> dict[str, str]:
@@ -300,6 +347,22 @@ class Weights(Mapping[str, Floats]):
         return value[: self.config.vocab_size] if name == _BIAS else value
 
 
+def refuse_hidden(weights: Weights, where: str) -> None:
+    """Refuse queries and keys that are not finite: fused attention gives numbers for them, where
+    every other such weight is seen in the outputs.
+
+    Raises:
+        NonFiniteError: naming the weight.
+    """
+    for name in weights:
+        if ".attention.qkv." in name and not all(
+            np.isfinite(part.values()).all() for part in weights.parts[name]
+        ):
+            raise NonFiniteError(
+                f"{where}: {name} is not finite; training diverged, or the file is damaged."
+            )
+
+
 def write_weights(path: Path, weights: Weights) -> None:
     """Write weights as their family's files have them: the bits that were read, in its names.
 
@@ -336,7 +399,8 @@ def weights_by_name(weights: Weights, *, floats: bool = False) -> dict[str, NDAr
             if name in found:
                 raise ModelError(same_names(weights.heads, config, name))
             rows = config.vocab_size if ours in (TABLE, _BIAS) else None
-            data = part.data if part.dtype == weights.dtype and not floats else part.values()
+            same = part.dtype == weights.dtype and not floats
+            data = part.whole() if same else part.values()
             found[name] = np.ascontiguousarray(data[:rows])
     return found
 
@@ -418,9 +482,8 @@ def account_for(
         )
     lstm = has_lstm(remaining)
     classes = [family.classes.get(name, ()) for name in architectures]
-    names_of = name_table(
-        config, heads_of(_forms(config, lstm=lstm), classes, remaining), lstm=lstm
-    )
+    found = heads_of(_forms(config, lstm=lstm), classes, remaining)
+    names_of = name_table(config, _of_one_task(found, classes, where), lstm=lstm)
     parts: dict[str, tuple[Stored, ...]] = {}
     for ours, names in names_of.items():
         if all(name in remaining for name in names):
@@ -441,6 +504,23 @@ def account_for(
         )
     dtype = floating.pop() if len(floating) == 1 else "float32"
     return Weights(config, config.vocab_size, parts, heads, units, unused, dtype, refused)
+
+
+def _of_one_task(found: Sequence[str], classes: Sequence[tuple[str, ...]], where: str) -> list[str]:
+    """Of the heads in a file at most one task's: that which config.json names.
+
+    Raises:
+        ModelError: there are several, and it names none.
+    """
+    tasks = [name for name in found if HEADS[name].task]
+    named = [name for own in classes for name in own if name in tasks]
+    if len(tasks) > 1 and not named:
+        raise ModelError(
+            f"{where} holds several heads of tasks ({', '.join(tasks)}), and config.json does not "
+            "say which is meant: write its class to architectures, or save the one that is meant."
+        )
+    others = [name for name in tasks if named and name != named[0]]
+    return [name for name in found if name not in others]
 
 
 def _flat(table: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
@@ -482,6 +562,13 @@ def _is_untied(weights: Mapping[str, Stored], family: Family, *, tied: bool) -> 
     return not _equal(output, table)
 
 
+def whole_heads_names(config: ModelConfig, names: Iterable[str]) -> set[str]:
+    """Which of these names in a file are of heads that are whole among them."""
+    own = set(names)
+    tables = (set(_flat(head_names(form, name))) for name, form in forms_of(config).items())
+    return set().union(*(table for table in tables if table <= own))
+
+
 def words_head_names(config: ModelConfig) -> set[str]:
     """The names in files of the masked-LM head's weights, under any of which it may be stored."""
     family = family_of(config)
@@ -495,7 +582,8 @@ def _unwrapped(
     theirs: Mapping[str, Stored], family: Family, where: str, architectures: Sequence[str]
 ) -> dict[str, Stored]:
     """The weights without what a wrapper put before their names: ``module.`` of data parallelism,
-    ``_orig_mod.`` of compiling, ``model.``, ``0.auto_model.`` and the like, however stacked.
+    ``_orig_mod.`` of compiling, ``model.``, ``0.auto_model.`` and the like, however stacked; and
+    without what wrappers of single modules put inside (:data:`_INSIDE`).
 
     What stands before the name of the token table (or of the output embedding, where the file has
     only that) was put there; weights beside the encoder keep their names.
@@ -503,6 +591,7 @@ def _unwrapped(
     Raises:
         ModelError: two encoders, or one of another family.
     """
+    theirs = _without(theirs, _INSIDE, where)
     for anchor in (family.tokens, family.tied):
         ends = {n[: -len(anchor)] for n in theirs if n == anchor or n.endswith("." + anchor)}
         if ends:
@@ -526,13 +615,20 @@ def _unwrapped(
                 f"{named[0]}, but its model_type is {family.model_type!r}. Write "
                 f'"model_type": "{other.model_type}" to it if that is what it is.'
             )
+    return _without(theirs, re.compile(rf"^{re.escape(wrapper)}"), where)
+
+
+def _without(
+    theirs: Mapping[str, Stored], wrapper: re.Pattern[str], where: str
+) -> dict[str, Stored]:
+    """The weights under names from which something is taken out."""
     found: dict[str, Stored] = {}
     for name, value in theirs.items():
-        short = name.removeprefix(wrapper)
+        short = wrapper.sub("", name)
         if found.setdefault(short, value) is not value:
             raise ModelError(
-                f"{where} holds {short} with and without {wrapper} before it; save only the "
-                "model's state_dict()."
+                f"{where} holds {short} twice, with and without what a wrapper puts into its name; "
+                "save only the model's state_dict()."
             )
     return found
 
@@ -570,6 +666,13 @@ def _equal(one: Stored, other: Stored) -> bool:
 
 def _check_parts(ours: str, parts: Mapping[str, Stored], config: ModelConfig, where: str) -> None:
     shapes = {name: part.shape for name, part in parts.items()}
+    if empty := [name for name, shape in shapes.items() if shape == (0,)]:
+        raise ModelError(
+            f"{where}: {empty[0]} holds no values (shape (0,)), as where each process of "
+            "DeepSpeed's ZeRO-3 keeps a part of it; save the model with "
+            "stage3_gather_16bit_weights_on_model_save, or make the whole of a checkpoint by its "
+            "zero_to_fp32.py."
+        )
     if len(parts) > 1 and (len(set(shapes.values())) > 1 or () in shapes.values()):
         differing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
@@ -615,3 +718,57 @@ def _refuse_odd_heads(shapes: Mapping[str, tuple[int, ...]], where: str) -> None
                 f"{where}: the weight of the {word} ({head}) {found}; its shape should "
                 "be (outputs, hidden size). The file is damaged or incomplete."
             )
+
+
+def reads_pooler(weights: Weights) -> bool:
+    """Whether the network has a pooler: the file does, or by its heads and family."""
+    if any(name.startswith("encoder.pooler.") for name in weights):
+        return True
+    if not weights.heads and not family_of(weights.config).keeps_pooler:
+        return False
+    return has_pooler(weights.config, weights.heads, lstm=bool(weights.lstm))
+
+
+def missing_weights(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
+    """The weights of a pooler that the file lacks, and which are newly initialised.
+
+    Raises:
+        ModelError: others are missing, a head reads the pooler, or a weight has another shape.
+    """
+    config, lstm = weights.config, weights.lstm
+    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
+    names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
+    missing = [name for name in expected if name not in found]
+    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
+    on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
+    if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
+        tagging = family_of(config).class_of([TAGGER])
+        raise ModelError(
+            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
+            f"of the pooler; the file is incomplete"
+            + (
+                '. Or the head is one for tokens, and config.json must say so: "architectures": '
+                f'["{tagging}"].'
+                if task_head(weights.heads)
+                else "."
+            )
+        )
+    if fatal:
+        raise ModelError(
+            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
+            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
+            "another architecture."
+        )
+    if other := [name for name in found if name not in expected]:
+        raise ModelError(
+            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
+            "not have; the folder's files do not belong together."
+        )
+    for name, shape in found.items():
+        if expected[name] != shape:
+            raise ModelError(
+                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
+                f"calls for {expected[name]}; the folder's files do not belong "
+                "together."
+            )
+    return missing

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.model import Model
+from bothways.runtime.embeddings import Long
 from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.inspection import TokenRow
 from bothways.runtime.pipeline import Prediction, rank_texts
@@ -258,7 +259,7 @@ def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> NDArray[
     hidden = model.loaded.config.hidden
     if form.dimensions not in (None, hidden):
         raise invalid(f"dimensions must be {hidden} for this model, or be left out.")
-    return model.embed(texts, normalize=normalize, long="cut" if form.truncate else "windows")
+    return model.embed(texts, normalize=normalize, long="cut" if form.truncate else None)
 
 
 def embed_all(model: Model, form: wire.Embed) -> list[list[list[float]]]:
@@ -267,8 +268,8 @@ def embed_all(model: Model, form: wire.Embed) -> list[list[list[float]]]:
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     if ticket := TICKET.get():
         _check_size(ticket.reserved * model.loaded.config.hidden * 20, "inputs")
-    long = "cut" if form.truncate else "windows"
-    found = model.embed_tokens(texts, normalize=form.normalize, long=long)  # type: ignore[arg-type]
+    how: Long | None = "cut" if form.truncate else None
+    found = model.embed_tokens(texts, normalize=form.normalize, long=how)
     return [one.vectors.tolist() for one in found]
 
 

@@ -384,7 +384,7 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
             task = request.path_params.get("task") or answers.task_of_inference(served, form)
             more = (task,)
         if task != ANY:
-            served.refuse_other(task)
+            served.refuse_other(task, server.models.values())
         ticket = served.admit(items, task)
 
         def answer(model: Any) -> bytes:

@@ -95,7 +95,7 @@ class ServeConfig(EngineChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("workers", self.workers, 1)
-        require("port", self.port, 0)
+        require("port", self.port, 0, 65_535)
         if not self.models:
             raise ConfigError("no model given; name a model folder, or several as NAME=FOLDER.")
 

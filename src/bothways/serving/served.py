@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
@@ -103,16 +103,18 @@ class ServedModel:
         self._known: dict[str, np.ndarray] | None = None
         self._known_good = False
 
-    def refuse_other(self, task: str) -> None:
+    def refuse_other(self, task: str, models: Iterable[ServedModel]) -> None:
         """Refuse what this model cannot do.
 
         Raises:
-            RefusedError: naming what it can.
+            RefusedError: naming what it can, and which of ``models`` can do the task.
         """
         if task not in self.tasks:
             able = ", ".join(self.tasks)
+            others = [model.name for model in models if task in model.tasks]
+            hint = f" For it name another: {', '.join(others)}." if others else ""
             raise RefusedError(
-                "invalid", f"the model {self.name} does not do {task}; it does {able}."
+                "invalid", f"the model {self.name} does not do {task}; it does {able}.{hint}"
             )
 
     def admit(self, items: Sequence[Sequence[str]], task: str) -> Ticket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bothways.errors import InputError, ModelError
@@ -19,6 +19,12 @@ MISSING = frozenset(
 )
 """How programs, databases and the errors of spreadsheets write that there is no value."""
 _QUOTES = (('"', '"'), ("'", "'"), ("\u201c", "\u201d"), ("\u2018", "\u2019"), ('="', '"'))
+_MARKS_BETWEEN = "|;,#/+ "
+_VARIANTS = ("\ufe0e", "\ufe0f")
+"""Of one emoji: as text, or as a picture."""
+_PRINTED = re.compile(
+    r"""b(['"]).*\1|(?:\w+\.)?(?:array|tensor|u?int\d+|float\d+|bool_|str_|Tensor)\(.*\)"""
+)
 _TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _RANGE = re.compile(r"\d{1,2}\s*[-/]\s*\d{1,2}")
 _MONTH = "(?:jan|feb|m[aä]r|apr|ma[iy]|mrz|jun|jul|aug|sept?|o[ck]t|nov|de[cz])"
@@ -82,36 +88,6 @@ def match_labels(
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
 
 
-_PRINTED = re.compile(
-    r"""b(['"]).*\1|(?:\w+\.)?(?:array|tensor|u?int\d+|float\d+|bool_|str_|Tensor)\(.*\)"""
-)
-
-
-def _refuse_no_label(label: str, labels: Iterable[str], path: Path, line: int) -> None:
-    """Refuse what says that there is no label, and what Python prints in place of one."""
-    if label in MISSING:
-        raise InputError(
-            f"the label {label!r} is how programs write a missing value; fill it in, or leave "
-            "the line out (or name all labels in task.labels, if it is one of them).",
-            path=path,
-            line=line,
-        )
-    if label in _UNSURE and any(map(str.isalnum, "".join(labels))):
-        raise InputError(
-            f"the label {label!r} is how some files say that there is none; leave such lines "
-            "out (or name all labels in task.labels, if it is one of them).",
-            path=path,
-            line=line,
-        )
-    if _PRINTED.fullmatch(label):
-        raise InputError(
-            f"the label {label} is how Python prints a value; write the value alone, such as "
-            "label.item() or text.decode() (or name all labels in task.labels, if it is one).",
-            path=path,
-            line=line,
-        )
-
-
 def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     """Refuse labels that would become classes of their own by an accident of their spelling.
 
@@ -129,58 +105,110 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     for line, label in labels:
         first.setdefault(label, line)
     seen: dict[str | float, str] = {}
-    numbers = {number for label in first if (number := _number(label)) is not None}
-    folded = {label.casefold() for label in first}
-    spellings = sum(map(bool, ({"true", "false"} & folded, {"yes", "no"} & folded, numbers)))
-    spellings = spellings if numbers <= {0.0, 1.0} else 0
+    truth = _mixes_truth_values(first)
     for label, line in first.items():
-        _refuse_no_label(label, first, path, line)
-        if any(
-            len(label) > len(a + b) and label.startswith(a) and label.endswith(b)
-            for a, b in _QUOTES
-        ):
-            raise InputError(
-                f"the label {label} stands in quotation marks; remove them (or name all labels in "
-                "task.labels, if they belong to it).",
-                path=path,
-                line=line,
-            )
-        if _DATE.fullmatch(label) and (other := next(filter(_RANGE.fullmatch, first), "")):
-            raise InputError(
-                f"the label {label!r} is a date, and others are such as {other!r} (line "
-                f"{first[other]}), of which a spreadsheet program makes dates; write it again as "
-                "text (or name all labels in task.labels, if it is one of them).",
-                path=path,
-                line=line,
-            )
-        for mark in "|;,#/+ ":
-            parts = [part.strip() for part in label.split(mark)]
-            if len(set(parts)) > 1 and set(parts) <= first.keys():
-                raise InputError(
-                    f"the label {label!r} is {listed(parts, 4)} with {mark!r} between, which are "
-                    f"labels, too. For several labels of a text: --kind multilabel "
-                    f"--task.label_separator {mark!r}, and {mark!r} between them everywhere (or "
-                    "name all labels in task.labels, if it is one of them).",
-                    path=path,
-                    line=line,
-                )
-        number = _number(label)
-        if number is None and label.casefold() in _TRUTH and spellings > 1:
-            number = _TRUTH[label.casefold()]
-        invisible = ("\ufe0e", "\ufe0f")  # text or picture: variants of one emoji
-        plain = "".join(c for c in label if unicodedata.category(c) != "Cf" and c not in invisible)
-        plain = unicodedata.normalize("NFKC", plain)
-        forms = {" ".join(p.casefold().split()) for p in (plain, plain.translate(_ALIKE))}
-        for key in sorted(forms) if number is None else [number]:
-            other = seen.setdefault(key, label)
-            if other != label:
-                raise InputError(
+        problem = (
+            _if_missing(label, first)
+            or _if_quoted(label)
+            or _if_printed(label)
+            or _if_made_a_date(label, first)
+            or _if_joined(label, first)
+        )
+        for key in _keys_of(label, truth=truth):
+            if (other := seen.setdefault(key, label)) != label and not problem:
+                problem = (
                     f"the labels {label!r} here and {other!r} on line {first[other]} differ in "
                     f"their spelling only{_letters_told(label, other)}; write one of them "
-                    "everywhere (or name all labels in task.labels, if both are meant).",
-                    path=path,
-                    line=line,
+                    "everywhere (or name all labels in task.labels, if both are meant)."
                 )
+        if problem:
+            raise InputError(problem, path=path, line=line)
+
+
+# What is wrong with a label, and what to do; empty if nothing is.
+
+
+def _if_missing(label: str, first: Mapping[str, int]) -> str:
+    if label in MISSING:
+        return (
+            f"the label {label!r} is how programs write a missing value; fill it in, or leave the "
+            "line out (or name all labels in task.labels, if it is one of them)."
+        )
+    if label in _UNSURE and any(map(str.isalnum, "".join(first))):
+        return (
+            f"the label {label!r} is how some files say that there is none; leave such lines out "
+            "(or name all labels in task.labels, if it is one of them)."
+        )
+    return ""
+
+
+def _if_quoted(label: str) -> str:
+    for begin, end in _QUOTES:
+        if len(label) > len(begin + end) and label.startswith(begin) and label.endswith(end):
+            return (
+                f"the label {label} stands in quotation marks; remove them (or name all labels in "
+                "task.labels, if they belong to it)."
+            )
+    return ""
+
+
+def _if_printed(label: str) -> str:
+    if not _PRINTED.fullmatch(label):
+        return ""
+    return (
+        f"the label {label} is how Python prints a value; write the value alone, such as "
+        "label.item() or text.decode() (or name all labels in task.labels, if it is one)."
+    )
+
+
+def _if_made_a_date(label: str, first: Mapping[str, int]) -> str:
+    other = next(filter(_RANGE.fullmatch, first), None) if _DATE.fullmatch(label) else None
+    if other is None:
+        return ""
+    return (
+        f"the label {label!r} is a date, and others are such as {other!r} (line {first[other]}), "
+        "of which a spreadsheet program makes dates; write it again as text (or name all labels in "
+        "task.labels, if it is one of them)."
+    )
+
+
+def _if_joined(label: str, first: Mapping[str, int]) -> str:
+    for mark in _MARKS_BETWEEN:
+        parts = [part.strip() for part in label.split(mark)]
+        if len(set(parts)) > 1 and set(parts) <= first.keys():
+            return (
+                f"the label {label!r} is {listed(parts, 4)} with {mark!r} between, which are "
+                "labels, too. For several labels of a text: --kind multilabel "
+                f"--task.label_separator {mark!r}, and {mark!r} between them everywhere (or name "
+                "all labels in task.labels, if it is one of them)."
+            )
+    return ""
+
+
+def _mixes_truth_values(labels: Iterable[str]) -> bool:
+    """Whether labels that may be truth values are written in several ways: as true, yes or 1."""
+    folded = {label.casefold() for label in labels}
+    numbers = {number for label in folded if (number := _number(label)) is not None}
+    ways = ({"true", "false"} & folded, {"yes", "no"} & folded, numbers)
+    return numbers <= {0.0, 1.0} and sum(map(bool, ways)) > 1
+
+
+def _keys_of(label: str, *, truth: bool) -> list[str] | list[float]:
+    """What labels that differ by an accident of their spelling have in common: a number, or the
+    letters with and without regard to those that look alike.
+
+    Args:
+        label: the label.
+        truth: whether words for truth values are numbers.
+    """
+    number = _number(label)
+    if number is None and truth:
+        number = _TRUTH.get(label.casefold())
+    if number is not None:
+        return [number]
+    kept = (c for c in label if unicodedata.category(c) != "Cf" and c not in _VARIANTS)
+    plain = unicodedata.normalize("NFKC", "".join(kept))
+    return sorted({" ".join(p.casefold().split()) for p in (plain, plain.translate(_ALIKE))})
 
 
 def _letters_told(label: str, other: str) -> str:

@@ -8,6 +8,7 @@ model that predicts one class for every example is noted as collapsed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import ConfigError, explain_missing
+from bothways.errors import ConfigError, explain_missing, nearest
 
 Kind = Literal["classification", "regression"]
 Values = NDArray[Any]
@@ -39,23 +40,21 @@ class Measurement:
     collapsed: bool = False
     parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def whose(self, metrics: Sequence[str]) -> str:
-        """Which class F1 and its like are of, where an example has one class; else empty.
+    def whose(self, metrics: Sequence[str]) -> tuple[str, ...]:
+        """A sentence on which class F1 and its like are of, where an example has one class.
 
         Args:
             metrics: those that are shown.
         """
-        shown = [name for name in metrics if name in _OF_CLASSES]
-        if not shown or not all("predicted" in part for part in self.parts.values()):
-            return ""
-        several, classes = len(shown) > 1, [*self.parts]
+        shown, classes = [name for name in metrics if name in _OF_CLASSES], [*self.parts]
+        if not shown or not classes or not all("predicted" in p for p in self.parts.values()):
+            return ()
+        several = len(shown) > 1
         if len(classes) == 2:
             whose = f"{'those' if several else 'that'} of the class {classes[1]!r}"
-        elif classes:
-            whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
         else:
-            return ""
-        return f"{' and '.join(shown)} {'are' if several else 'is'} {whose}"
+            whose = f"the mean{'s' * several} over the {len(classes)} classes (macro)"
+        return (f"{' and '.join(shown)} {'are' if several else 'is'} {whose}",)
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -115,13 +114,21 @@ def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tup
     """
     for name in wanted:
         if name not in known:
+            close = _nearest(name, known)
             raise ConfigError(
-                f"task.metrics: {name!r} is not a metric for {what}; choose from "
-                f"{', '.join(known)}."
+                f"task.metrics: {name!r} is not a metric for {what}"
+                f"{f' (did you mean {close!r}?)' if close else ''}; choose from {', '.join(known)}."
             )
     if len(set(wanted)) < len(wanted):
         raise ConfigError(f"task.metrics: {', '.join(wanted)} names a metric twice.")
     return tuple(wanted)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The metric that is meant: of the same parts (macro-f1), or the nearest name."""
+    parts = sorted(re.split(r"[\W_]+", name.lower()))
+    same = [other for other in known if sorted(other.split("_")) == parts]
+    return same[0] if same else nearest(name, known)
 
 
 @explain_missing("measuring")

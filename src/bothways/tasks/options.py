@@ -232,12 +232,12 @@ class TaskOptions(Options):
     """Training file: .tsv, .txt, .csv, .jsonl, .json, .parquet or .xlsx; for tagging CoNLL columns,
     or what an annotator exports; SQuAD's .json for spans."""
     dev: str = free("")
-    """Development file, to measure the model on and to choose settings by. Or a share of the
-    training examples to hold out for that, such as 0.1, with the same mix of labels (split_seed
-    draws them); equal texts stay together."""
+    """Development file, to measure the model on and to choose settings by; or a share of the
+    training examples to hold out for that, such as 0.1. A share has the same mix of labels
+    (split_seed draws it); equal texts stay together."""
     test: str | None = free(None)
-    """Test file to predict; needs no labels. Or a share of the training examples to hold out, which
-    is measured at the end."""
+    """Test file to predict, which needs no labels; or a share of the training examples to hold out,
+    which is measured at the end."""
     group: str | None = None
     """Column of the training file whose equal values stay together where examples are held out,
     such as a customer's number. Default: equal texts do."""

@@ -1,6 +1,6 @@
-"""Labelled and unlabelled examples from TSV, CSV, JSONL, JSON and Parquet files.
+"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, spreadsheets, Parquet, data sets.
 
-All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
+Text is UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
 example like any other (files to predict need one answer per line); how many there are is reported,
 and a column in which every text is empty is refused.
@@ -13,13 +13,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import Layout
+from bothways.io.lines import FALSE, TRUE, Layout, as_json
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
@@ -70,7 +71,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        path: see :func:`bothways.io.tables.read_table`.
         options: which columns hold texts and label, whether a TSV file has a header, and what to do
             with broken lines.
         labelled: read the label too. If not, the file needs no label column.
@@ -113,59 +114,119 @@ def row_windows(
     Raises:
         InputError, ConfigError: as for :func:`read_rows`.
     """
-    texts = [options.text_a] if options.text_b is None else [options.text_a, options.text_b]
-    labels = [*(options.label_columns or [options.label])] if labelled else []
-    groups = [] if options.group is None else [options.group]
-    names, several = [*texts, *labels, *groups], options.kind in SEVERAL
-    others = [name for name in dict.fromkeys(keep) if name not in names]
-    layout = layout_of(options)
-    anything = layout.labels | frozenset(others)
-    lists = layout.lists | frozenset(others)
-    layout = replace(layout, labels=anything, lists=lists, labelled=labelled)
+    wanted = _Wanted(options, labelled, tuple(keep))
     broken = broken_lines(options, labelled=labelled, skip=skip)
-
-    def empty() -> Rows:
-        return Rows(
-            path,
-            b=None if options.text_b is None else [],
-            labels=[] if labelled and not several else None,
-            several=[] if labelled and several else None,
-            broken=broken,
-            groups=None if options.group is None else [],
-        )
-
-    named, found = options.named, empty()
-    size = done = 0
-    table = read_table(path, [*names, *others], layout, broken)
+    found, size, done = wanted.no_rows(path, broken), 0, 0
+    table = read_table(path, wanted.columns, wanted.layout, broken)
     for number, values in _with_hint(table, path, options) if labelled else table:
         if not whole and window_ends(len(found), size):
-            _check_window(found, options, texts, first=not done)
+            _check_window(found, options, wanted.texts, first=not done)
             yield found
-            done, size, found = done + len(found), 0, empty()
+            found, size, done = wanted.no_rows(path, broken), 0, done + len(found)
         try:
-            if found.labels is not None:
-                label = _only_label(values[len(texts)], options, path, number)
-                found.labels.append(named.get(label, label))
-            if found.several is not None:
-                own = values[len(texts) : len(texts) + len(labels)]
-                given = _several(own, options, path, number)
-                found.several.append(tuple(named.get(label, label) for label in given))
+            wanted.add(found, values, number, done + len(found) + broken.left_out)
         except InputError as error:
             broken.leave_out(error)
             continue
-        found.numbers.append(done + len(found) + broken.left_out)
-        found.lines.append(number)
-        found.a.append(values[0])
-        if found.b is not None:
-            found.b.append(values[1])
-        if found.groups is not None:
-            found.groups.append(values[len(names) - 1])
-        if keep:
-            by_name = dict(zip([*names, *others], values, strict=True))
-            found.kept.append([" ".join(by_name[name].split()) for name in keep])
-        size += sum(map(len, values[: len(texts)]))
-    _check_window(found, options, texts, first=not done)
+        size += sum(map(len, values[: len(wanted.texts)]))
+    _check_window(found, options, wanted.texts, first=not done)
     yield found
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is read of a file.
+
+    Attributes:
+        options: of the task.
+        labelled: with the labels.
+        keep: further columns.
+    """
+
+    options: TaskOptions
+    labelled: bool
+    keep: tuple[str, ...]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The columns of texts."""
+        options = self.options
+        return [options.text_a] if options.text_b is None else [options.text_a, options.text_b]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Those of labels."""
+        return [*(self.options.label_columns or [self.options.label])] if self.labelled else []
+
+    @cached_property
+    def further(self) -> list[str]:
+        """Those that are read for nothing else than to be kept."""
+        others = {*self.texts, *self.labels, self.options.group}
+        return [name for name in dict.fromkeys(self.keep) if name not in others]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """All, in this order, with the group behind the labels."""
+        groups = [] if self.options.group is None else [self.options.group]
+        return [*self.texts, *self.labels, *groups, *self.further]
+
+    @property
+    def layout(self) -> Layout:
+        """How they lie in the file; further ones may hold anything."""
+        layout = layout_of(self.options)
+        return replace(
+            layout,
+            labels=layout.labels.union(self.further),
+            lists=layout.lists.union(self.further),
+            labelled=self.labelled,
+        )
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return self.options.named
+
+    def no_rows(self, path: Path, broken: Broken) -> Rows:
+        """The beginning of a window."""
+        several = self.options.kind in SEVERAL
+        return Rows(
+            path,
+            b=None if self.options.text_b is None else [],
+            labels=[] if self.labelled and not several else None,
+            several=[] if self.labelled and several else None,
+            broken=broken,
+            groups=None if self.options.group is None else [],
+        )
+
+    def add(self, rows: Rows, values: Sequence[str], line: int, number: int) -> None:
+        """Add a row.
+
+        Args:
+            rows: the window.
+            values: of the columns.
+            line: where the row is.
+            number: of the row among all of the file, from 0.
+
+        Raises:
+            InputError: its label is none, or not one.
+        """
+        before = len(self.texts)
+        after = before + len(self.labels)
+        if rows.labels is not None:
+            label = _only_label(values[before], self.options, rows.path, line)
+            rows.labels.append(self._names.get(label, label))
+        if rows.several is not None:
+            given = _several(values[before:after], self.options, rows.path, line)
+            rows.several.append(tuple(self._names.get(label, label) for label in given))
+        rows.numbers.append(number)
+        rows.lines.append(line)
+        rows.a.append(values[0])
+        if rows.b is not None:
+            rows.b.append(values[1])
+        if rows.groups is not None:
+            rows.groups.append(values[after])
+        if self.keep:
+            by_name = dict(zip(self.columns, values, strict=True))
+            rows.kept.append([" ".join(by_name[name].split()) for name in self.keep])
 
 
 _Row = TypeVar("_Row")
@@ -229,8 +290,8 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
 
 
 def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts all of which are Python's spelling of bytes; a remark if all are in quotes or
-    lists, or some say that there is none."""
+    """Refuse texts that are all written as Python writes bytes; remark on those that are all in
+    quotation marks or lists, and on one that says that there is none."""
     for column in (rows.a, rows.b):
         if column is not None:
             _refuse_spelt(column, rows)
@@ -340,7 +401,6 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
     return clean_label(_scalar(values[0], options, path, number), path, number)
 
 
-_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
 _SEPARATORS = "|;,#"
 _VECTOR = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _SHOWN = re.compile(
@@ -372,12 +432,9 @@ def _several(
         columns = zip(names, options.label_columns, values, strict=True)
         return tuple(name for name, column, v in columns if _flag(v, column, path, number))
     cell, separator = values[0].strip(), options.label_separator
-    in_json = path.suffix.lower() in (".json", ".jsonl")
     if not cell:
         return ()
-    bracketed = cell[0] in "[{(" or cell == "set()"
-    known = in_json or bracketed or not separator
-    listed = _json_items(cell, options, path, number) if known else None
+    listed = _json_items(cell, options, path, number)
     if listed is None and _is_other_list(cell, separator):
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
@@ -457,8 +514,8 @@ def _refuse_vectors(rows: Rows, options: TaskOptions) -> None:
 
 def _flag(value: str, column: str, path: Path, number: int) -> bool:
     found = value.strip().lower()
-    if found in _TRUE or found in _FALSE:
-        return found in _TRUE
+    if found in (*TRUE, *FALSE):
+        return found in TRUE
     raise InputError(
         f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
         "yes where an example has the label, and 0, false or no where not.",
@@ -487,7 +544,7 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
         else ("a label is a string, a number, true or false")
     )
     raise InputError(
-        f"the list in {options.label!r} holds {json.dumps(value, default=repr)[:40]}; {what}.",
+        f"the list in {options.label!r} holds {as_json(value)}; {what}.",
         path=path,
         line=number,
     )

@@ -60,7 +60,9 @@ _WORDS |= {"SINGLE": "S", "SINGLETON": "S", "UNIT": "S", "WHOLE": "S", "MIDDLE":
 _LETTERS = frozenset(_PREFIXES) | _OTHER_LETTERS.keys()
 
 
-def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+def standard_spelling(
+    counts: Mapping[str, int], *, without_letters: bool = True
+) -> tuple[dict[str, str], str]:
     """How the tags of a file that follow a scheme in another spelling are written here.
 
     Read are prefixes in lower case, as words or with another separator (``b-per``, ``BEGIN-PER``,
@@ -69,6 +71,7 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
 
     Args:
         counts: of each tag in the file.
+        without_letters: whether types without any letter are read.
 
     Returns:
         The spelling of each tag here, and a sentence about it; both empty if the tags need none, or
@@ -96,18 +99,13 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
                     if any(tag != own for tag, own in found.items())
                     else f"its tag {outside[0]!r} is read as {OUTSIDE!r}, beside {first!r}"
                 )
-    if (undashed := {tag: _undashed(tag) for tag in types}) and all(undashed.values()):
-        both = {tag[1:] for tag in types if tag[0] == "B"} & {
-            tag[1:] for tag in types if tag[0] == "I"
-        }
-        if both:
-            found = {tag: own for tag, own in undashed.items() if own is not None}
-            return found | {outside[0]: OUTSIDE}, (
-                f"its tags are spelt like {types[0]!r}; they are read as {found[types[0]]!r}"
-            )
+    if undashed := _undashed(types):
+        return undashed | {outside[0]: OUTSIDE}, (
+            f"its tags are spelt like {types[0]!r}; they are read as {undashed[types[0]]!r}"
+        )
     words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
     most_common = max(counts, key=counts.__getitem__)
-    if words and most_common == outside[0]:
+    if without_letters and words and most_common == outside[0]:
         return {tag: f"I-{tag}" for tag in types} | {outside[0]: OUTSIDE}, (
             f"its tags have no prefix, such as {types[0]!r} beside {outside[0]}; every run of one "
             f"is read as an entity, {'I-' + types[0]!r} (task.tagging.scheme none: tags of single "
@@ -116,11 +114,15 @@ def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     return {}, ""
 
 
-def _undashed(tag: str) -> str | None:
-    """A tag without anything between letter and type (``BPER``), in the usual spelling."""
-    if re.fullmatch("[BIESLUMW][A-Z]{2,}", tag) is None:
-        return None
-    return f"{_OTHER_LETTERS.get(tag[0], tag[0])}-{tag[1:]}"
+def _undashed(types: Sequence[str]) -> dict[str, str]:
+    """Tags with nothing between letter and type (``BPER``), in the usual spelling; none if not all
+    are such, or no type both begins and goes on, as it may be with words in capitals."""
+    if not all(re.fullmatch("[BIESLUMW][A-Z]{2,}", tag) for tag in types):
+        return {}
+    begun, going_on = ({tag[1:] for tag in types if tag[0] == letter} for letter in "BI")
+    if not begun & going_on:
+        return {}
+    return {tag: f"{_OTHER_LETTERS.get(tag[0], tag[0])}-{tag[1:]}" for tag in types}
 
 
 def _respelt(tag: str, separator: str, at: int) -> str | None:

@@ -198,8 +198,9 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence
         _refuse_wrapped(sentences)
     if options.scheme != "none" and known_as_entities:
         counts = Counter(tag for tags in sentences.tags for tag in tags)
-        spelling, note = standard_spelling(counts)
-        if spelling and (options.scheme == "auto" or not note.startswith("its tags have no")):
+        # A scheme that is named is one with letters.
+        spelling, note = standard_spelling(counts, without_letters=options.scheme == "auto")
+        if spelling:
             respelt = [[spelling[tag] for tag in tags] for tags in sentences.tags]
             notes = (*sentences.notes, f"{sentences.path.name}: {note}")
             sentences = replace(sentences, tags=respelt, notes=notes)

@@ -13,12 +13,9 @@ from tokenizers import normalizers
 
 from bothways.tokenization.normalization import ACCENTS, PRESETS, normalizer
 from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
+from bothways.tokenization.tokenizer_classes import CLASSES, WORDPIECE, plain_name
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "other"]
-
-# Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json; where none is
-# named, it takes the one for BERT.
-_REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast", None)
 
 _COMPOSED = "한é"
 
@@ -62,10 +59,10 @@ def lowercases(library: tokenizers.Tokenizer) -> bool:
 def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     """Apply the settings of a tokenizer_config.json to a tokenizer.json."""
     rules = json.loads(library.to_str())["normalizer"] or {}
-    if (
-        settings.get("tokenizer_class") in _REBUILDS_NORMALIZER
-        and rules.get("type") == "BertNormalizer"
-    ):
+    # The classes for WordPiece rebuild it so; where none is named, transformers takes BERT's.
+    named = settings.get("tokenizer_class")
+    rebuilds = named is None or CLASSES.get(plain_name(str(named))) is WORDPIECE
+    if rebuilds and rules.get("type") == "BertNormalizer":
         library.normalizer = normalizers.BertNormalizer(
             clean_text=rules["clean_text"],
             lowercase=settings.get("do_lower_case", rules["lowercase"]),

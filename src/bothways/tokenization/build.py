@@ -121,7 +121,7 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
         )
 
 
-_FILES_LOOKED_AT = 100
+_FILES_LOOKED_AT = 100  # at their beginnings
 
 
 def _about_lines(files: Sequence[Path]) -> Iterator[str]:
@@ -129,8 +129,9 @@ def _about_lines(files: Sequence[Path]) -> Iterator[str]:
     said: dict[str, str] = {}
     for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
         notes = look(beginning(path).split("\n")).notes("keep", "line")
-        for about in {"markup", "gaps"} & notes.keys() - said.keys():
-            said[about] = f"{path}: {notes[about]}"
+        for about in ("markup", "gaps"):
+            if about in notes:
+                said.setdefault(about, f"{path}: {notes[about]}")
     yield from said.values()
 
 

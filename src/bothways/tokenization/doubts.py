@@ -1,4 +1,4 @@
-"""What about a vocabulary tells that it is not the one that a model was trained with."""
+"""What in a tokenizer's files tells that ids or texts are others than those of the training."""
 
 from __future__ import annotations
 
@@ -33,34 +33,43 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             f"{tokenizer.roles.pad} has {tokenizer.pad_id}; the vocabulary may be another model's, "
             "or in another order"
         )
+    if tokenizer.roles.cls and not tokenizer.template.cost():
+        found.append(
+            f"{where}: texts get no special tokens, as tokenizer.json has no post-processor that "
+            f"puts them; if the model was trained with {tokenizer.roles.cls}, write the "
+            "tokenizer_class that it had, such as BertTokenizer, to its tokenizer_config.json"
+        )
     rising = sum(one < other for one, other in pairwise(pieces))
     if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
         found.append(
             f"{where}: the pieces are in alphabetical order, as if the vocabulary had been "
             "sorted; line numbers are ids, so the order must be that of training"
         )
-    if tokenizer.kind == "wordpiece" and not tokenizer.lowercase and _has_no_capitals(tokenizer):
+    if tokenizer.kind == "wordpiece":
+        found += _about_pieces(tokenizer, where)
+    return found
+
+
+def _about_pieces(tokenizer: Tokenizer, where: str) -> list[str]:
+    """Sentences on pieces that no text becomes, and on a case that they do not have."""
+    found, apart = [], {*tokenizer.roles.items().values(), *tokenizer.added}
+    own = [p for p in tokenizer.pieces if p not in apart and p[:1] != "["]  # [unused1]
+    words = [p for p in own if any(map(str.isalpha, p))]
+    capitals = [p for p in own if p.lower() != p]
+    with_case = sum(word.upper() != word for word in words)
+    has_case = len(words) >= _MANY and with_case >= _WITH_CASE * len(words)
+    if not tokenizer.lowercase and has_case and not capitals:
         found.append(
             f"{where}: text is read as it is, but no piece has a capital, so that words with one "
             f'become {tokenizer.roles.unk}; if the model is uncased, write "tokenizer_class": '
             '"BertTokenizer" and "do_lower_case": true to its tokenizer_config.json'
         )
-    if tokenizer.kind == "wordpiece":
-        found += _never_found(tokenizer, where)
-    return found
-
-
-def _never_found(tokenizer: Tokenizer, where: str) -> list[str]:
-    """Sentences on pieces that no text becomes."""
-    found, own = [], [p for p in tokenizer.pieces if p not in tokenizer.added and p[:1] != "["]
     spaced = [p for p in own if len(p) > 1 and any(map(str.isspace, p))]
     if spaced:
         found.append(
             f"{where}: of the pieces {len(spaced):,} hold white space, such as {spaced[0]!r}; text "
             "is divided there, so none becomes one. Take it out of the vocabulary's file"
         )
-    words = [p for p in own if any(map(str.isalpha, p))]
-    capitals = [p for p in words if p.lower() != p]
     if tokenizer.lowercase and len(capitals) > _CAPITALS * len(words):
         found.append(
             f"{where}: text is read in lower case, but {len(capitals):,} pieces have capitals, "
@@ -99,18 +108,26 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
-def cut_elsewhere(folder: Path) -> list[str]:
-    """A sentence where transformers cuts long texts at their beginning, which is not done here.
+def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Sentences where transformers cuts long texts at their beginning, or takes special tokens in a
+    text for letters, which is not done here.
 
     Raises:
         ModelError: the settings are damaged.
     """
-    if read_settings(folder / SETTINGS_FILE).get("truncation_side") != "left":
-        return []
-    return [
-        f"{folder / SETTINGS_FILE}: truncation_side is left, so that transformers cuts off the "
-        "beginning of a long text; where one is cut here, its end is"
-    ]
+    settings, found = read_settings(folder / SETTINGS_FILE), []
+    side = settings.get("truncation_side", tokenizer.file_cuts)
+    if side == "left":
+        found.append(
+            f"{folder}: truncation_side is left (or the direction of its tokenizer.json), so that "
+            "transformers cuts off the beginning of a long text; where one is cut here, its end is"
+        )
+    if settings.get("split_special_tokens") is True:
+        found.append(
+            f"{folder / SETTINGS_FILE}: split_special_tokens is true, so that transformers reads a "
+            "special token in a text as its letters; here it is the token"
+        )
+    return found
 
 
 def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:
@@ -122,15 +139,3 @@ def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:
     if len(listed) > len(used) or not tokenizer.added.issuperset(used[len(listed) :]):
         return f" has {len(listed)} pieces, {TOKENIZER_FILE} {len(used)}"
     return ""
-
-
-def _has_no_capitals(tokenizer: Tokenizer) -> bool:
-    special = set(tokenizer.roles.items().values())
-    pieces = [
-        p for p in tokenizer.pieces if p not in special and not p.startswith("[")
-    ]  # [unused1]
-    if any(piece.lower() != piece for piece in pieces):  # of a cased vocabulary soon
-        return False
-    words = [piece for piece in pieces if any(map(str.isalpha, piece))]
-    with_case = sum(word.upper() != word for word in words)
-    return len(words) >= _MANY and with_case >= _WITH_CASE * len(words)

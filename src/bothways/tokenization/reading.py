@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
@@ -40,6 +40,7 @@ from bothways.tokenization.tokenizer_classes import (
     BYTE_PAIRS,
     CLASSES,
     NOT_READ,
+    ONE_SEGMENT,
     WORDPIECE,
     Reader,
     TokenizerClass,
@@ -51,6 +52,7 @@ from bothways.tokenization.tokenizer_files import (
     REPAIR,
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
+    added_tokens,
     is_cased,
     read_added_tokens,
     read_library_file,
@@ -90,6 +92,10 @@ class ReadTokenizer:
         originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
         segmenter: divides texts before; None for most.
         lowercases: whether a tokenizer.json does so without its settings; None for other files.
+        one_segment: whether a model is not told which text of a pair a token is of.
+        as_it_is: whether the folder says that a tokenizer.json is all there is, so that without a
+            post-processor texts get no special tokens.
+        cuts: the side on which a tokenizer.json says that long texts are cut.
     """
 
     library: tokenizers.Tokenizer
@@ -99,6 +105,9 @@ class ReadTokenizer:
     originals: Mapping[str, bytes] = field(default_factory=dict)
     segmenter: Segmenter | None = None
     lowercases: bool | None = None
+    one_segment: bool = False
+    as_it_is: bool = False
+    cuts: str = ""
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -120,14 +129,17 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         checked(path)
     except InputError as error:
         raise ModelError(str(error)) from None
-    said = _config_value(path, "vocab_size")
-    rows = int(said) if said.isdecimal() else None
+    said = _said_beside(path)
+    rows = int(said["vocab_size"]) if said["vocab_size"].isdecimal() else None
     if rows is not None:
         refuse_larger(path, rows)
-    _refuse_unreadable(path)
+    _refuse_unreadable(path, said)
     settings = read_settings(path.with_name(SETTINGS_FILE))
-    declared = declared_roles(settings, _special_tokens(path))
-    named = _named_class(path)
+    # As in transformers, where the settings of earlier releases came second.
+    sources = settings, _special_tokens(path)
+    declared = declared_roles(*(sources if "added_tokens_decoder" in settings else sources[::-1]))
+    named = _named_class(said)
+    one_segment = _one_segment(said, settings)
     segmenter = None
     if name := settings.get(SETTING):
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
@@ -138,11 +150,19 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         lowers, library = lowercases(alone), with_settings(alone, settings)
         library = _with_spaces(library, settings)
         added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
-        lacking = {id: t for id, t in added.items() if library.token_to_id(t.content) is None}
+        known = added_tokens(library)
+        lacking = {id: token for id, token in added.items() if token.content not in known}
         library = with_added_tokens(library, lacking, path)
         library = with_named_tokens(library, settings, path, rows)
-        return ReadTokenizer(library, path, declared, named, segmenter=segmenter, lowercases=lowers)
-    usual = _class_of_file(path, named)
+        return ReadTokenizer(
+            *(library, path, declared, named),
+            segmenter=segmenter,
+            lowercases=lowers,
+            one_segment=one_segment,
+            as_it_is=plain_name(said["tokenizer_class"]) in ANY_CLASS,
+            cuts=str((alone.truncation or {}).get("direction", "")),
+        )
+    usual = _class_of_file(path, named, said)
     library = _READERS[usual.reader](path, settings, usual, declared)
     library = with_added_tokens(library, read_added_tokens(path, settings), path)
     library = with_named_tokens(library, settings, path, rows)
@@ -151,7 +171,9 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     if usual is not WORDPIECE:
         files = [path.with_name(name) for name in usual.files]
         originals = {file.name: file.read_bytes() for file in files}
-    return ReadTokenizer(library, path, declared, usual, originals, segmenter)
+    return ReadTokenizer(
+        *(library, path, declared, usual, originals, segmenter), one_segment=one_segment
+    )
 
 
 # ------------------------------------------------------------------------------ which file, and how
@@ -165,7 +187,7 @@ def _vocabulary_in(folder: Path) -> Path:
     """
     if is_there(folder / TOKENIZER_FILE):
         return folder / TOKENIZER_FILE
-    known = _named_class(folder / TOKENIZER_FILE)
+    known = _named_class(_said_beside(folder / TOKENIZER_FILE))
     there = [kind for kind in BY_FILES if all(is_there(folder / name) for name in kind.files)]
     if known is not None and known in there:
         return folder / known.files[0]
@@ -194,34 +216,36 @@ def _under_another_name(folder: Path) -> str:
     return f"If {texts[0]} is its vocabulary, {what} {VOCABULARY_FILE}. "
 
 
-def _config_value(path: Path, key: str) -> str:
-    """A text in tokenizer_config.json or config.json next to a file; empty if there is none."""
+def _said_beside(path: Path) -> dict[str, str]:
+    """What tokenizer_config.json, or else config.json, next to a file says of its tokenizer, as
+    texts; empty where neither says it."""
+    said = dict.fromkeys(("vocab_size", "tokenizer_class", "model_type"), "")
     for name in (SETTINGS_FILE, _MODEL_CONFIG):
         try:
             settings = read_json_file(checked(path.with_name(name)))
         except InputError:  # reported where the file is needed
             continue
-        if isinstance(settings, dict) and (value := settings.get(key)):
-            return str(value)
-    return ""
+        if isinstance(settings, dict):
+            said = {key: own or str(settings.get(key) or "") for key, own in said.items()}
+    return said
 
 
-def _named_class(path: Path) -> TokenizerClass | None:
+def _named_class(said: Mapping[str, str]) -> TokenizerClass | None:
     """The class that the files next to a vocabulary name, by itself or by the type of the model."""
-    name = plain_name(_config_value(path, "tokenizer_class"))
+    name = plain_name(said["tokenizer_class"])
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
-    return None if name else usual_class(_config_value(path, "model_type"))
+    return None if name else usual_class(said["model_type"])
 
 
-def _refuse_unreadable(path: Path) -> None:
+def _refuse_unreadable(path: Path, said: Mapping[str, str]) -> None:
     """Refuse the files of a class that splits text by what is in none of them.
 
     Raises:
         ModelError: naming the class.
     """
-    name = plain_name(_config_value(path, "tokenizer_class"))
-    name = name or usual_name(_config_value(path, "model_type"))
+    name = plain_name(said["tokenizer_class"])
+    name = name or usual_name(said["model_type"])
     if name in NOT_READ:
         raise ModelError(
             f"{path}: the tokenizer is a {name}, which {NOT_READ[name]}; the ids of most texts "
@@ -230,7 +254,9 @@ def _refuse_unreadable(path: Path) -> None:
         )
 
 
-def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
+def _class_of_file(
+    path: Path, named: TokenizerClass | None, said: Mapping[str, str]
+) -> TokenizerClass:
     """How a file that is no tokenizer.json is read.
 
     Raises:
@@ -240,8 +266,8 @@ def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
     usual = next((kind for kind in BY_FILES if path.name in kind.files), WORDPIECE)
     if usual is WORDPIECE:  # refused by what the vocabulary and its settings say
         return usual
-    name = plain_name(_config_value(path, "tokenizer_class"))
-    kind = _config_value(path, "model_type")
+    name = plain_name(said["tokenizer_class"])
+    kind = said["model_type"]
     if named is not usual and (name not in ("", *ANY_CLASS) or (not name and kind)):
         what = f"tokenizer_class is {name}" if name else f"model_type is {kind}"
         raise ModelError(
@@ -256,6 +282,15 @@ def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
                 "vocabulary. Complete the download."
             )
     return usual
+
+
+def _one_segment(said: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Whether transformers does not tell a model which text of a pair a token is of: by the names
+    of inputs, or by the class."""
+    names = settings.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" not in names
+    return plain_name(said["tokenizer_class"]) in ONE_SEGMENT
 
 
 def _special_tokens(path: Path) -> dict[str, Any]:
@@ -294,8 +329,7 @@ def _add_mask(
 ) -> None:
     """Make the mask piece special, as the settings say or else as is usual for the class."""
     piece = declared.get("mask", usual.roles.mask)
-    known = {token.content for token in library.get_added_tokens_decoder().values()}
-    if piece is None or piece in known or library.token_to_id(piece) is None:
+    if piece is None or piece in added_tokens(library) or library.token_to_id(piece) is None:
         return
     for value in (settings.get("mask_token"), _special_tokens(path).get("mask_token")):
         if isinstance(value, Mapping) and token_text(value) == piece:
@@ -400,7 +434,7 @@ def _read_ids(path: Path) -> dict[str, int]:
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
     except InputError as error:
-        remedy = "" if "iconv" in str(error) else " Complete the download."
+        remedy = "" if isinstance(error, EncodingError) else " Complete the download."
         raise ModelError(f"{error}{remedy}") from None
     except TypeError as error:
         raise ModelError(
@@ -457,8 +491,8 @@ _BRACKETS = (("<", ">"), ("[", "]"))
 
 
 def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
-    """Refuse byte-level pieces whose characters were taken apart, such as by a
-    program that normalises text: those that stand for bytes are single ones.
+    """Refuse byte-level pieces whose characters were taken apart, such as by a program that
+    normalises text: those that stand for bytes are single ones.
 
     Raises:
         ModelError: naming a piece and the command that puts them together.
@@ -466,9 +500,9 @@ def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
     apart = [p for p in pieces if not p.isascii() and unicodedata.normalize("NFC", p) != p]
     if apart:
         raise ModelError(
-            f"{path}: the piece {apart[0]!r} holds a character that was taken apart (NFD), as "
-            f"{len(apart):,} do, and none stands for a byte so. Copy the file again; or, of it and "
-            "of those beside it: python -c 'import sys, unicodedata as u; "
+            f"{path}: {len(apart):,} pieces, such as {apart[0]!r}, hold characters that were taken "
+            "apart (NFD), and bytes are written as whole ones. Copy the file again; or put them "
+            "together, here and in the files beside it: python -c 'import sys, unicodedata as u; "
             'sys.stdout.write(u.normalize("NFC", sys.stdin.read()))\' < OLD > NEW.'
         )
 

@@ -10,7 +10,10 @@ from bothways.errors import ModelError
 from bothways.tokenization.pieces import BERT_ROLES, check_special_pieces
 from bothways.tokenization.post_processing import read_template
 from bothways.tokenization.template import Roles, Special, Template
-from bothways.tokenization.tokenizer_classes import TokenizerClass
+from bothways.tokenization.tokenizer_classes import WORDPIECE, TokenizerClass
+
+_SAY_UNKNOWN = ("WordPiece", "WordLevel")
+"""Models that raise an error at the first word that they cannot spell, without a piece for it."""
 
 Declared = Mapping[str, str | None]
 """The piece of each role that a folder speaks of; None: it says that there is none."""
@@ -56,6 +59,8 @@ def find_roles(
     declared: Declared,
     usual: TokenizerClass | None,
     source: str | Path,
+    *,
+    as_it_is: bool = False,
 ) -> tuple[Roles, Template]:
     """The roles and the template of a tokenizer.
 
@@ -68,6 +73,7 @@ def find_roles(
         declared: see :func:`declared_roles`.
         usual: the class of the tokenizer, if it is known.
         source: named in messages.
+        as_it_is: what puts no special tokens is no oversight.
 
     Raises:
         ModelError: a declared piece is not in the vocabulary; it is not known how sequences begin
@@ -80,13 +86,23 @@ def find_roles(
                 "spelled so. Complete the download (added_tokens.json may be missing), or write "
                 f"the right one, or null if it has none."
             )
+    unknown = library["model"].get("unk_token")
+    if library["model"].get("type") in _SAY_UNKNOWN and unknown is not None and unknown not in ids:
+        raise ModelError(
+            f"{source}: its model has {unknown!r} for what it cannot spell, which is none of its "
+            "pieces; write the right one to unk_token of its model."
+        )
     step = library.get("post_processor")
     template = read_template(step, ids, Roles(**_given(declared)), source)
     roles = Roles(
         **{role: _piece_of(role, library, ids, declared, usual, template) for role in WHAT}
     )
+    if template is not None and usual is WORDPIECE and _puts_others(template, declared):
+        template = usual.form(*_ends(roles, ids))  # as its class in transformers does
     if template is not None:
         return roles, template
+    if as_it_is and usual is None:
+        return roles, Template.bare()
     if usual is None and all(piece in ids for piece in BERT_ROLES.pieces):
         return roles, Template.segmented(*_ends(roles, ids))
     if usual is not None and roles.cls is not None and roles.sep is not None:
@@ -98,6 +114,15 @@ def find_roles(
         f"{source}: it has no post-processor, and nothing else says which pieces open and close a "
         'sequence. Write its class to tokenizer_config.json, such as "tokenizer_class": '
         '"BertTokenizer".'
+    )
+
+
+def _puts_others(template: Template, declared: Declared) -> bool:
+    """Whether a template opens or closes a text by other pieces than the settings name."""
+    ends = {"cls": template.single.gaps[0], "sep": template.single.gaps[-1]}
+    return any(
+        (piece := declared.get(role)) is not None and piece not in [one.piece for one in gap]
+        for role, gap in ends.items()
     )
 
 

@@ -143,6 +143,7 @@ class Tokenizer:
         usual: TokenizerClass | None = None,
         originals: Mapping[str, bytes] | None = None,
         segmenter: Segmenter | None = None,
+        as_it_is: bool = False,
     ):
         """Wrap a tokenizer of the library; use the ``from_`` constructors instead.
 
@@ -153,6 +154,7 @@ class Tokenizer:
             usual: its class, which decides what is not declared.
             originals: files of the vocabulary that are saved with it.
             segmenter: divides texts before anything else is done with them.
+            as_it_is: without a post-processor, texts get no special tokens.
 
         Raises:
             ModelError: the ids have gaps; or it is not known which pieces open and close sequences.
@@ -163,13 +165,15 @@ class Tokenizer:
         self._originals = dict(originals or {})
         self.file_lowercases: bool | None = None
         """Whether the tokenizer.json that it was read from lower-cases without its settings."""
+        self.file_cuts = ""
+        """The side on which that file says that long texts are cut; empty if it does not."""
         self.segmenter = segmenter
         self._library = library
         library.no_truncation()
         library.no_padding()
         self._settings: dict[str, Any] = json.loads(library.to_str())
         self.roles, self.template = find_roles(
-            self._settings, self._ids, declared or {}, usual, source
+            *(self._settings, self._ids, declared or {}, usual, source), as_it_is=as_it_is
         )
         known = {token["content"] for token in self._settings["added_tokens"]}
         if plain := [p for p in self.roles.pieces if p not in known]:
@@ -319,9 +323,10 @@ class Tokenizer:
             usual=read.usual,
             originals=read.originals,
             segmenter=read.segmenter,
+            as_it_is=read.as_it_is,
         )
-        tokenizer.file_lowercases = read.lowercases
-        return tokenizer
+        tokenizer.file_lowercases, tokenizer.file_cuts = read.lowercases, read.cuts
+        return tokenizer.in_one_segment() if read.one_segment else tokenizer
 
     @classmethod
     def from_pieces(

@@ -70,6 +70,10 @@ NOT_READ = {
 }
 """Classes (without ``Fast``) of which not even a tokenizer.json says how text is split, and why."""
 
+ONE_SEGMENT = ("DistilBertTokenizer",)
+"""Classes (without ``Fast``) that do not tell a model which text of a pair a token is of, unless
+the settings name that input."""
+
 ANY_CLASS = ("PreTrainedTokenizer", "Tokenizers")
 """Names (without ``Fast`` and ``Backend``) that leave it to the files."""
 

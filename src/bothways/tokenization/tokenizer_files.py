@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.folder_files import (
     BESIDE_PIECES,
     BYTES_PER_PIECE,
@@ -49,14 +49,22 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
         ModelError: the file is damaged.
     """
     try:
-        return tokenizers.Tokenizer.from_str(read_whole(checked(path)))
+        library = tokenizers.Tokenizer.from_str(read_whole(checked(path)))
     except InputError as error:
         raise ModelError(str(error)) from None
     except Exception as error:  # the library raises bare Exception for every kind of damage
         raise ModelError(
-            f"{path}: cannot be read as a tokenizer: {error}. If the folder has an intact "
-            "vocab.txt, name that file instead."
+            f"{path}: cannot be read as a tokenizer: {error}. If it is whole, a later version of "
+            f"the package tokenizers wrote it than the one here ({tokenizers.__version__}): pip "
+            "install -U tokenizers; else copy it again, or, with an intact vocab.txt beside it, "
+            "remove it."
         ) from error
+    if getattr(library.model, "dropout", None):
+        raise ModelError(
+            f"{path}: its model leaves out pairs at random (dropout {library.model.dropout}), so "
+            'that a text has other ids each time. Write "dropout": null to it.'
+        )
+    return library
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = read_json_file(checked(path))
     except InputError as error:
-        remedy = "" if "iconv" in str(error) else f" {REPAIR}"
+        remedy = "" if isinstance(error, EncodingError) else f" {REPAIR}"
         raise ModelError(f"{error}{remedy}") from error
     if not isinstance(settings, dict):
         raise ModelError(f"{path}: expected an object of settings. {REPAIR}")
@@ -260,7 +268,14 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
             int(id): AddedToken(text, normalized=text not in special, special=text in special)
             for text, id in ids.items()
         }
-    except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        InputError,
+        LookupError,
+        ArithmeticError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ModelError(
             f"{source}: its added tokens cannot be read ({error}, here or in a file next to it). "
             "Complete the download."
@@ -302,15 +317,24 @@ def with_named_tokens(
         rows: of the model's embedding, if it is known; tokens without a row are no pieces.
     """
     named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
+    items: list[Any] = [named.get(key) for key in ("bos_token", "eos_token")]
     for key in ("additional_special_tokens", "extra_special_tokens"):
         value = named.get(key)
         listed = list(value.values()) if isinstance(value, Mapping) else value
-        for item in listed if isinstance(listed, list) else ():
-            text = item.get("content") if isinstance(item, Mapping) else item
-            room = rows is None or library.get_vocab_size() < rows
-            if isinstance(text, str) and text and room and library.token_to_id(text) is None:
-                library.add_special_tokens([AddedToken(text, normalized=False)])
+        items += listed if isinstance(listed, list) else []
+    for item in items:
+        text = item.get("content") if isinstance(item, Mapping) else item
+        if not isinstance(text, str) or not text or text in added_tokens(library):
+            continue
+        room = rows is None or library.get_vocab_size() < rows
+        if room or library.token_to_id(text) is not None:
+            library.add_special_tokens([AddedToken(text, normalized=False)])
     return library
+
+
+def added_tokens(library: tokenizers.Tokenizer) -> set[str]:
+    """The tokens that are found in text before it is split."""
+    return {token.content for token in library.get_added_tokens_decoder().values()}
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -23,11 +23,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError, OtherRunError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
-from bothways.runtime.folder import RUN_FILE
+from bothways.runtime.no_model import RUN_FILE
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 LOCK = ".lock"
@@ -260,16 +260,28 @@ def _find_run(
         record = read_run(folder)
         _refuse_other(folder, record, verb, config, json.loads(json.dumps(recipe)), without)
         return Run(folder, record, new=False)
+    if RUN_FILE in refuse_other_folder(folder):  # another thread or process wrote it meanwhile
+        return _find_run(folder, config, recipe, verb, without)
+    return None
+
+
+def refuse_other_folder(folder: Path) -> set[str]:
+    """Refuse a place for a run that is a file, or a folder of something else.
+
+    Returns:
+        The names of what is there.
+
+    Raises:
+        RunError: it is one of these.
+    """
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
     names = {file.name for file in folder.iterdir()} if folder.exists() else set()
-    if RUN_FILE in names:  # another thread or process wrote it meanwhile
-        return _find_run(folder, config, recipe, verb, without)
-    if not all(map(_is_temporary, names)):
+    if RUN_FILE not in names and not all(map(_is_temporary, names)):
         raise RunError(
             f"{folder} holds other files but no {RUN_FILE}; choose a new folder for the run."
         )
-    return None
+    return names
 
 
 DATA = "data"
@@ -498,7 +510,7 @@ def _refuse_other(
     ]
     if differing and all(key.startswith("input.") for key in differing):
         names = ", ".join(_named_input(key, config) for key in differing)
-        raise RunError(
+        raise OtherRunError(
             f"{folder} holds a run with these options on other content: {names} is not what the "
             "run was begun with, or has changed since. Restore it to continue the run, or choose "
             "another run folder."
@@ -508,7 +520,7 @@ def _refuse_other(
         for key in differing
     ]
     if lines:
-        raise RunError(
+        raise OtherRunError(
             f"{folder} holds a run with a different recipe:\n" + "\n".join(lines) + "\n"
             "Give the same options to continue it, or choose another run folder."
         )

@@ -32,7 +32,7 @@ from bothways.experiments.reproduce.steps import Step
 from bothways.io.files import write_json
 from bothways.io.processes import usable_cores
 from bothways.model.device import choose_device
-from bothways.runtime.folder import RUN_FILE
+from bothways.runtime.no_model import RUN_FILE
 from bothways.training.runfolder import versions
 
 STEPS, LOGS = "steps", "logs"

@@ -1,0 +1,83 @@
+"""What a folder is that holds no model, and where one is instead."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bothways.errors import nearest
+from bothways.io.folder_files import first_bytes
+from bothways.io.hub import cache
+from bothways.io.lines import listed
+from bothways.runtime.adapters import ADAPTER
+from bothways.runtime.original_files import SETTINGS
+from bothways.runtime.sentence_modules import other_first_module
+from bothways.runtime.stored import OLD_WEIGHTS
+from bothways.shipped import SHIPPED
+
+_CONFIG = "config.json"
+RUN_FILE = "run.json"
+"""The file that makes a folder one of a run."""
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, in order of their names."""
+    return sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+
+
+def models_in(folder: Path) -> list[Path]:
+    """The folders in a folder that hold a model or an adapter, such as a trainer's checkpoints; the
+    newest first."""
+    found = {path.parent for name in (_CONFIG, ADAPTER) for path in folder.glob(f"*/{name}")}
+    found = {path for path in found if not re.match(r"\d_", path.name)}  # of modules
+    return sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))
+
+
+def what_it_is(folder: Path) -> str:
+    """What a folder without config.json is instead of a model folder, and the remedy."""
+    if (folder / RUN_FILE).exists():
+        # Of pre-training, of fine-tuning, of a search.
+        patterns = (f"model/{_CONFIG}", f"seed-*/model/{_CONFIG}", f"*/seed-*/model/{_CONFIG}")
+        models = [path.parent for name in patterns for path in sorted(folder.glob(name))]
+        if models:
+            return f"this is a run folder; a model in it is {models[0]}"
+        return "this is a run folder, and there is no model in it"
+    old = sorted(folder.glob("*.ckpt*"))
+    if old and old[0].is_file() and first_bytes(old[0], 4).startswith((b"PK", b"\x80")):
+        return (
+            f"{old[0].name} is a checkpoint of PyTorch, such as Lightning writes. For a model "
+            f"folder, put {_CONFIG} and the tokenizer's files of its encoder beside it, and name "
+            f"it {OLD_WEIGHTS}"
+        )
+    if old:
+        return (
+            f"{old[0].name} seems to be a checkpoint of TensorFlow, of which the file *.index or "
+            f"{SETTINGS} is missing; copy all files of the checkpoint"
+        )
+    if kind := other_first_module(folder):
+        return (
+            f"it is a folder of sentence-transformers whose first module is {kind}, which bothways "
+            "does not compute: it reads a Transformer, with Pooling and Normalize. Use "
+            "sentence-transformers"
+        )
+    if inside := models_in(folder):
+        names = listed([path.name for path in inside], 4)
+        return f"it holds folders of models; name one of them: {names}"
+    if (folder / "meta.json").exists() and (folder / "config.cfg").exists():
+        return (
+            "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "
+            "the folder of the encoder that it was made from"
+        )
+    if folder.is_file():
+        return (
+            "this is a file, and a model is a folder; where a verb takes both, the model is first"
+        )
+    beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
+    close = nearest(folder.name, [*SHIPPED, *beside])
+    near = close if close is None or close in SHIPPED else folder.parent / close
+    return (
+        ("" if near is None or folder.exists() else f"did you mean {str(near)!r}? ")
+        + "a model folder holds config.json and model.safetensors; models available by name: "
+        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
+        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
+    )

@@ -1,0 +1,646 @@
+"""Folders as trainers, adapters, exporters and hubs leave them: right, or named."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.api.doctor import diagnose
+from bothways.api.info import info
+from bothways.api.model import load
+from bothways.errors import BothwaysError, ConfigError, ModelError
+from bothways.families import ModelConfig, config_of
+from bothways.model.folder import save_model
+from bothways.pretraining.start import weights_digest
+from bothways.runtime.folder import load_model
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
+from model_examples import BOTH_HEADS, small_bert, small_tokenizer
+
+TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "w4 W5"]
+QUERY = "bert.encoder.layer.0.attention.self.query"
+NEW = "sentence_transformers.models."
+Weights = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pre-trained encoder as another library would leave it. Read only."""
+    folder = tmp_path_factory.mktemp("foreign") / "model"
+    save_model(folder, small_bert(**BOTH_HEADS, seed=3), small_tokenizer(97))
+    for name in ("bothways.json", "checksums.json", "modules.json"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "1_Pooling")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vectors(foreign: Path) -> np.ndarray:
+    return load(foreign).embed(TEXTS)
+
+
+@pytest.fixture
+def folder(foreign: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(foreign, tmp_path / "model"))
+
+
+def weights_of(folder: Path) -> Weights:
+    return {n: v.clone() for n, v in load_file(folder / "model.safetensors").items()}
+
+
+def write(folder: Path, weights: Weights) -> None:
+    save_file({n: v.contiguous() for n, v in weights.items()}, folder / "model.safetensors")
+
+
+def set_json(path: Path, **changes: Any) -> None:
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(values | changes))
+
+
+def write_modules(folder: Path, pooling: str, *more: str, **settings: Any) -> None:
+    steps = [("Transformer", ""), ("Pooling", "1_Pooling"), *((kind, f"2_{kind}") for kind in more)]
+    listed = [{"type": NEW + kind, "path": path} for kind, path in steps]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    for _, path in steps[1:]:
+        (folder / path).mkdir(exist_ok=True)
+    set_json(folder / "1_Pooling/config.json", pooling_mode=pooling)
+    set_json(folder / "sentence_bert_config.json", **settings)
+
+
+# ------------------------------------------------------------ what wrappers put inside of names
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        *("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_module"),
+        *("_fsdp_wrapped_module._fpw_module", "_fsdp_wrapped_module._checkpoint_wrapped_module"),
+    ],
+)
+@pytest.mark.parametrize("place", [r"(layer\.0)\.", r"(bert\.embeddings)\.", r"(bert\.encoder)\."])
+def test_wrappers_of_single_modules(
+    place: str, wrapper: str, folder: Path, vectors: np.ndarray
+) -> None:
+    """Of compiling, sharding or recomputing layer by layer."""
+    weights = weights_of(folder)
+    renamed = {re.sub(place, rf"\1.{wrapper}.", n): v for n, v in weights.items()}
+    assert renamed.keys() != weights.keys()
+    write(folder, renamed)
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    write(folder, {f"{wrapper}.{n}": v for n, v in renamed.items()})
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    write(folder, {**renamed, **{n: v + 1 for n, v in weights.items()}})
+    with pytest.raises(ModelError, match="with and without what a wrapper puts into its name"):
+        load_model(folder)
+
+
+# ------------------------------------------------------------ adapters
+
+
+def write_adapter(folder: Path, base: str, **changes: Any) -> Weights:
+    folder.mkdir()
+    generator = torch.Generator().manual_seed(1)
+    pair = {
+        f"base_model.model.{QUERY}.lora_A.weight": torch.randn(2, 16, generator=generator),
+        f"base_model.model.{QUERY}.lora_B.weight": torch.randn(16, 2, generator=generator),
+    }
+    values = {"peft_type": "LORA", "base_model_name_or_path": base, "r": 2, "lora_alpha": 4}
+    (folder / "adapter_config.json").write_text(json.dumps({**values, **changes}))
+    save_file(pair, folder / "adapter_model.safetensors")
+    return pair
+
+
+def merge(base: Path, pair: Weights, out: Path) -> Path:
+    shutil.copytree(base, out)
+    weights = weights_of(base)
+    a, b = pair.values()
+    weights[f"{QUERY}.weight"] += 2 * b @ a
+    write(out, weights)
+    return out
+
+
+@pytest.mark.parametrize("of_base", [None, "mean"])
+def test_an_adapter_says_itself_how_vectors_are_made(
+    of_base: str | None, folder: Path, tmp_path: Path
+) -> None:
+    """As sentence-transformers saves one since 3.3: with its own modules beside it."""
+    pair = write_adapter(tmp_path / "adapter", "../model")
+    merged = merge(folder, pair, tmp_path / "merged")
+    write_modules(merged, "cls", "Normalize", max_seq_length=5)
+    if of_base:
+        write_modules(folder, of_base)
+    write_modules(tmp_path / "adapter", "cls", "Normalize", max_seq_length=5)
+    found = load(tmp_path / "adapter").embed(TEXTS)
+    np.testing.assert_allclose(found, load(merged).embed(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    write_modules(tmp_path / "adapter", "cls", "Dense")
+    with pytest.raises(ConfigError, match="Dense"):
+        load(tmp_path / "adapter").embed(TEXTS)
+
+
+def test_an_adapter_of_a_revision(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = tmp_path / "hub/models--own--base"
+    (place / "refs").mkdir(parents=True)
+    for letter, name in (("a", "main"), ("b", "v2")):
+        snapshot = place / "snapshots" / (letter * 40)
+        shutil.copytree(folder, snapshot)
+        (place / "refs" / name).write_text(letter * 40)
+    changed = place / "snapshots" / ("b" * 40)
+    write(
+        changed, {n: v + 0.5 if n == f"{QUERY}.bias" else v for n, v in weights_of(folder).items()}
+    )
+    pair = write_adapter(tmp_path / "adapter", "own/base", revision="v2")
+    expected = load(merge(changed, pair, tmp_path / "merged")).embed(TEXTS)
+    np.testing.assert_allclose(load(tmp_path / "adapter").embed(TEXTS), expected, atol=1e-6)
+    set_json(tmp_path / "adapter/adapter_config.json", revision="v3")
+    with pytest.raises(ModelError, match=r"own/base@v3.*It has its revisions main, v2"):
+        load_model(tmp_path / "adapter")
+
+
+def test_a_pickled_adapter(folder: Path, tmp_path: Path) -> None:
+    assert folder.name == "model"
+    pair = write_adapter(tmp_path / "adapter", "../model")
+    expected = load(tmp_path / "adapter").embed(TEXTS)
+    (tmp_path / "adapter/adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match="holds no weights"):
+        load_model(tmp_path / "adapter")
+    torch.save(pair, tmp_path / "adapter/adapter_model.bin")
+    np.testing.assert_array_equal(load(tmp_path / "adapter").embed(TEXTS), expected)
+
+
+# ------------------------------------------------------------ weights that are somewhere else
+
+
+def h5(folder: Path) -> None:
+    (folder / "tf_model.h5").write_bytes(b"\x89HDF")
+
+
+def msgpack(folder: Path) -> None:
+    (folder / "flax_model.msgpack").write_bytes(b"\x81")
+
+
+def deepspeed(folder: Path) -> None:
+    (folder / "global_step10").mkdir()
+    (folder / "zero_to_fp32.py").write_text("")
+
+
+def sharded(folder: Path) -> None:
+    (folder / "pytorch_model_fsdp_0").mkdir()
+    (folder / "pytorch_model_fsdp_0/__0_0.distcp").write_bytes(b"x")
+
+
+def quantised(folder: Path) -> None:
+    (folder / "onnx").mkdir()
+    (folder / "onnx/model_quantized.onnx").write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (h5, r"tf_model\.h5 .*up to version 4 .*from_tf=True"),
+        (msgpack, r"flax_model\.msgpack .*from_flax=True"),
+        (deepspeed, r"python zero_to_fp32\.py \. \."),
+        (sharded, r"accelerate merge-weights .*pytorch_model_fsdp_0"),
+        (quantised, r"onnx/model_quantized\.onnx.*one in 32 bits is read as onnx/model\.onnx"),
+    ],
+)
+def test_weights_in_another_form(make: Callable[[Path], None], message: str, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    make(folder)
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
+
+
+def test_weights_without_values(folder: Path) -> None:
+    weights = weights_of(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({n: v.to("meta") for n, v in weights.items()}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="has a shape and no values"):
+        load_model(folder)
+    torch.save({n: torch.empty(0) for n in weights}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"holds no values \(shape \(0,\)\).*zero_to_fp32"):
+        load_model(folder)
+
+
+def test_a_program_in_place_of_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.jit.script(torch.nn.Linear(2, 2)).save(str(folder / "pytorch_model.bin"))  # type: ignore[no-untyped-call]
+    with pytest.raises(ModelError, match="a program of TorchScript"):
+        load_model(folder)
+
+
+def test_a_folder_of_checkpoints_names_them(folder: Path, tmp_path: Path) -> None:
+    for number in (500, 1000):
+        shutil.copytree(folder, tmp_path / f"out/checkpoint-{number}")
+    with pytest.raises(
+        ModelError, match=r"holds folders of models; name one of them: .*checkpoint-1000"
+    ):
+        load_model(tmp_path / "out")
+    found = info(tmp_path / "out")
+    assert found.kind == "a folder of models"
+    assert "checkpoint-500" in found.facts["models"]
+
+
+def test_a_checkpoint_of_lightning_and_the_remedy(
+    folder: Path, tmp_path: Path, vectors: np.ndarray
+) -> None:
+    state = {"state_dict": {f"model.{n}": v for n, v in weights_of(folder).items()}, "epoch": 3}
+    place = tmp_path / "checkpoints"
+    place.mkdir()
+    torch.save(state, place / "epoch=3.ckpt")
+    with pytest.raises(ModelError, match=r"epoch=3\.ckpt is a checkpoint of PyTorch") as caught:
+        load_model(place)
+    assert "TensorFlow" not in str(caught.value)
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, place)
+    (place / "epoch=3.ckpt").rename(place / "pytorch_model.bin")
+    np.testing.assert_array_equal(load(place).embed(TEXTS), vectors)
+
+
+def test_a_graph_beside_its_config(folder: Path, tmp_path: Path) -> None:
+    """As optimum leaves it."""
+    pytest.importorskip("onnxruntime")
+    from bothways.exporting.export import export_model
+    from bothways.exporting.options import ExportConfig
+
+    expected = load(folder).embed(TEXTS)
+    encoder = tmp_path / "encoder"
+    shutil.copytree(folder, encoder)
+    write(encoder, {n: v for n, v in weights_of(folder).items() if n.startswith("bert.")})
+    set_json(encoder / "config.json", architectures=["BertModel"])
+    export_model(ExportConfig(model=str(encoder), out=str(tmp_path / "exported")))
+    graph = tmp_path / "graph"
+    graph.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(encoder / name, graph)
+    shutil.copy(tmp_path / "exported/onnx/model.onnx", graph)
+    np.testing.assert_allclose(load(graph).embed(TEXTS), expected, atol=1e-5)
+
+
+# ------------------------------------------------------------ what a model is told of pairs
+
+
+def test_settings_without_segments_give_pairs_one(tmp_path: Path) -> None:
+    """transformers then gives a model no token_type_ids, which are zeros there."""
+    folder = tmp_path / "pairs"
+    tokenizer = small_tokenizer(97)
+    tokenizer.save(folder)
+    assert Tokenizer.from_folder(folder).encode("w1", "w2").segments == [0, 0, 0, 1, 1]
+    set_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    found = Tokenizer.from_folder(folder)
+    assert found.encode("w1", "w2").segments == [0] * 5
+    found.save(tmp_path / "again")
+    assert Tokenizer.from_folder(tmp_path / "again").encode("w1", "w2").segments == [0] * 5
+    for name, expected in (("DistilBertTokenizer", 0), ("BertTokenizer", 1)):
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        assert Tokenizer.from_folder(folder).encode("w1", "w2").segments[-1] == expected
+
+
+# ------------------------------------------------------------ special tokens by name
+
+
+def test_pieces_that_are_named_special_are_found_in_text(tmp_path: Path) -> None:
+    """Markers such as [unused1], which the vocabulary has."""
+    pieces = [*SPECIAL_PIECES, "[unused1]", "the", "cat", "##s", "[", "]", "unused", "##1"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    assert 5 not in Tokenizer.from_folder(tmp_path).encode("the [unused1] cat").ids
+    set_json(tmp_path / "special_tokens_map.json", additional_special_tokens=["[unused1]"])
+    assert Tokenizer.from_folder(tmp_path).encode("the [unused1] cat").ids == [2, 6, 5, 7, 3]
+    (tmp_path / "special_tokens_map.json").unlink()
+    Tokenizer.from_folder(tmp_path).save(tmp_path / "json")
+    for change in (
+        {"extra_special_tokens": ["[unused1]"]},
+        {"bos_token": "[unused1]"},
+        {"added_tokens_decoder": {"5": {"content": "[unused1]", "special": True}}},
+    ):
+        shutil.rmtree(tmp_path / "changed", ignore_errors=True)
+        shutil.copytree(tmp_path / "json", tmp_path / "changed")
+        set_json(tmp_path / "changed/tokenizer_config.json", **change)
+        found = Tokenizer.from_folder(tmp_path / "changed")
+        assert found.encode("the [unused1] cat").ids == [2, 6, 5, 7, 3], change
+
+
+# ------------------------------------------------------------ settings of sentence-transformers
+
+
+def test_its_own_limit_is_before_the_tokenizers(folder: Path) -> None:
+    set_json(folder / "tokenizer_config.json", model_max_length=5)
+    write_modules(folder, "mean", max_seq_length=8)
+    assert load_model(folder).about["cut_at"] == 8
+    write_modules(folder, "mean", max_seq_length=None)
+    assert load_model(folder).about["cut_at"] == 5
+    write_modules(folder, "mean", tokenizer_args={"model_max_length": 6})
+    assert load_model(folder).about["cut_at"] == 6
+    write_modules(folder, "mean", config_args={"is_decoder": True})
+    with pytest.raises(ConfigError, match=r"Transformer with config_args \(is_decoder\)"):
+        load(folder).embed(TEXTS)
+
+
+# ------------------------------------------------------------ the Hub's cache
+
+
+def test_a_reference_to_a_snapshot_that_is_not_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: np.ndarray
+) -> None:
+    """As a download that was interrupted leaves it: the one before is another model."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = tmp_path / "hub/models--own--model"
+    shutil.copytree(folder, place / "snapshots" / ("a" * 40))
+    (place / "refs").mkdir()
+    (place / "refs/main").write_text("b" * 40)
+    with pytest.raises(ModelError, match=f"It has its revisions {'a' * 40}") as caught:
+        load_model("own/model")
+    assert "main" not in str(caught.value).partition("revisions")[2].partition(".")[0]
+    np.testing.assert_array_equal(load(f"own/model@{'a' * 40}").embed(TEXTS), vectors)
+
+
+# ------------------------------------------------------------ a file that changes while it is read
+
+
+def test_weights_that_another_program_cuts_off(folder: Path) -> None:
+    """Reading on would end the process, as the file is mapped."""
+    model = load(folder)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(5000)
+    with pytest.raises(ModelError, match="changed by another program while it was read"):
+        model.embed(TEXTS)
+
+
+def test_weights_that_another_program_replaces(folder: Path, vectors: np.ndarray) -> None:
+    model = load(folder)
+    (folder / "other").write_bytes(b"x")
+    (folder / "other").replace(folder / "model.safetensors")
+    np.testing.assert_array_equal(model.embed(TEXTS), vectors)
+
+
+def test_a_tokenizer_json_that_puts_no_special_tokens(folder: Path) -> None:
+    """Of a class that takes it as it is; transformers then puts none either."""
+    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    library = json.loads(path.read_text())
+    for step in (
+        None,
+        {**library["post_processor"], "single": [{"Sequence": {"id": "A", "type_id": 0}}]},
+    ):
+        path.write_text(json.dumps({**library, "post_processor": step}))
+        set_json(settings, tokenizer_class="PreTrainedTokenizerFast")
+        model = load(folder)
+        assert len(model.tokenizer.encode("w1 w2").ids) == 2
+        (note,) = [note for note in model.loaded.notes if "no special tokens" in note]
+        model.save(folder / "saved")
+        assert len(load(folder / "saved").tokenizer.encode("w1 w2").ids) == 2
+        shutil.rmtree(folder / "saved")
+        assert (
+            '"tokenizer_class": "BertTokenizer"' in note.replace("tokenizer_class that", "") or note
+        )
+        set_json(settings, tokenizer_class="BertTokenizer")
+        assert len(load(folder).tokenizer.encode("w1 w2").ids) == 4
+
+
+# ------------------------------------------------------------ heads of several tasks
+
+
+def test_of_two_task_heads_the_named_one_is_used(folder: Path) -> None:
+    encoder = {n: v for n, v in weights_of(folder).items() if n.startswith("bert.")}
+    span = {"qa_outputs.weight": torch.eye(16)[:2], "qa_outputs.bias": torch.zeros(2)}
+    labels = {"classifier.weight": torch.eye(16)[:3], "classifier.bias": torch.zeros(3)}
+    write(folder, {**encoder, **span, **labels})
+    for name, head in (("QuestionAnswering", "span"), ("SequenceClassification", "classifier")):
+        set_json(folder / "config.json", architectures=[f"BertFor{name}"])
+        loaded = load_model(folder)
+        assert (loaded.task_head, loaded.refused) == (head, {})
+        assert any("left out, not used here" in note for note in loaded.notes)
+    set_json(folder / "config.json", architectures=["BertModel"])
+    with pytest.raises(ModelError, match=r"several heads of tasks \(classifier, span\)"):
+        load_model(folder)
+
+
+# ------------------------------------------------------------ further of tokenizers
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "DistilBertTokenizerFast", "ElectraTokenizer"])
+def test_settings_of_every_class_for_word_pieces_are_before_the_file(
+    name: str, tmp_path: Path
+) -> None:
+    """As in transformers, where these classes rebuild the normaliser."""
+    small_tokenizer(30).save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"tokenizer_class": name}))
+    assert Tokenizer.from_folder(tmp_path).encode("W1").ids[1:2] == [6]
+    set_json(path, do_lower_case=False)
+    assert Tokenizer.from_folder(tmp_path).encode("W1").ids[1:2] == [1]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("W1")["input_ids"][1:2] == [1]
+
+
+def test_the_pieces_that_settings_name_open_and_close_texts(tmp_path: Path) -> None:
+    small_tokenizer(30).save(tmp_path)
+    settings = {"tokenizer_class": "BertTokenizer", "cls_token": "w9"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path)("w1")["input_ids"]
+    assert Tokenizer.from_folder(tmp_path).encode("w1").ids == expected == [14, 6, 3]
+
+
+def test_special_tokens_of_two_files(tmp_path: Path) -> None:
+    """Of releases that wrote no added_tokens_decoder, the map comes first."""
+    pieces = [*SPECIAL_PIECES, "a", "<end>"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    settings = {"tokenizer_class": "BertTokenizer", "sep_token": "[SEP]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    set_json(tmp_path / "special_tokens_map.json", sep_token="<end>")
+    expected = transformers.AutoTokenizer.from_pretrained(tmp_path)("a")["input_ids"]
+    assert Tokenizer.from_folder(tmp_path).encode("a").ids == expected == [2, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"unk_token": "<unk>"},
+            "has '<unk>' for what it cannot spell, which is none of its pieces",
+        ),
+        ({"type": "SuperPieces"}, "a later version of the package tokenizers"),
+    ],
+)
+def test_models_of_a_tokenizer_that_cannot_be_used(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    small_tokenizer(30).save(tmp_path)
+    library = json.loads((tmp_path / "tokenizer.json").read_text())
+    library["model"] |= change
+    (tmp_path / "tokenizer.json").write_text(json.dumps(library))
+    with pytest.raises(ModelError, match=message):
+        Tokenizer.from_folder(tmp_path)
+
+
+def test_merges_that_are_left_out_at_random(tmp_path: Path) -> None:
+    pieces = {p: i for i, p in enumerate([*SPECIAL_PIECES, "a", "b", "ab"])}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, [("a", "b")], dropout=0.5))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ModelError, match=r'dropout 0\.5.*Write "dropout": null to it'):
+        Tokenizer.from_folder(tmp_path)
+    values = json.loads((tmp_path / "tokenizer.json").read_text())
+    values["model"]["dropout"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    assert Tokenizer.from_folder(tmp_path).encode("ab").ids == [2, 7, 3]
+
+
+def test_a_tokenizer_without_a_form_for_pairs_is_for_single_texts(
+    folder: Path, vectors: np.ndarray
+) -> None:
+    library = json.loads((folder / "tokenizer.json").read_text())
+    library["post_processor"]["pair"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(library))
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+    with pytest.raises(ModelError, match="no form for pairs"):
+        load(folder).next_sentence("w1", "w2")
+
+
+@pytest.mark.parametrize(
+    ("settings", "truncation", "note"),
+    [
+        ({}, {"direction": "Left"}, "truncation_side is left"),
+        ({"truncation_side": "right"}, {"direction": "Left"}, ""),
+        ({}, {"direction": "Right"}, ""),
+        ({"split_special_tokens": True}, None, "split_special_tokens is true"),
+    ],
+)
+def test_what_transformers_does_otherwise_with_texts_is_said(
+    settings: dict[str, Any], truncation: dict[str, Any] | None, note: str, folder: Path
+) -> None:
+    library = json.loads((folder / "tokenizer.json").read_text())
+    usual = {"max_length": 8, "strategy": "LongestFirst", "stride": 0}
+    library["truncation"] = truncation and {**usual, **truncation}
+    (folder / "tokenizer.json").write_text(json.dumps(library))
+    set_json(folder / "tokenizer_config.json", **settings)
+    notes = load_model(folder).notes
+    assert [note in n for n in notes] == ([True] if note else [])
+
+
+def test_an_added_token_with_an_infinite_id(folder: Path) -> None:
+    (folder / "added_tokens.json").write_text('{"a": Infinity}')
+    with pytest.raises(ModelError, match=r"added_tokens\.json: its added tokens cannot be read"):
+        load_model(folder)
+
+
+def test_a_roberta_with_segments_is_told_of_pairs(tmp_path: Path) -> None:
+    """KLUE's has one segment under BERT's tokenizer; others have two, which are used."""
+    tokenizer = small_tokenizer(97)
+    for count in (1, 2):
+        config = transformers.RobertaConfig(
+            **{"vocab_size": 97, "hidden_size": 16, "num_hidden_layers": 1, "pad_token_id": 0},
+            **{"num_attention_heads": 2, "intermediate_size": 24, "type_vocab_size": count},
+        )
+        folder = tmp_path / str(count)
+        transformers.RobertaModel(config).save_pretrained(folder)
+        tokenizer.save(folder)
+        segments = load(folder).tokenizer.encode("w1", "w2").segments
+        assert segments == [0, 0, 0, *[count - 1] * 2]
+
+
+# ------------------------------------------------------------ further of other files
+
+
+def test_adapters_that_are_of_whole_numbers_or_said_otherwise(folder: Path, tmp_path: Path) -> None:
+    pair = write_adapter(tmp_path / "adapter", "../model", some_new_setting=True, a_config=None)
+    assert any("some_new_setting" in note for note in load_model(tmp_path / "adapter").notes)
+    assert not any("a_config" in note for note in load_model(tmp_path / "adapter").notes)
+    whole = {name: value.to(torch.int8) for name, value in pair.items()}
+    save_file(whole, tmp_path / "adapter/adapter_model.safetensors")
+    with pytest.raises(ModelError, match="are of the type int8, which are no weights"):
+        load_model(tmp_path / "adapter")
+    (tmp_path / "adapter/adapter_config.json").unlink()
+    shutil.copy(folder / "config.json", tmp_path / "adapter")
+    with pytest.raises(ModelError, match=r"adapter_config\.json, which names its base, is missing"):
+        load_model(tmp_path / "adapter")
+
+
+def test_info_doctor_and_pretraining_know_adapters(folder: Path, tmp_path: Path) -> None:
+    write_adapter(tmp_path / "adapter", "../model")
+    shutil.copy(folder / "tokenizer.json", tmp_path / "adapter")
+    assert info(tmp_path / "adapter").facts["family"] == "bert"
+    assert diagnose(tmp_path / "adapter") == []
+    base, adapter = (weights_digest(str(path)) for path in (folder, tmp_path / "adapter"))
+    assert base != adapter
+
+
+def test_a_second_pooling_is_not_computed(folder: Path) -> None:
+    write_modules(folder, "cls", "Pooling")
+    set_json(folder / "2_Pooling/config.json", pooling_mode="mean")
+    with pytest.raises(ConfigError, match="a second Pooling"):
+        load(folder).embed(TEXTS)
+
+
+@pytest.mark.parametrize("name", ["x" * 254, "a/" * 3000 + "b", "a\0b"])
+def test_names_that_no_file_system_has(name: str) -> None:
+    with pytest.raises(ModelError):
+        load_model(name)
+    with pytest.raises(BothwaysError):
+        info(name)
+
+
+def test_refused_sizes_have_the_names_of_the_file(folder: Path) -> None:
+    set_json(folder / "config.json", layer_norm_eps=-1.0)
+    with pytest.raises(ModelError, match=r"layer_norm_eps is -1\.0; it must be above 0"):
+        load_model(folder)
+
+
+MODERN = {
+    **{"model_type": "modernbert", "vocab_size": 97, "hidden_size": 16, "num_hidden_layers": 2},
+    **{"num_attention_heads": 2, "intermediate_size": 24},
+}
+
+
+def test_rotary_bases_and_windows_in_other_spellings() -> None:
+    def shape(**keys: Any) -> ModelConfig:
+        return config_of({**MODERN, **keys}, where="config.json")[0]
+
+    assert shape(global_rope_theta=7.0, local_rope_theta=None).rotary_local == 7.0
+    assert shape(global_rope_theta=7.0).rotary_local == 10_000.0
+    assert shape(local_attention=8, sliding_window=2).window == 2
+    for parameters, message in (
+        (
+            {"rope_type": "default", "rope_theta": 5.0},
+            "rope_parameters has rope_theta, rope_type",
+        ),
+        ({"full_attention": {"type": "linear", "rope_theta": 5.0}}, "rope_type is 'linear'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            shape(rope_parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"]
+)
+def test_a_page_in_place_of_a_file(name: str, folder: Path) -> None:
+    """Of a server that refused the download."""
+    (folder / name).write_text("<!DOCTYPE html><html><body>403 Forbidden</body></html>")
+    with pytest.raises(ModelError, match=f"{name}.*download the file again"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("part", ["query", "key"])
+def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
+    """Fused attention gives numbers for them, as if nothing were wrong."""
+    weights = weights_of(folder)
+    weights[f"bert.encoder.layer.0.attention.self.{part}.weight"][3, 4] = float("nan")
+    write(folder, weights)
+    with pytest.raises(ModelError, match=r"attention\.qkv\.weight is not finite"):
+        load(folder).embed(TEXTS)
