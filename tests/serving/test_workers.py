@@ -77,6 +77,18 @@ def test_sigterm_says_not_ready_and_ends_with_its_answers_given(tmp_path: Path) 
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("numbers", [["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGINT"]])
+def test_signals_as_soon_as_it_serves(numbers: list[str], tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder) as (_, process):
+        for name in numbers:
+            process.send_signal(getattr(signal, name))
+            time.sleep(0.2)
+        assert process.wait(timeout=25) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bothways", "serve", str(tmp_path), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])}

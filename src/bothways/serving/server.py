@@ -12,8 +12,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -78,8 +79,7 @@ def serve(config: ServeConfig) -> int:
         _set_process_up()
         with _listening(config.host, config.port) as listener:
             server = _loaded(config, engines)
-            _say(listener, list(server.models))
-            return _answer(server, listener)
+            return _answer(server, listener, lambda: _say(listener, list(server.models)))
     return _Parent(config, engines).run()
 
 
@@ -123,6 +123,12 @@ def _allow_connections(count: int) -> None:
         if soft != resource.RLIM_INFINITY and soft < wanted:
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _hangup() -> list[int]:
+    """The signal of a terminal that is closed, unless it is ignored (``nohup``) or not known."""
+    number = getattr(signal, "SIGHUP", None)
+    return [] if number is None or signal.getsignal(number) is signal.SIG_IGN else [number]
 
 
 def _say(listener: socket.socket, models: list[str], more: str = "") -> None:
@@ -171,8 +177,9 @@ def make_server(
     return server
 
 
-def make_listener(server: Server) -> uvicorn.Server:
-    """What takes connections for a server, when it is run."""
+def make_listener(server: Server, ready: Callable[[], object] | None = None) -> uvicorn.Server:
+    """What takes connections for a server, when it is run; ``ready`` is called once it does, and
+    heeds signals."""
     import uvicorn
 
     from bothways.serving.app import application
@@ -183,12 +190,31 @@ def make_listener(server: Server) -> uvicorn.Server:
 
         ends_at = math.inf
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if ready is not None:
+                ready()
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            """Also :func:`_hangup`."""
+            in_main = threading.current_thread() is threading.main_thread()
+            before = {n: signal.signal(n, self.handle_exit) for n in _hangup() if in_main}
+            try:
+                with super().capture_signals():
+                    yield
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
             if server.draining:
                 self.should_exit = True
                 self.force_exit = sig == signal.SIGINT
+                # What is broken off has a traceback in its log.
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             server.draining = True
-            self.ends_at = time.monotonic() + (_GRACE if sig == signal.SIGTERM else 0)
+            self.ends_at = time.monotonic() + (0 if sig == signal.SIGINT else _GRACE)
 
         async def on_tick(self, counter: int) -> bool:
             self.should_exit |= time.monotonic() >= self.ends_at
@@ -222,9 +248,9 @@ def _loaded(config: ServeConfig, engines: Engines, worker: _Slot | None = None) 
     return server
 
 
-def _answer(server: Server, listener: socket.socket) -> int:
+def _answer(server: Server, listener: socket.socket, ready: Callable[[], object]) -> int:
     """Answer until a signal."""
-    make_listener(server).run(sockets=[listener])
+    make_listener(server, ready).run(sockets=[listener])
     server.threads.pool.shutdown(wait=False, cancel_futures=True)
     if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
         sys.stdout.flush()
@@ -298,8 +324,7 @@ def _work(
             cores.take(slot.number)
         # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
-            slot.is_ready()
-            status = _answer(server, listener)
+            status = _answer(server, listener, slot.is_ready)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = 1
@@ -398,7 +423,7 @@ class _Parent:
 
             self._metrics = Metrics()
             self._port = holder.getsockname()[1]
-            for signal_number in (signal.SIGTERM, signal.SIGINT):
+            for signal_number in (signal.SIGTERM, signal.SIGINT, *_hangup()):
                 signal.signal(signal_number, self._end)
             self._start(0)  # alone, so that what is wrong with a model is said once
             while not self._ready[0] and not self._ending:
