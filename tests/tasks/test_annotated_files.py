@@ -354,6 +354,15 @@ def test_tasks_of_label_studio_that_nobody_annotated(tmp_path: Path) -> None:
     assert any(said in note for note in found.notes)
 
 
+@pytest.mark.parametrize("more", [{}, {"id": 7}, {"id": 7, "meta": {}}])
+def test_tasks_of_label_studio_as_they_are_imported(more: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{**more, "data": {"text": TEXT}}]))
+    assert read_sentences(path, TaggingOptions(), labelled=False).words == [WORDS]
+    with pytest.raises(InputError, match="rejected or skipped"):
+        read_sentences(path, TaggingOptions(), labelled=True)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

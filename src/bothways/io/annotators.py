@@ -394,8 +394,13 @@ def _is_label_studio(item: Item) -> bool:
     return (
         isinstance(item, dict)
         and isinstance(item.get("data"), dict)
-        and any(isinstance(item.get(name), list) for name in _LABEL_STUDIO)
+        and (any(isinstance(item.get(name), list) for name in _LABEL_STUDIO) or _is_new(item))
     )
+
+
+def _is_new(item: dict[str, Any]) -> bool:
+    """Whether a task is as it is imported, before anybody has annotated it."""
+    return item.keys() <= {"id", "data", "meta"}
 
 
 def label_studio_results(item: dict[str, Any]) -> list[dict[str, Any]] | None:
