@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import shutil
@@ -407,6 +408,47 @@ def test_the_user_names_the_columns(
     assert "need --file" in capsys.readouterr().err
 
 
+def test_columns_by_option(
+    theirs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of a file that no task declares: texts and pairs, to predict and to evaluate."""
+    file, out = tmp_path / "reviews.csv", tmp_path / "out.csv"
+    rows = [(f"w{n} w{n + 1}", f"w{n + 2}", f"LABEL_{n % 3}") for n in range(6)]
+    file.write_text("review,reply,mark\n" + "".join(",".join(row) + "\n" for row in rows))
+    loaded = load_model(theirs)
+
+    def predicted(*words: str) -> list[str]:
+        assert (
+            cli.main(["predict", str(theirs), "--file", str(file), "--out", str(out), *words]) == 0
+        )
+        with out.open(newline="") as lines:
+            return [row["prediction"] for row in csv.DictReader(lines)]
+
+    firsts, seconds, gold = zip(*rows, strict=True)
+    single, pairs = (
+        predict_texts(loaded, firsts).labels,
+        predict_texts(loaded, firsts, seconds).labels,
+    )
+    assert predicted("--text", "review") == single
+    assert predicted("--text_a", "review", "--text_b", "reply", "--keep", "mark") == pairs
+    capsys.readouterr()
+    words = ["evaluate", str(theirs), str(file), "--text", "review", "--label", "mark"]
+    assert cli.main(words) == 0
+    right = accuracy_score(gold, single)
+    assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
+    assert cli.main([*words, "--text_b", "reply"]) == 0
+    right = accuracy_score(gold, pairs)
+    assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
+    for more, message in (
+        (["--task", "mnli"], "both say which columns the file has; give one"),
+        (["--label", "stars"], "the header lacks the column 'stars'"),
+    ):
+        assert cli.main([*words, *more]) == 1
+        assert message in capsys.readouterr().err
+    assert cli.main(["predict", str(theirs), "w1", "--text", "review"]) == 1
+    assert "is a column of --file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("names", [("yes", "no"), ("Yes", "NO"), ("no", "yes")])
 def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: Path) -> None:
     model = small_bert(small_config(SHAPE), classes=2, seed=24)
@@ -424,7 +466,7 @@ def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: 
         expected = f1_score(gold, predicted, pos_label=labels[1])
         assert found.scores["f1"] == pytest.approx(expected)
         assert found.scores["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
-        assert found.notes == ()
+        assert found.notes == (f"f1 is that of the class '{labels[1]}'",)
         task, part = encode_file(loaded, tmp_path / "dev.tsv", labelled=False, options=options)
         outputs = outputs_of(loaded, task, part.examples)
         header, *rows = task.table(part, task.decode(part, outputs))

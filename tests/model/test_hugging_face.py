@@ -211,6 +211,6 @@ def test_a_missing_key_is_named(key: str) -> None:
 )
 def test_a_senseless_value_is_an_error_about_the_file(changes: dict[str, Any]) -> None:
     (key,) = changes
-    pattern = f"file: {key} is .*; it must be a|file does not describe a BERT: model"
+    pattern = f"file: {key} is .*; it must be a|file does not describe a BERT: {key}"
     with pytest.raises(ModelError, match=pattern):
         config_from_hugging_face(_config(**changes), where="file")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bothways.api.model import Model, check_ranks
+from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import real_path, write_json
@@ -159,9 +160,28 @@ def predict(config: PredictConfig) -> list[str]:
 _ENTITY_NUMBERS = {"text", "start", "end", "probability", "score"}
 
 
+def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> TaskOptions | None:
+    """How a file is laid out, if options say it; otherwise it is as in fine-tuning."""
+    if config.task is not None:
+        return task_recipe(config.task).task
+    named = {"text_a": config.text_a, "text_b": config.text_b}
+    if isinstance(config, EvaluateConfig):
+        named["label"] = config.label
+    named = {option: column for option, column in named.items() if column is not None}
+    if not named:
+        return None
+    task = loaded.task
+    if not isinstance(task, TextTask):
+        raise ConfigError(
+            f"{' and '.join(named)}: for files with a text in each row; those of kind "
+            f"{task.options.kind} say by themselves where their texts are. Leave it out."
+        )
+    return changed(task.options, named)
+
+
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
-    columns = None if config.task is None else task_recipe(config.task).task
+    columns = _columns(loaded, config)
     if config.submission and _tags(loaded):
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
@@ -463,7 +483,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             from bothways.pretraining.evaluation import evaluate_pretraining
 
             return [evaluate_pretraining(model.loaded, config.file)]
-        columns = None if config.task is None else task_recipe(config.task).task
+        columns = _columns(model.loaded, config)
         _note_precision(model.loaded)
         with progress_of("predicting") as progress:
             evaluation = evaluate_file(

@@ -113,6 +113,16 @@ class LabellerOptions(EngineChoice):
     task: str | None = None
     """Declared task or task file that names the columns and labels of the file, for models that do
     not record them, such as those of transformers."""
+    text_a: str | None = None
+    """Column of the file with the texts, of pairs the first; also --text. Default: as in
+    fine-tuning."""
+
+    short_names = MappingProxyType({"text": "text_a"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and self.text_a is not None:
+            raise ConfigError("task and text_a both say which columns the file has; give one.")
 
 
 @dataclass(frozen=True)
@@ -184,8 +194,8 @@ class PredictConfig(LabellerOptions, BulkOptions):
     """Label texts with a fine-tuned model."""
 
     first: ClassVar[tuple[str, ...]] = (
-        *("model", "texts", "text_b", "file", "out", "keep", "format", "ensemble", "engine"),
-        "device",
+        *("model", "texts", "file", "text_a", "text_b", "out", "keep", "format", "ensemble"),
+        *("engine", "device"),
     )
 
     model: str
@@ -194,7 +204,8 @@ class PredictConfig(LabellerOptions, BulkOptions):
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
-    """Second text of each pair, the same for all texts."""
+    """Second text of each pair, the same for all texts; with --file, the column of the second
+    texts. Default there: as in fine-tuning."""
     file: str | None = None
     """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet,
     .xlsx), of any size if each row has a text; for tagging, CoNLL columns, CSV, or what an
@@ -217,12 +228,14 @@ class PredictConfig(LabellerOptions, BulkOptions):
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
+        if self.file is None and self.text_a is not None:
+            raise ConfigError("text_a is a column of --file; texts to label stand without a name.")
         if (self.keep or self.format) and (self.file is None or self.out is None):
             raise ConfigError("keep and format need --file and --out.")
         if self.keep and self.submission:
             raise ConfigError("a submission has index and prediction alone; leave out keep.")
-        if self.file is not None and self.text_b is not None:
-            raise ConfigError("text_b goes with texts; with --file the second text is a column.")
+        if self.task is not None and self.text_b is not None:
+            raise ConfigError("task and text_b both say which columns the file has; give one.")
 
 
 @dataclass(frozen=True)
@@ -269,6 +282,7 @@ class ScoreConfig(Options):
 class EmbedConfig(BulkOptions):
     """Compute vectors of texts or of their tokens."""
 
+    short_names = MappingProxyType({"text": "text_a"})
     first: ClassVar[tuple[str, ...]] = (
         *("model", "texts", "out", "file", "text_a", "keep", "pooling", "normalize", "length"),
         "device",
@@ -288,8 +302,8 @@ class EmbedConfig(BulkOptions):
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
-    """Column of the texts in --file. Default: that of --task, or that of the files the model was
-    fine-tuned on, or else sentence."""
+    """Column of the texts in --file; also --text. Default: that of --task, or that of the files the
+    model was fine-tuned on, or else sentence."""
     task: str | None = None
     """Declared task or task file that says how --file is laid out and which column has the
     texts."""
@@ -367,6 +381,17 @@ class EvaluateConfig(LabellerOptions):
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet,
     .xlsx; CoNLL columns for tagging); questions with answers (SQuAD's .json); or a corpus folder,
     whose held-out split measures masked LM and next sentence prediction."""
+    text_b: str | None = None
+    """Column of the second texts of pairs. Default: as in fine-tuning."""
+    label: str | None = None
+    """Column of the labels. Default: as in fine-tuning."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and (self.text_b is not None or self.label is not None):
+            raise ConfigError(
+                "task and text_b or label both say which columns the file has; give one."
+            )
 
 
 def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:

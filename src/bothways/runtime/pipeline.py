@@ -566,8 +566,8 @@ def task_for_file(
     if task.needs_columns and not fine_tuned_here:
         raise ModelError(
             "the model folder does not say which columns its task has (options in bothways.json, "
-            "which `bothways finetune` writes); name the task (--task mrpc, or a .yaml file in the "
-            "same format), or give the texts themselves to `bothways predict`."
+            "which `bothways finetune` writes); name them (--text_a COLUMN, of pairs also --text_b "
+            "COLUMN, to evaluate also --label COLUMN), or the task (--task mrpc, or a .yaml file)."
         )
     return task.for_own_file(), ()
 
