@@ -439,7 +439,13 @@ def test_columns_by_option(
     assert cli.main([*words, "--text_b", "reply"]) == 0
     right = accuracy_score(gold, pairs)
     assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
+    file.write_text(file.read_text().replace("LABEL_", "class "))
+    assert cli.main([*words, "--labels", "class 0", "class 1", "class 2"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"accuracy: {accuracy_score(gold, single):.4f}\n")
+    assert "matched by position: 'LABEL_0' as 'class 0'" in shown.err
     for more, message in (
+        ([], "unknown label 'class 0'; the labels are 'LABEL_0'"),
         (["--task", "mnli"], "both say which columns the file has; give one"),
         (["--label", "stars"], "the header lacks the column 'stars'"),
     ):

@@ -164,10 +164,10 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
     """How a file is laid out, if options say it; otherwise it is as in fine-tuning."""
     if config.task is not None:
         return task_recipe(config.task).task
-    named = {"text_a": config.text_a, "text_b": config.text_b}
+    named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
-        named["label"] = config.label
-    named = {option: column for option, column in named.items() if column is not None}
+        named |= {"label": config.label, "labels": config.labels}
+    named = {option: value for option, value in named.items() if value}
     if not named:
         return None
     task = loaded.task

@@ -385,12 +385,15 @@ class EvaluateConfig(LabellerOptions):
     """Column of the second texts of pairs. Default: as in fine-tuning."""
     label: str | None = None
     """Column of the labels. Default: as in fine-tuning."""
+    labels: tuple[str, ...] = ()
+    """The file's labels in the order of the model's outputs, if the folder has other names for
+    them, such as LABEL_0. Give this option last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task is not None and (self.text_b is not None or self.label is not None):
+        if self.task is not None and (self.text_b or self.label or self.labels):
             raise ConfigError(
-                "task and text_b or label both say which columns the file has; give one."
+                "task and text_b, label or labels both say how the file is laid out; give one."
             )
 
 
