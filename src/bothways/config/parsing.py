@@ -447,10 +447,7 @@ _NO_OPTION = {
         ("tokenizer", "tokenizer_name", "tokenizer_name_or_path", "vocab", "vocab_file"),
         "the vocabulary is that of the model, or of the corpus that is trained on",
     ),
-    "text": (
-        "texts stand by themselves after the model, and of a file the columns of fine-tuning are "
-        "read"
-    ),
+    "text": "texts stand by themselves after the model",
 }
 
 

@@ -194,8 +194,8 @@ class PredictConfig(LabellerOptions, BulkOptions):
     """Label texts with a fine-tuned model."""
 
     first: ClassVar[tuple[str, ...]] = (
-        *("model", "texts", "file", "text_a", "text_b", "out", "keep", "format", "ensemble"),
-        *("engine", "device"),
+        *("model", "texts", "file", "text_a", "text_b", "out", "keep", "format", "engine"),
+        "device",
     )
 
     model: str
@@ -229,7 +229,9 @@ class PredictConfig(LabellerOptions, BulkOptions):
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
         if self.file is None and self.text_a is not None:
-            raise ConfigError("text_a is a column of --file; texts to label stand without a name.")
+            raise ConfigError(
+                "text_a is a column of --file; texts stand by themselves after the model."
+            )
         if (self.keep or self.format) and (self.file is None or self.out is None):
             raise ConfigError("keep and format need --file and --out.")
         if self.keep and self.submission:
@@ -372,6 +374,11 @@ class InspectConfig(EngineChoice):
 @dataclass(frozen=True)
 class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "file", "text_a", "text_b", "label", "labels", "task", "ensemble", "engine"),
+        "device",
+    )
 
     model: str
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
