@@ -34,9 +34,11 @@ def _keep_to_own_cores() -> None:
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     _keep_to_own_cores()
 
+# As under `nohup`, or in the background of a script. What the tests start would ignore them too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As under `nohup`, or in the background of a script. What the tests start would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Property tests are part of a suite that must give the same answer twice.
 settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)

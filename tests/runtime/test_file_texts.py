@@ -97,7 +97,7 @@ def test_a_column_that_cannot_be_told_is_asked_for(name: str, embed: Embed, tmp_
         assert found is None
         assert f"{path}:" in said
         assert "has no column 'sentence'; its columns are 'id', 'document', 'gold'." in said
-        assert "--text_a COLUMN" in said
+        assert "--text COLUMN" in said
     _, said = embed("tuned", "--file", path, "--text_a", "documents")
     assert "has no column 'documents'" in said
     assert "Did you mean 'document'?" in said
