@@ -16,6 +16,7 @@ import transformers
 
 from bothways import cli
 from bothways.api.model import Model, load
+from bothways.api.sklearn import TextEmbedder
 from bothways.errors import ConfigError, LengthError, ModelError, NonFiniteError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
@@ -254,6 +255,10 @@ def test_what_sentence_transformers_does_to_texts_is_said(
         np.testing.assert_array_equal(model.embed(long, prompt=""), cut)
         np.testing.assert_array_equal(load(folder).embed(long, length=20), whole)
         assert not np.allclose(cut, whole)
+        np.testing.assert_array_equal(
+            TextEmbedder(str(path)).fit_transform(long), model.embed(long)
+        )
+        assert not np.allclose(model.embed(long), model.embed(long, long="windows"))
         (path / "1_Pooling/config.json").write_text('{"include_prompt": false}')
         message = "the prompt's tokens are left out of pooling"
     else:

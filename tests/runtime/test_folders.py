@@ -25,7 +25,7 @@ from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
 from bothways.tasks.kinds import task_of
 from bothways.tokenization.tokenizer import Tokenizer
-from model_examples import BOTH_HEADS, small_bert, small_tokenizer
+from model_examples import small_bert, small_tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 W5"]
 TABLE, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
@@ -33,24 +33,8 @@ Weights = dict[str, Tensor]
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pre-trained encoder as another library would leave it. Read only."""
-    folder = tmp_path_factory.mktemp("foreign") / "model"
-    save_model(folder, small_bert(**BOTH_HEADS, seed=3), small_tokenizer(97))
-    for name in ("bothways.json", "checksums.json", "modules.json"):
-        (folder / name).unlink()
-    shutil.rmtree(folder / "1_Pooling")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def vectors(foreign: Path) -> np.ndarray:
     return load(foreign).embed(TEXTS)
-
-
-@pytest.fixture
-def folder(foreign: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(foreign, tmp_path / "model"))
 
 
 def weights_of(folder: Path) -> Weights:

@@ -552,7 +552,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: str = "mean",
-        long: str = "windows",
+        long: str | None = None,
     ):
         self.model = model
         self.pooling = pooling

@@ -167,7 +167,7 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
     named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
         named |= {"label": config.label, "labels": config.labels}
-    named = {option: value for option, value in named.items() if value}
+    named = {option: value for option, value in named.items() if value not in (None, ())}
     if not named:
         return None
     task = loaded.task

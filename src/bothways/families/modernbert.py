@@ -12,25 +12,19 @@ from bothways.families.family import REQUIRED, Family, HeadForm
 
 _PREDICTION = {"dense": "head.dense", "norm": "head.norm"}
 _KINDS = {"global": "full_attention", "local": "sliding_attention"}
-_TASK = HeadForm(
-    {**_PREDICTION, **CLASSIFIER}, dense=True, activation="own", norm=True, dropout="head"
-)
+_MAPS = {**_PREDICTION, **CLASSIFIER}
+_TASK = HeadForm(_MAPS, dense=True, activation="own", norm=True, dropout="head")
 
 
 def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
     """Windows, the order of local and global layers, rotary bases, in the old keys or the new."""
     if values.get("mlp_bias", False) != named["biases"]:
-        raise ModelError(
-            f"{where}: attention_bias and mlp_bias differ; bothways computes both or neither."
-        )
+        raise ModelError(f"{where}: attention_bias and mlp_bias differ; they must not.")
     half = values.get("sliding_window")  # which comes first in transformers
     width = values.get("local_attention", 128) if half is None else 2 * half
-    named["window"] = width // 2
-    if not named["window"]:
-        raise ModelError(
-            f"{where}: local_attention is {width!r}, so that a token would see only itself; "
-            "bothways computes windows of 2 and more."
-        )
+    if (window := width // 2) < 1:
+        raise ModelError(f"{where}: local_attention is {width!r}; windows of 2 and more are known.")
+    named["window"] = window
     every, types = values.get("global_attn_every_n_layers", 3), values.get("layer_types")
     if types is not None:
         later = [i for i, kind in enumerate(types) if kind == _KINDS["global"] and i]
@@ -59,10 +53,12 @@ def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
 
 def write(config: ModelConfig, values: dict[str, Any]) -> None:
     """The reverse of :func:`read`, in the keys that all versions of transformers read."""
-    values |= {"mlp_bias": config.biases, "mlp_dropout": config.dropout}
+    values["mlp_bias"] = config.biases
+    values["mlp_dropout"] = config.dropout
     values["local_attention"] = 2 * config.window
     values["global_attn_every_n_layers"] = config.global_every
-    values |= {"global_rope_theta": config.rotary_global, "local_rope_theta": config.rotary_local}
+    values["global_rope_theta"] = config.rotary_global
+    values["local_rope_theta"] = config.rotary_local
 
 
 MODERNBERT = Family(
@@ -77,11 +73,13 @@ MODERNBERT = Family(
         "intermediate_size": ("intermediate", REQUIRED),
         "max_position_embeddings": ("positions", 8192),
         "hidden_activation": ("activation", "gelu"),
-        **{"embedding_dropout": ("dropout", 0.0), "attention_dropout": ("attention_dropout", 0.0)},
+        "embedding_dropout": ("dropout", 0.0),
+        "attention_dropout": ("attention_dropout", 0.0),
         "norm_eps": ("norm_eps", 1e-5),
         "initializer_range": ("init_std", 0.02),
         "attention_bias": ("biases", False),
-        **{"norm_bias": ("norm_biases", False), "decoder_bias": ("output_bias", True)},
+        "norm_bias": ("norm_biases", False),
+        "decoder_bias": ("output_bias", True),
         "classifier_pooling": ("pooling", "cls"),
         "classifier_dropout": ("head_dropout", 0.0),
         "classifier_bias": ("head_biases", False),
@@ -93,7 +91,8 @@ MODERNBERT = Family(
         "layers.{}.attention.qkv": "layers.{}.attn.Wqkv",
         "layers.{}.attention.output": "layers.{}.attn.Wo",
         "layers.{}.attention_norm": "layers.{}.attn_norm",
-        **{"layers.{}.expand": "layers.{}.mlp.Wi", "layers.{}.contract": "layers.{}.mlp.Wo"},
+        "layers.{}.expand": "layers.{}.mlp.Wi",
+        "layers.{}.contract": "layers.{}.mlp.Wo",
         "layers.{}.norm": "layers.{}.mlp_norm",
         "final_norm": "final_norm",
     },

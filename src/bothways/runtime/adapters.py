@@ -46,7 +46,7 @@ _USUAL: Mapping[str, tuple[Any, ...]] = {
 """Settings that change what is computed -> the values with which it is the above."""
 _KNOWN = frozenset(
     """
-    peft_type peft_version auto_mapping base_model_name_or_path revision task_type r
+    peft_type peft_version auto_mapping base_model_name_or_path revision task_type inference_mode r
     target_modules exclude_modules lora_alpha lora_dropout use_rslora modules_to_save bias
     layers_to_transform layers_pattern rank_pattern alpha_pattern megatron_config megatron_core
     loftq_config eva_config corda_config lora_ga_config runtime_config qalora_group_size
@@ -137,8 +137,7 @@ def read_adapter(folder: Path) -> Adapted:
             )
         scale = _scale(module, pair, values, folder / ADAPTER)
         weights[name] = _merged(weights[name], pair, scale, path, name)
-    known = {*_KNOWN, *_USUAL}
-    others = sorted(n for n, v in values.items() if v and n not in known and n[:9] != "inference")
+    others = sorted(n for n, v in values.items() if v and n not in _KNOWN and n not in _USUAL)
     notes = [f"{folder / ADAPTER} has keys that are not known here: {', '.join(others)}"]
     classes = _CLASSES.get(str(values.get("task_type")), "")
     return Adapted(base, path, weights, classes, notes if others else [])

@@ -322,13 +322,15 @@ def with_named_tokens(
         value = named.get(key)
         listed = list(value.values()) if isinstance(value, Mapping) else value
         items += listed if isinstance(listed, list) else []
+    known = added_tokens(library)
     for item in items:
         text = item.get("content") if isinstance(item, Mapping) else item
-        if not isinstance(text, str) or not text or text in added_tokens(library):
+        if not isinstance(text, str) or not text or text in known:
             continue
         room = rows is None or library.get_vocab_size() < rows
         if room or library.token_to_id(text) is not None:
             library.add_special_tokens([AddedToken(text, normalized=False)])
+            known.add(text)
     return library
 
 
