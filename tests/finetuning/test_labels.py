@@ -213,6 +213,11 @@ def test_weighted_losses_do_not_depend_on_micro_batches(config: FinetuneConfig) 
     assert torch.allclose(whole, halves, atol=1e-6)
 
 
+def card(folder: str | Path) -> str:
+    text = (Path(folder) / "README.md").read_text()
+    return text[text.index("## Limits") : text.index("## Licence")]
+
+
 def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     config = with_task(config, labels=("fine", "complaint"), tune=True)
     config = dataclasses.replace(config, metric="f1", class_weights=("balanced",), epochs=3)
@@ -245,6 +250,8 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     assert said in model.evaluate(data).notes
     facts = dict(bw.info(seed.model).facts)
     assert facts["threshold"] == said
+    assert f"* {said}; other libraries give the more probable label." in card(seed.model)
+    assert card(seed.model) == card(model.save(data.parent / "saved"))
     column = pd.Series(texts[:3], index=[7, 2, 2])
     assert model.predict(column).to_frame().index.tolist() == [7, 2, 2]
     assert model.predict(texts[:3]).to_frame().index.tolist() == [0, 1, 2]

@@ -228,6 +228,14 @@ def test_a_program_in_place_of_weights(folder: Path) -> None:
         load_model(folder)
 
 
+def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    with pytest.raises(ModelError, match="holds the folders of runs; name one of them: 'a', 'b'"):
+        load_model(tmp_path)
+
+
 def test_a_folder_of_checkpoints_names_them(folder: Path, tmp_path: Path) -> None:
     for number in (500, 1000):
         shutil.copytree(folder, tmp_path / f"out/checkpoint-{number}")

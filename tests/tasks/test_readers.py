@@ -454,6 +454,7 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
             ' "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}',
             "qa",
         ),
+        ("a.csv", "question,context,answer\nWho?,Ada.,Ada\n", "qa"),
         ("a.tsv", "review\tstars\ngood\t1\n", ""),
         ("b.jsonl", '{"review": "good", "stars": 1}\n', ""),
     ],
@@ -465,3 +466,36 @@ def test_a_file_of_another_kind_is_recognised(
     with pytest.raises(InputError) as caught:
         read_rows(path, TaskOptions(), labelled=True)
     assert (f"(task.kind {kind}), not like classification." in str(caught.value)) == bool(kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", "label,id,text\nyes,A,a dog\n"),
+        ("x.tsv", "text\tlabel\na dog\tyes\n"),
+        ("x.jsonl", '{"text": "a dog", "label": "yes"}\n'),
+    ],
+)
+def test_the_usual_names_of_a_column_of_texts(tmp_path: Path, name: str, content: str) -> None:
+    path = write(tmp_path, content, name)
+    for labelled in (True, False):
+        rows = read_rows(path, TaskOptions(), labelled=labelled)
+        assert (rows.a, rows.text) == (["a dog"], "text")
+        assert rows.broken.notes("x") == [
+            "x: it has no column 'sentence'; the texts are those of 'text'"
+        ]
+    both = write(tmp_path, "text\tlabel\tsentence\na\tyes\tb\n", "both.tsv")
+    assert read_rows(both, TaskOptions(), labelled=True).a == ["b"]
+    for options in (
+        TaskOptions(text_a="content"),
+        TaskOptions(text_b="title"),
+        TaskOptions(label="text"),
+        TaskOptions(kind="choice", choices=("title", "label")),
+    ):
+        with pytest.raises(InputError, match=r":1: .*(lacks|missing)"):
+            read_rows(path, options, labelled=options.label == "text")
+
+
+def test_one_column_of_csv_whatever_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path, 'sentence,label\n"a, b",yes\n', "x.tsv")
+    assert read_rows(path, TaskOptions(), labelled=False).a == ["a, b"]

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.config.fields import as_field, field_types, require_choice, require_count
-from bothways.errors import ConfigError, InputError, ModelError, explain_missing, nearest, type_of
+from bothways.errors import (
+    ConfigError,
+    InputError,
+    ModelError,
+    explain_missing,
+    no_attribute,
+    type_of,
+)
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
@@ -206,10 +213,7 @@ class Model:
 
         def __getattr__(self, name: str) -> Any:
             """Called for what is not there: say what is meant."""
-            known = [own for own in dir(type(self)) if not own.startswith("_")]
-            close = None if name.startswith("_") else _ELSEWHERE.get(name) or nearest(name, known)
-            hint = f"; here it is model.{close}" if close else ""
-            raise AttributeError(f"a model has no attribute {name!r}{hint}")
+            raise no_attribute(self, name, "model", _ELSEWHERE)
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._description())

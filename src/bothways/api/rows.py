@@ -21,14 +21,13 @@ from typing import Any
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
+from bothways.tasks.readers import TEXT_NAMES
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
 
 SPANS, TAGS = "spans", "tagging"
 """The kinds of tasks whose files have no columns with names."""
-_TEXT_NAMES = ("sentence", "text", "review", "content", "document", "title")
-"""Columns that are taken for the text if none is named."""
 _FORMS = (
     "the path of a file, a data frame, a list of dictionaries, a dictionary of lists, a data set, "
     "or a tuple (texts, labels)"
@@ -186,7 +185,7 @@ def choose_text(columns: Columns, given: str | None, name: str, default: str) ->
     if given is not None:
         require_column(columns, given, "text", name)
         return given
-    for known in (default, *_TEXT_NAMES):
+    for known in (default, *TEXT_NAMES):
         if known in columns:
             return known
     raise ConfigError(

@@ -322,7 +322,7 @@ def _refuse_other_notation(
 
 def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     """What separates the columns of a file that is CSV, whatever its name says; empty: tabs."""
-    if not (layout.header and not layout.columns and len(names) > 1) or "\t" in lines[0][1]:
+    if not (names and layout.header and not layout.columns) or "\t" in lines[0][1]:
         return ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
@@ -621,11 +621,10 @@ def _columns_by_name(
             )
         raise MissingColumnError(
             f"the header lacks the column {name!r}; the columns are {listed(header)}."
-            f"{did_you_mean(name, header)} `finetune` takes the "
-            "names of your columns by --text and --label, `embed` by --text_a; `predict` and "
-            "`evaluate` look for those of fine-tuning, or what --task FILE.yaml says. (If line 1 "
-            "is already an example, task.header false names columns by number, from 0; `predict` "
-            "takes plain texts, one per line, from standard input.)",
+            f"{did_you_mean(name, header)} Name yours: --text COLUMN, --label COLUMN (in Python "
+            "text=, label=; in the file of a task text_a and label). If line 1 is already an "
+            "example, task.header false names columns by number, from 0; `predict` and `embed` "
+            "take plain texts, one per line, from standard input.",
             header,
             path=path,
             line=line,

@@ -105,6 +105,9 @@ def likely_kind(path: Path) -> str:
     lines = beginning(path).split("\n")
     if re.search(r'"paragraphs"\s*:', head := "\n".join(lines)) and re.search(r'"qas"\s*:', head):
         return "questions"
+    columns = {name.strip(' "\ufeff').lower() for name in re.split(r"[,;\t]", lines[0])}
+    if {"question", "context"} <= columns:
+        return "questions"
     try:
         if recognised([json.loads(line) for line in lines[:-1][:_LOOKED_AT] if line.strip()]):
             return "tags"

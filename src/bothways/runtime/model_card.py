@@ -220,6 +220,9 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
             "bothways), which reads tokenizer.json; `BertTokenizer` has no rule for them and gives "
             "the same ids for composed text (NFC) alone."
         )
+    if about.get("options") and (note := loaded.task.threshold_note):  # fine-tuned here
+        theirs = "those from 0.5 on" if kind == "multilabel" else "the more probable label"
+        lines.append(f"{note[0].upper()}{note[1:]}; other libraries give {theirs}.")
     if told := (about | differences_elsewhere(loaded)).get("transformers"):
         lines.append(f"transformers {told}.")
     return "\n".join(f"* {line}" for line in lines)

@@ -63,6 +63,9 @@ def what_it_is(folder: Path) -> str:
     if inside := models_in(folder):
         names = listed([path.name for path in inside], 4)
         return f"it holds folders of models; name one of them: {names}"
+    if runs := runs_in(folder):
+        names = listed([path.name for path in runs], 4)
+        return f"it holds the folders of runs; name one of them: {names}"
     if (folder / "meta.json").exists() and (folder / "config.cfg").exists():
         return (
             "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "

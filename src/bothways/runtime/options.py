@@ -114,8 +114,7 @@ class LabellerOptions(EngineChoice):
     """Declared task or task file that names the columns and labels of the file, for models that do
     not record them, such as those of transformers."""
     text_a: str | None = None
-    """Column of the file with the texts, of pairs the first; also --text. Default: as in
-    fine-tuning."""
+    """Column of the file with the texts, of pairs the first. Default: as in fine-tuning."""
 
     short_names = MappingProxyType({"text": "text_a"})
 
@@ -304,8 +303,8 @@ class EmbedConfig(BulkOptions):
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
-    """Column of the texts in --file; also --text. Default: that of --task, or that of the files the
-    model was fine-tuned on, or else sentence."""
+    """Column of the texts in --file. Default: that of --task, or that of the files the model was
+    fine-tuned on, or else sentence, or text."""
     task: str | None = None
     """Declared task or task file that says how --file is laid out and which column has the
     texts."""

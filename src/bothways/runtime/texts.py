@@ -121,7 +121,7 @@ def text_windows(
             by_name = dict(zip(keep, zip(*window.kept, strict=True), strict=True)) if keep else {}
             notes = tuple(window.broken.notes(path.name))
             last = window.lines[-1] if window.lines else 0
-            yield FileTexts(tuple(window.a), column, other, by_name, notes, last)
+            yield FileTexts(tuple(window.a), window.text, other, by_name, notes, last)
     except MissingColumnError as error:
         if error.missing != column or column in error.columns:  # another, or twice
             raise

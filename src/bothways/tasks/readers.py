@@ -14,17 +14,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import FALSE, TRUE, Layout, as_json
+from bothways.io.lines import FALSE, TRUE, Layout, MissingColumnError, as_json
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
 from bothways.tasks.labels import MISSING, check_spellings
-from bothways.tasks.options import SEVERAL, TaskOptions
+from bothways.tasks.options import SEVERAL, TEXT_KINDS, TaskOptions
+
+TEXT_NAMES = ("sentence", "text", "review", "content", "document", "title")
+"""Columns that are taken for the text if none is named: the first of them that a file has."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Rows:
         groups: of each, the value of the column that keeps examples together, if there is one.
         kept: of each, the values of further columns that were asked for.
         numbers: of each among all rows of the file, from 0, those that are left out counted.
+        text: the column of the (first) texts.
     """
 
     path: Path
@@ -56,6 +61,7 @@ class Rows:
     groups: list[str] | None = None
     kept: list[list[str]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    text: str = TEXT_NAMES[0]
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -116,9 +122,9 @@ def row_windows(
     """
     wanted = _Wanted(options, labelled, tuple(keep))
     broken = broken_lines(options, labelled=labelled, skip=skip)
+    wanted, table = _opened(path, wanted, broken)
     found, size, done = wanted.no_rows(path, broken), 0, 0
-    table = read_table(path, wanted.columns, wanted.layout, broken)
-    for number, values in _with_hint(table, path, options) if labelled else table:
+    for number, values in table:
         if not whole and window_ends(len(found), size):
             _check_window(found, options, wanted.texts, first=not done)
             yield found
@@ -190,6 +196,7 @@ class _Wanted:
         several = self.options.kind in SEVERAL
         return Rows(
             path,
+            text=self.options.text_a,
             b=None if self.options.text_b is None else [],
             labels=[] if self.labelled and not several else None,
             several=[] if self.labelled and several else None,
@@ -229,24 +236,41 @@ class _Wanted:
             rows.kept.append([" ".join(by_name[name].split()) for name in self.keep])
 
 
-_Row = TypeVar("_Row")
+def _opened(
+    path: Path, wanted: _Wanted, broken: Broken
+) -> tuple[_Wanted, Iterator[tuple[int, list[str]]]]:
+    """What is read of a file, and its rows. If it lacks the column of the texts, and nobody named
+    another than the usual one, it is the next of :data:`TEXT_NAMES`, which is remarked. An error
+    before the first row says what else the file seems to be."""
+    rows = read_table(path, wanted.columns, wanted.layout, broken)
+    try:
+        first = next(rows, None)
+    except InputError as error:
+        if isinstance(error, MissingColumnError) and (column := _other_text(error, wanted)):
+            usual = wanted.options.text_a
+            broken.remark(f"it has no column {usual!r}; the texts are those of {column!r}")
+            return _opened(
+                path, replace(wanted, options=replace(wanted.options, text_a=column)), broken
+            )
+        if wanted.labelled and (kind := likely_kind(path)):
+            error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {wanted.options.kind}.")
+        raise
+    return wanted, rows if first is None else chain([first], rows)
+
+
+def _other_text(error: MissingColumnError, wanted: _Wanted) -> str | None:
+    """The column that holds the texts where the usual one is missing."""
+    options, usual = wanted.options, TEXT_NAMES[0]
+    single = options.kind in TEXT_KINDS and options.text_b is None
+    if not single or options.text_a != usual or error.missing != usual or usual in error.columns:
+        return None
+    return next((n for n in TEXT_NAMES if n in error.columns and n not in wanted.columns), None)
+
+
 _OTHER_KINDS = {
     "questions": "questions on passages (task.kind qa)",
     "tags": "words or texts with tags (task.kind ner)",
 }
-
-
-def _with_hint(table: Iterator[_Row], path: Path, options: TaskOptions) -> Iterator[_Row]:
-    """The rows; an error before the first says what else the file seems to be."""
-    try:
-        first = next(table, None)
-    except InputError as error:
-        if kind := likely_kind(path):
-            error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {options.kind}.")
-        raise
-    if first is not None:
-        yield first
-    yield from table
 
 
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:

@@ -132,7 +132,7 @@ class TextTask(Task[Rows, Outputs]):
 
     def named_texts(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
         """An example's texts with the names of their columns, for the report."""
-        first = (self.options.text_a, rows.a[example])
+        first = (rows.text, rows.a[example])
         if rows.b is None or self.options.text_b is None:
             return (first,)
         return (first, (self.options.text_b, rows.b[example]))
