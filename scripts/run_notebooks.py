@@ -10,6 +10,7 @@ notebooks again, and compares what kind of output each cell has.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -46,7 +47,8 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
         record_timing=False,
         coalesce_streams=True,
     )
-    client.execute()
+    # Figures are shown, whatever backend another program has chosen for its own.
+    client.execute(env={name: v for name, v in os.environ.items() if name != "MPLBACKEND"})
     return notebook
 
 

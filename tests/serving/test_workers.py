@@ -169,7 +169,9 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
             found = [one.result() for one in asking]
         good, failures = (sum(column) for column in zip(*found, strict=True))
         assert good > 5
-        assert failures <= 8
+        # What each client has in the worker's hands; and once more, where it connects again before
+        # the system has closed the worker's socket.
+        assert failures <= 16
         metrics = httpx.get(f"{url}/metrics").text
         assert "bothways_replaced_workers_total 1.0" in metrics
         until = time.monotonic() + 20
