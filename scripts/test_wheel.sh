@@ -37,7 +37,7 @@ site=$("$work/env/bin/python" -c "import sysconfig; print(sysconfig.get_path('pu
 # Other packages come from the given environment; the wheel's folder is before them on the path.
 "$python" -c "import sysconfig; print(sysconfig.get_path('purelib'))" > "$site/others.pth"
 mkdir -p "$work/away"
-for name in tests docs benchmarks results scripts pyproject.toml README.md CHANGELOG.md \
+for name in tests docs notebooks benchmarks results scripts pyproject.toml README.md CHANGELOG.md \
     CONTRIBUTING.md EXPERIMENTS.md LICENSE Makefile constraints.txt .ci container; do
     cp -r "$root/$name" "$work/away/"
 done

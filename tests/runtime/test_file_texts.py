@@ -91,16 +91,16 @@ def test_a_column_of_a_labelled_file_is_embedded(name: str, embed: Embed, tmp_pa
 
 @FORMATS
 def test_a_column_that_cannot_be_told_is_asked_for(name: str, embed: Embed, tmp_path: Path) -> None:
-    path = write_rows(tmp_path / name)
+    path = write_rows(tmp_path / name, [{"id": "1", "post": text} for text in TEXTS])
     for model in ("pretrained", "tagger"):
         found, said = embed(model, "--file", path)
         assert found is None
         assert f"{path}:" in said
-        assert "has no column 'sentence'; its columns are 'id', 'document', 'gold'." in said
+        assert "has no column 'sentence'; its columns are 'id', 'post'." in said
         assert "--text COLUMN" in said
-    _, said = embed("tuned", "--file", path, "--text_a", "documents")
-    assert "has no column 'documents'" in said
-    assert "Did you mean 'document'?" in said
+    _, said = embed("tuned", "--file", path, "--text_a", "posts")
+    assert "has no column 'posts'" in said
+    assert "Did you mean 'post'?" in said
 
 
 def test_the_usual_column_needs_no_name(embed: Embed, tmp_path: Path) -> None:
@@ -108,6 +108,9 @@ def test_the_usual_column_needs_no_name(embed: Embed, tmp_path: Path) -> None:
     found, said = embed("pretrained", "--file", write_rows(tmp_path / "a.tsv", rows))
     np.testing.assert_array_equal(found, embed("pretrained", *TEXTS)[0])
     assert "column 'sentence'" in said
+    found, said = embed("pretrained", "--file", write_rows(tmp_path / "b.tsv"))
+    np.testing.assert_array_equal(found, embed("pretrained", *TEXTS)[0])
+    assert "it has no column 'sentence'; the texts are those of 'document'" in said
 
 
 def test_the_task_says_which_column_it_is(embed: Embed, tmp_path: Path) -> None:

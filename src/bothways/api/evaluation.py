@@ -15,7 +15,8 @@ from bothways.io import html
 from bothways.io.tagged import holds_examples
 from bothways.io.terminal import shown_measure, table_text
 from bothways.runtime.folder import LoadedModel
-from bothways.tasks.options import TaskOptions
+from bothways.tasks.options import TEXT_KINDS, TaskOptions
+from bothways.tasks.readers import TEXT_NAMES
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,6 +89,8 @@ def data_file(
     if task.kind == rows.TAGS:
         named = {"text_a": text or "tokens", "label": label or "tags"}
     columns = rows.columns_of(data, "data", named["text_a"], named["label"])
+    if task.kind in TEXT_KINDS and task.text_b is None and task.text_a == TEXT_NAMES[0]:
+        named["text_a"] = rows.choose_text(columns, text, "data", task.text_a)
     if task.kind != rows.SPANS:
         for argument, column in (("text", named["text_a"]), ("label", named["label"])):
             if argument == "text" or not task.label_columns:
