@@ -484,6 +484,8 @@ def test_the_usual_names_of_a_column_of_texts(tmp_path: Path, name: str, content
         assert rows.broken.notes("x") == [
             "x: it has no column 'sentence'; the texts are those of 'text'"
         ]
+    capital = write(tmp_path, "id,Text,label\n1,a,yes\n", "capital.csv")
+    assert read_rows(capital, TaskOptions(), labelled=True).text == "Text"
     both = write(tmp_path, "text\tlabel\tsentence\na\tyes\tb\n", "both.tsv")
     assert read_rows(both, TaskOptions(), labelled=True).a == ["b"]
     for options in (

@@ -21,7 +21,7 @@ from typing import Any
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
-from bothways.tasks.readers import TEXT_NAMES
+from bothways.tasks.readers import text_column
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -185,9 +185,8 @@ def choose_text(columns: Columns, given: str | None, name: str, default: str) ->
     if given is not None:
         require_column(columns, given, "text", name)
         return given
-    for known in (default, *TEXT_NAMES):
-        if known in columns:
-            return known
+    if chosen := default if default in columns else text_column(columns):
+        return chosen
     raise ConfigError(
         f"text: name the column of the texts; {name} has {', '.join(map(repr, columns))}, and no "
         f"{default!r}."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -258,13 +258,20 @@ def _opened(
     return wanted, rows if first is None else chain([first], rows)
 
 
+def text_column(columns: Iterable[str]) -> str | None:
+    """The column that holds the texts, by its name in any case: the first of :data:`TEXT_NAMES`
+    that there is; None if none is."""
+    by_name = {column.casefold(): column for column in reversed([*columns])}
+    return next((by_name[name] for name in TEXT_NAMES if name in by_name), None)
+
+
 def _other_text(error: MissingColumnError, wanted: _Wanted) -> str | None:
     """The column that holds the texts where the usual one is missing."""
     options, usual = wanted.options, TEXT_NAMES[0]
     single = options.kind in TEXT_KINDS and options.text_b is None
     if not single or options.text_a != usual or error.missing != usual or usual in error.columns:
         return None
-    return next((n for n in TEXT_NAMES if n in error.columns and n not in wanted.columns), None)
+    return text_column(column for column in error.columns if column not in wanted.columns)
 
 
 _OTHER_KINDS = {
