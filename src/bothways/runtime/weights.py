@@ -66,6 +66,19 @@ _OTHER_PROGRAMS = {
     "saved_model.pb": "TensorFlow",
     "rust_model.ot": "rust-bert",
 }
+_OF_TEXT = (
+    "",
+    ".json",
+    ".jsonl",
+    ".jinja",
+    ".txt",
+    ".md",
+    ".model",
+    ".py",
+    ".yaml",
+    ".yml",
+    ".lock",
+)
 _UNFINISHED = (".crdownload", ".part", ".partial", ".incomplete", ".aria2", ".download", ".tmp")
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Files of a trainer beside weights or of OpenVINO, and one of several files of weights.
@@ -261,9 +274,13 @@ def _instead(folder: Path) -> str:
         return f" If {others[0]} holds them, name it {name}."
     if parts := sorted(p.name for p in folder.glob("*") if p.suffix in _UNFINISHED):
         return f" {parts[0]} is a download that has not ended; complete it, or download it again."
+    if others:
+        return f" If one of {listed(others, 4)} holds them, name that {OLD_WEIGHTS}."
     if folder.parent.name == "snapshots":
         return " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
-    return ""
+    files = [path for path in folder.glob("*") if path.is_file() and path.suffix not in _OF_TEXT]
+    unknown = sorted(path.name for path in files if not _OF_TRAINER.match(path.name))
+    return f" It holds {listed(unknown, 4)}, which are not read as weights." if unknown else ""
 
 
 def _of_another_form(folder: Path) -> str:
