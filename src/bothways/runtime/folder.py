@@ -632,15 +632,16 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
 
 
 def _check_padding(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
-    """Refuse a padding id of another piece in a family that counts positions without that piece.
+    """Refuse a padding id of a piece that every text has, where positions do not count that piece.
 
     Raises:
         ModelError: naming the piece.
     """
     pad = config.place_offset - 1
-    if pad < 0 or not tokenizer.roles.pad or pad == tokenizer.pad_id:
+    always = tokenizer("").ids  # in every text; of another piece, ``doubts`` has a note
+    if not tokenizer.roles.pad or pad not in always:
         return
-    named = repr(tokenizer.piece(pad)) if pad < tokenizer.vocab_size else "no piece"
+    named = repr(tokenizer.piece(pad))
     raise ModelError(
         f"{where}: pad_token_id is {pad}, in the vocabulary {named}, where the padding piece "
         f"{tokenizer.roles.pad} is {tokenizer.pad_id}. {family_of(config).title} was computed with "
