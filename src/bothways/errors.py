@@ -143,7 +143,17 @@ def is_out_of_memory(error: Exception) -> bool:
     kind, text = type(error).__name__, str(error)
     if isinstance(error, MemoryError) or kind == "OutOfMemoryError":
         return True
-    return any(words in text for words in ("allocate memory", "failed to map segment"))
+    # llvmlite's, which leaves out the reason, where memory is limited (ulimit -v).
+    unnamed = ["load shared object file"] if _is_memory_limited() else []
+    return any(words in text for words in ("allocate memory", "failed to map segment", *unnamed))
+
+
+def _is_memory_limited() -> bool:
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # Windows
+        return False
+    return getrlimit(RLIMIT_AS)[0] != RLIM_INFINITY
 
 
 def type_of(value: object) -> str:

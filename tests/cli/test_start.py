@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ import bothways as bw
 from bothways import cli
 from bothways.api.calls import recipe_for
 from bothways.config.fields import recipe_fields
-from bothways.errors import BothwaysError, InputError, ModelError
+from bothways.errors import BothwaysError, InputError, ModelError, is_out_of_memory
 from small_world import World
 
 QUICK = ["--phases", "[{length: 16, batch: 4, micro_batch: 4}]", "--evaluate.every", "3"]
@@ -158,6 +159,10 @@ def test_what_folders_are(world: World, tmp_path: Path) -> None:
     assert corpus.facts["language"] == "en"
     assert bw.info(world.vocabulary).kind == "a vocabulary"
     assert bw.info(world.train).verbs == ("finetune", "split", "evaluate")
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        found = bw.info(world.model / name)
+        assert found.verbs == ("info",)
+        assert found.next == (f"bothways info {world.model}",)
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/a.txt").write_text("a")
     assert bw.info("texts").kind == "a folder of 1 text files"
@@ -284,3 +289,36 @@ def test_the_language_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFix
     assert fingerprint("auto") == fingerprint("given")
     assert cli.main(["vocab", "--files", "ko.txt", "--normalization", "bert", "--out", "b"]) == 0
     assert "--normalization composed keeps them whole" in capsys.readouterr().err
+
+
+def test_in_a_folder_that_was_removed(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["embed", str(world.model), "a text", "--out", str(tmp_path / "v.npy")]) == 2
+    assert "the folder you are in was removed; go to another one" in capsys.readouterr().err
+    assert cli.main(["help", "embed"]) == 0
+    monkeypatch.chdir(tmp_path)
+
+
+def test_memory_that_ends_while_a_library_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OSError("Could not find/load shared object file 'libllvmlite.so'")
+    assert not is_out_of_memory(error)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (700 * 2**20, resource.RLIM_INFINITY))
+    assert is_out_of_memory(error)
+
+
+def test_a_text_that_is_not_utf_8(world: World, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "bothways", "embed", str(world.model), b"caf\xe9"]
+    done = subprocess.run(
+        [*words, "--out", str(tmp_path / "v.npy")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert "text 1 of 1 has half a character at 3" in done.stderr

@@ -96,6 +96,20 @@ def test_folders_appear_whole_and_are_replaced(tmp_path: Path) -> None:
     assert names(path.parent) == ["folder"]
 
 
+def test_a_folder_that_another_writes_is_left_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    (tmp_path / ".partial-folder").mkdir()  # of a process that was killed
+    with new_folder(path) as folder:
+        (folder / "a").write_text("1")
+        with pytest.raises(DiskError, match="another process is writing it"), new_folder(path):
+            pass
+    assert names(path) == ["a"]
+    with new_folder(path) as folder:
+        (folder / "b").write_text("2")
+    assert names(path) == ["b"]
+    assert names(tmp_path) == ["folder"]
+
+
 def test_an_error_inside_leaves_the_old_folder(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     fill(path, "old")

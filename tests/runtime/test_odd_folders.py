@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bothways.api.model import load
+from bothways.cli import main
 from bothways.errors import ConfigError, ModelError
+from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from model_examples import small_bert, small_config, small_tokenizer
 
 TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "w4 W5"]
 Weights = dict[str, Tensor]
@@ -425,4 +429,81 @@ def test_a_vocabulary_under_another_name(name: str, folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").rename(folder / name)
     with pytest.raises(ModelError, match=f"If {re.escape(name)} is its vocabulary, "):
+        load_model(folder)
+
+
+# ---------------------------------------------------------------------- what is said, and where
+
+
+@pytest.mark.parametrize("verb", ["load", "convert", "export", "ensemble"])
+def test_what_was_guessed_is_said_wherever_a_folder_is_opened(
+    verb: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_head(folder, 2, id2label={"0": "bad", "1": "bad"})
+    first = shutil.copytree(folder, tmp_path / "first")
+    set_json(first / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    if verb == "load":
+        load(folder)
+    elif verb == "ensemble":
+        load(first, folder)
+    else:
+        assert main([verb, str(folder), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.count("a name twice") == 1
+    load(first)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "names", [["fc.weight", "fc.bias"], ["classifier.0.weight", "classifier.2.weight"]]
+)
+def test_a_head_of_ones_own_class_is_named(names: list[str], folder: Path) -> None:
+    with_head(folder, 3)
+    weights = weights_of(folder)
+    for name, old in zip(names, ["classifier.weight", "classifier.bias"], strict=True):
+        weights[name] = weights.pop(old)
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=f"{min(names)}.* are of no head that bothways computes"):
+        load(folder).predict(TEXTS)
+
+
+@pytest.mark.parametrize("pad", [2, 3])
+def test_positions_that_do_not_count_another_piece(pad: int, tmp_path: Path) -> None:
+    """transformers counts RoBERTa's positions without the piece that config.json calls padding."""
+    folder, tokenizer = tmp_path / "model", small_tokenizer(97)
+    shape = {"family": "roberta", "place_offset": tokenizer.pad_id + 1, "segments": 1}
+    shape |= {"vocab_size": 97, "pooler": False}
+    save_model(folder, small_bert(replace(small_config(), **shape)), tokenizer)
+    (folder / "bothways.json").unlink()
+    (folder / "checksums.json").unlink()
+    load_model(folder)
+    places = json.loads((folder / "config.json").read_text())["max_position_embeddings"]
+    weights, more = weights_of(folder), pad - tokenizer.pad_id
+    (name,) = [name for name in weights if name.endswith("position_embeddings.weight")]
+    weights[name] = torch.cat([weights[name], weights[name][:1].repeat(more, 1)])
+    save_file(weights, folder / "model.safetensors")
+    set_json(folder / "config.json", pad_token_id=pad, max_position_embeddings=places + more)
+    with pytest.raises(ModelError, match=f"pad_token_id is {pad}.*{tokenizer.piece(pad)}"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("model-q8_0.gguf", "form of llama.cpp"),
+        ("openvino_model.xml", "form of OpenVINO"),
+        ("coreml/Model.mlpackage", "form of Core ML"),
+        ("saved_model.pb", "form of TensorFlow"),
+        ("rust_model.ot", "form of rust-bert"),
+        ("model.safetensors.crdownload", "a download that has not ended"),
+        ("model.safetensors.part", "a download that has not ended"),
+        ("MODEL.SAFETENSORS", "not read as weights"),
+        ("model_state.pdparams", "not read as weights"),
+        ("model.tar.gz", "not read as weights"),
+    ],
+)
+def test_what_is_there_instead_of_weights_is_named(name: str, said: str, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"some bytes")
+    with pytest.raises(ModelError, match=f" '?{re.escape(name)}.*{said}"):
         load_model(folder)

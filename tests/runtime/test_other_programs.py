@@ -336,6 +336,14 @@ def test_its_own_limit_is_before_the_tokenizers(folder: Path) -> None:
     assert load_model(folder).about["cut_at"] == 8
     write_modules(folder, "mean", max_seq_length=None)
     assert load_model(folder).about["cut_at"] == 5
+    positions = load_model(folder).config.positions
+    for limit in (positions, 10 * positions):  # long texts are cut there, too, not read in windows
+        write_modules(folder, "mean", max_seq_length=limit)
+        assert load_model(folder).about["cut_at"] == positions
+        long = " ".join(["w1 w2 w3"] * positions)
+        np.testing.assert_array_equal(
+            load(folder).embed([long]), load(folder).embed([long], long="cut")
+        )
     write_modules(folder, "mean", tokenizer_args={"model_max_length": 6})
     assert load_model(folder).about["cut_at"] == 6
     write_modules(folder, "mean", config_args={"is_decoder": True})

@@ -314,6 +314,8 @@ def test_pieces_of_several_words_and_spaces_that_count(tmp_path: Path) -> None:
     for name, options in {
         "phrases": {"split_by_whitespace": False},
         "spaces": {"remove_extra_whitespaces": False, "add_dummy_prefix": False},
+        "first": {"add_dummy_prefix": False},
+        "first phrase": {"add_dummy_prefix": False, "split_by_whitespace": False},
     }.items():
         folder = sentencepiece_files(tmp_path / name, "xlm-roberta", **options)
         path = folder / "sentencepiece.bpe.model"

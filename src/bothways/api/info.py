@@ -39,6 +39,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 _CONFIG, _REPORT, _DEMO = "config.json", "report.json", "demo.json"
 _TABLES = (".tsv", ".csv", ".jsonl", ".json", ".conll")
+_OF_MODELS = (".json", ".safetensors", ".bin", ".onnx", ".model", ".txt")
 # The verb for a head, with what it needs behind the model.
 _VERBS: dict[str, tuple[str, ...]] = {
     MASKED_LM: ("fill-mask",),
@@ -138,6 +139,9 @@ def _command(*words: str | Path) -> str:
 
 
 def _file(path: Path) -> Info:
+    if path.suffix.lower() in _OF_MODELS and (path.parent / _CONFIG).is_file():
+        command = _command("info", path.parent)
+        return Info(path, "a file of a model, which is its folder", {}, ("info",), (command,))
     if path.suffix.lower() in _TABLES:
         command = _command("finetune", "--train", path, "--dev", "0.1")
         return Info(path, "a file", {}, ("finetune", "split", "evaluate"), (command,))

@@ -28,6 +28,7 @@ from bothways.io import html
 from bothways.io.files import real_path
 from bothways.io.hub import model_folder
 from bothways.io.probabilities import softmax
+from bothways.io.terminal import print_note
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -100,6 +101,7 @@ def load(
     """Load a model folder, ours or one of transformers, for inference.
 
     Its weights are read when something is first computed, or now if an engine or a GPU is named.
+    What was guessed or left out is said on stderr; ``loaded.notes`` holds it.
 
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
@@ -126,6 +128,8 @@ def load(
     require_choice("precision", precision, get_args(PredictPrecision))
     folders = [folder_of(item, "folder") for item in (folder, *others)]
     loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
+    for note in loaded.notes:
+        print_note(note)
     if engine != AUTO or device == "cuda" or precision == "int8":
         _ = loaded.engine  # fails now if it cannot be had
     return Model(loaded, model_folder(folders[0]))

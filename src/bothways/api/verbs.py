@@ -539,6 +539,8 @@ def convert(config: ConvertConfig) -> str:
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
     loaded = load_model(source, vocabulary=config.tokenizer)
+    for note in loaded.notes:
+        print_note(note)
     if loaded.weights is None:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
     loaded = with_heads(loaded, config.heads)

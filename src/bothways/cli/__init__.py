@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
@@ -117,6 +118,15 @@ def _limit_spinning() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
+def _refuse_removed_folder() -> None:
+    """Refuse to work in a folder that was removed: torch's library of matrices ends the process
+    there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the folder you are in was removed; go to another one (cd).") from None
+
+
 def _dispatch(argv: Sequence[str]) -> int:
     """Run a verb; or print the help, the version or what a shell completes words by."""
     if not argv or (argv[0] in _HELP and len(argv) == 1):
@@ -147,6 +157,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         raise UsageError(f"unknown verb {name!r}; {_hint(name)}")
     if _several_processes() and name not in PARALLEL:
         raise UsageError(f"{name} runs in one process; start it without torchrun.")
+    if "--help" not in argv:
+        _refuse_removed_folder()
     return VERBS[name].run(name, argv[1:])
 
 

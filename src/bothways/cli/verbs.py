@@ -311,7 +311,7 @@ def _with_texts(config: Any) -> Any:
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
         if hasattr(config, "file"):
             for text in config.texts:
-                if len(text.encode()) < 256 and Path(text).is_file():
+                if len(text.encode(errors="replace")) < 256 and Path(text).is_file():
                     print_note(f"{text!r} is read as a text; --file {text} reads it")
         return config
     model = str(getattr(config, "model", ""))

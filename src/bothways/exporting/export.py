@@ -20,7 +20,7 @@ from bothways.families.heads import HEADS
 from bothways.io.files import new_folder, real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.io.terminal import StageProgress, progress_of_stages
+from bothways.io.terminal import StageProgress, print_note, progress_of_stages
 from bothways.runtime.engine import Engine, EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
@@ -98,6 +98,8 @@ def export(config: ExportConfig, progress: StageProgress) -> ExportReport:
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ConfigError(f"{out} exists already; choose a new folder.")
     loaded = load_model(folder)
+    for note in loaded.notes:
+        print_note(note)
     weights = _refuse(loaded, folder)
     asked = Outputs(tuple(loaded.heads), hidden=not loaded.heads, others=True)
     loaded.about = {

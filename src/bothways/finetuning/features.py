@@ -278,7 +278,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
     notes = tuple(note for file in tagged.values() for note in file.notes)
-    for note in notes:
+    for note in (*loaded.notes, *notes):
         say(note)
     key = fingerprint
     if precision.name != run.resolved["precision"]:

@@ -28,6 +28,9 @@ PARTIAL = ".partial-"
 _LIMITS = {
     errno.EFBIG: "raise the limit on the size of a file (ulimit -f unlimited)",
     errno.EMFILE: "raise the limit on open files (ulimit -n 1024)",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that is yours to write"
+    ),
 }
 # <fcntl.h> and <linux/fs.h>
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
@@ -134,7 +137,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder; on success it becomes ``path``, replacing any previous folder.
 
     Raises:
-        DiskError: a write in the folder failed; the previous ``path`` is intact.
+        DiskError: a write in the folder failed, or another process is writing it; the previous
+            ``path`` is intact.
     """
     refuse_working_folder(path)
     path = real_path(path)  # of a symbolic link, the target is replaced and the link kept
@@ -142,19 +146,68 @@ def new_folder(path: Path) -> Iterator[Path]:
     aside = _aside(path)
     with explain_disk_errors(path):
         restore_set_aside(path)
-        for leftover in (partial, aside):
-            shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir(parents=True)
+        with _folder_of_ones_own(partial, path):
+            shutil.rmtree(aside, ignore_errors=True)
+            try:
+                yield partial
+                sync_files(partial)
+                _replace(path, partial, aside)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            _sync_folder(path.parent)
+            for old in (partial, aside):
+                shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _folder_of_ones_own(folder: Path, path: Path) -> Iterator[None]:
+    """Make a folder, in which ``path`` is written, in place of one that a killed process left, and
+    keep other processes from doing the same.
+
+    Raises:
+        DiskError: another process has it.
+    """
+    with contextlib.ExitStack() as held:
         try:
-            yield partial
-            sync_files(partial)
-            _replace(path, partial, aside)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        _sync_folder(path.parent)
-        for old in (partial, aside):
-            shutil.rmtree(old, ignore_errors=True)
+            if folder.exists():
+                with _locked_folder(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            held.enter_context(_locked_folder(folder))
+        except (BlockingIOError, FileExistsError):
+            raise DiskError(
+                f"{path}: another process is writing it; wait until it has ended, or choose "
+                "another folder."
+            ) from None
+        yield
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, where the system has such.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if isinstance(error, BlockingIOError):
+                raise
+            # A file system without locks.
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # said, as a process forked meanwhile has it, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 def restore_set_aside(path: Path) -> None:

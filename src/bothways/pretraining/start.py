@@ -15,6 +15,7 @@ from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.io.hub import model_folder
+from bothways.io.terminal import print_note
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
 from bothways.model.folder import empty_model
@@ -130,6 +131,8 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     """
     assert config.start
     loaded = load_model(config.start)
+    for note in loaded.notes:
+        print_note(note)
     if MASKED_LM in loaded.refused and MASKED_LM in _heads(config):
         raise ModelError(loaded.refused[MASKED_LM])
     if store is not None and loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:

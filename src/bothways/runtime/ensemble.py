@@ -79,16 +79,17 @@ def load_ensemble(
     first = load_model(paths[0], options=options)
     if len(paths) == 1:
         return first
-    of_tasks = [to_dict(first.task.options)]
+    of_tasks, notes = [to_dict(first.task.options)], [*first.notes]
     for path in paths[1:]:
         other = load_model(path)
         _check_alike(first, other, paths[0], path)
+        notes += [note for note in other.notes if note not in notes]
         of_tasks.append(to_dict(other.task.options))
     about = first.about
     if about.get("options"):
         about = {**about, "options": to_dict(_pooled(of_tasks, paths))}
     own = {item.name: getattr(first, item.name) for item in fields(first)}
-    return Ensemble(**{**own, "about": about}, others=tuple(paths[1:]))
+    return Ensemble(**{**own, "about": about, "notes": notes}, others=tuple(paths[1:]))
 
 
 def model_folders(folder: Path) -> list[Path]:

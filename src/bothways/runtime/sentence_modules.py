@@ -114,7 +114,7 @@ def read_sentence_modules(
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
         computed here.
         ``settings_left_out``: what else would be done with texts and is not done here.
-        ``cut_at``: to how many tokens texts are cut, if that is less than the encoder reads.
+        ``cut_at``: to how many tokens texts are cut, at most those that the encoder reads.
         ``notes``: sentences for the user.
 
     Raises:
@@ -133,8 +133,7 @@ def read_sentence_modules(
             if settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
             left_out += _unusual(settings)
-            if (length := _length(path, settings)) < positions:
-                about["cut_at"] = length
+            about["cut_at"] = min(_length(path, settings), positions)
         elif kind == "Pooling" and pooled:
             left_out.append("a second Pooling")
         elif kind == "Pooling":

@@ -56,6 +56,30 @@ from bothways.runtime.stored import (
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
 _OTHER_FRAMEWORKS = {"tf_model": "from_tf", "flax_model": "from_flax"}
+# What other programs compute a model from, of which nothing here or there makes weights again.
+_OTHER_PROGRAMS = {
+    "*.gguf": "llama.cpp",
+    "openvino*_model.xml": "OpenVINO",
+    "*.mlpackage": "Core ML",
+    "coreml/**/*.mlpackage": "Core ML",
+    "*.tflite": "TensorFlow Lite",
+    "saved_model.pb": "TensorFlow",
+    "rust_model.ot": "rust-bert",
+}
+_OF_TEXT = (
+    "",
+    ".json",
+    ".jsonl",
+    ".jinja",
+    ".txt",
+    ".md",
+    ".model",
+    ".py",
+    ".yaml",
+    ".yml",
+    ".lock",
+)
+_UNFINISHED = (".crdownload", ".part", ".partial", ".incomplete", ".aria2", ".download", ".tmp")
 _OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 # Files of a trainer beside weights or of OpenVINO, and one of several files of weights.
 _OF_TRAINER = re.compile(
@@ -248,9 +272,15 @@ def _instead(folder: Path) -> str:
     if len(others) == 1:
         name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
         return f" If {others[0]} holds them, name it {name}."
+    if parts := sorted(p.name for p in folder.glob("*") if p.suffix in _UNFINISHED):
+        return f" {parts[0]} is a download that has not ended; complete it, or download it again."
+    if others:
+        return f" If one of {listed(others, 4)} holds them, name that {OLD_WEIGHTS}."
     if folder.parent.name == "snapshots":
         return " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
-    return ""
+    files = [path for path in folder.glob("*") if path.is_file() and path.suffix not in _OF_TEXT]
+    unknown = sorted(path.name for path in files if not _OF_TRAINER.match(path.name))
+    return f" It holds {listed(unknown, 4)}, which are not read as weights." if unknown else ""
 
 
 def _of_another_form(folder: Path) -> str:
@@ -280,6 +310,12 @@ def _of_another_form(folder: Path) -> str:
             f" The folder has {listed(names, 4)}, of which one in 32 bits is read as "
             "onnx/model.onnx; put it there, or export the model again."
         )
+    for form, program in _OTHER_PROGRAMS.items():
+        if names := sorted(path.relative_to(folder).as_posix() for path in folder.glob(form)):
+            return (
+                f" {names[0]} is the model in the form of {program}, which is not read here; get "
+                f"the {WEIGHTS} that it was made from."
+            )
     return ""
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.families.heads import HEADS, no_task_of
+from bothways.io.lines import listed
 from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask
 from bothways.tasks.options import OPTIONS_OF_KINDS, SEVERAL, TaskOptions
@@ -67,6 +68,10 @@ class HasTask(Protocol):
     def refused(self) -> dict[str, str]:
         """Heads that are not computed -> why."""
 
+    @property
+    def unused(self) -> list[str]:
+        """Weights of the file that no part of the model has."""
+
 
 def task_of(loaded: HasTask) -> Task[Any, Any]:
     """The task that a model folder was fine-tuned on.
@@ -82,9 +87,15 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
     if reason := loaded.refused.get(loaded.task_head):
         raise ModelError(reason)
     if not loaded.task_outputs:
+        own = (
+            f"its weights {listed(loaded.unused, 4)} are of no head that bothways computes: the "
+            "code that made them does; or "
+            if loaded.unused
+            else ""
+        )
         raise ModelError(
-            "this model folder has no task head (classification, regression ...); fine-tune it "
-            "first (`bothways finetune`), then predict with the model folder that it writes."
+            f"this model folder has no task head (classification, regression ...); {own}fine-tune "
+            "it first (`bothways finetune`), then predict with the model folder that it writes."
         )
     if not HEADS[loaded.task_head].kind:
         raise ModelError(no_task_of(loaded.task_head))

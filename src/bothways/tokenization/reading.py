@@ -599,7 +599,8 @@ def _unigram(
     """SentencePiece's way from text to pieces, after some rules of a family.
 
     Text is split at white space first, so that the offsets of pieces are without it. That gives
-    SentencePiece's pieces unless these may hold several words, or spaces count.
+    SentencePiece's pieces unless these may hold several words, or spaces count, or a text's first
+    word has no space before it, as its others do.
     """
     library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
     rules = [*before]
@@ -607,13 +608,14 @@ def _unigram(
         rules.append(normalizers.Precompiled(model.character_map))
     scheme: Literal["always", "never"] = "always" if model.space_before else "never"
     mark = pre_tokenizers.Metaspace(META_SPACE, prepend_scheme=scheme)
-    if model.single_spaces and not any(META_SPACE in piece[1:] for piece, _ in pieces):
+    of_words = not any(META_SPACE in piece[1:] for piece, _ in pieces)
+    if model.single_spaces and model.space_before and of_words:
         library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
     else:
         mark.split = False
         library.pre_tokenizer = mark
         if model.single_spaces:
-            rules.append(normalizers.Strip(left=False, right=True))
+            rules.append(normalizers.Strip(left=not model.space_before, right=True))
             rules.append(normalizers.Replace(Regex(" {2,}"), " "))
     library.normalizer = normalizers.Sequence(rules)
     library.decoder = decoders.Metaspace(META_SPACE, prepend_scheme=scheme)
