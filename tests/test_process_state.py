@@ -294,3 +294,17 @@ def test_memory_goes_back_to_the_system_after_a_call() -> None:
     own = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
     own.pop("GLIBC_TUNABLES", None)  # thresholds in the environment are respected
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=own)
+
+
+def test_numbas_threads_are_as_before() -> None:
+    """In a process with two of them, however few cores the tests have."""
+    code = (
+        "import numba, torch, bothways\n"
+        "torch.set_num_threads(2)\n"
+        "numba.set_num_threads(1)\n"
+        "torch.set_num_threads(2)\n"
+        "bothways.load('mini-en', engine='torch', device='cpu').embed(['a text'])\n"
+        "assert (numba.get_num_threads(), torch.get_num_threads()) == (1, 2)\n"
+    )
+    own = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=own)

@@ -20,10 +20,8 @@ from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.io.processes import usual_threads
 from bothways.model.kernels.compiled import (
-    compiled_threads,
     compiles,
     is_first_use,
-    set_compiled_threads,
     transpose,
     why_not_compiled,
     why_not_covered,
@@ -335,11 +333,12 @@ def borrowed_process() -> Iterator[None]:
     """Put back, after the block, the settings of the process that computing changes.
 
     For everything that Python code may call: the process is the caller's, who goes on with it. Put
-    back are the numbers of threads (torch's and Numba's, of this thread), the current GPU and the
-    precision of its fp32 products, and torch's default generators. The allocator keeps freed memory
-    until the last block of all threads ends. Signals are :mod:`bothways.pretraining.pretrain`'s.
+    back are torch's number of threads (of this thread), the current GPU and the precision of its
+    fp32 products, and torch's default generators. The allocator keeps freed memory until the last
+    block of all threads ends. Numba's number of threads is as it was after each loop. Signals are
+    :mod:`bothways.pretraining.pretrain`'s.
     """
-    threads, numba_threads = torch.get_num_threads(), compiled_threads()
+    threads = torch.get_num_threads()
     tf32 = torch.backends.cudnn.allow_tf32
     cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     card = torch.cuda.current_device() if cuda else 0
@@ -354,7 +353,6 @@ def borrowed_process() -> Iterator[None]:
             torch.cuda.set_device(card)
             if not cuda:  # as seeded when it is first used
                 torch.cuda.manual_seed_all(torch.initial_seed())
-        set_compiled_threads(numba_threads)
         torch.set_num_threads(threads)
 
 

@@ -11,7 +11,6 @@ sequences, L length, Q queries per sequence.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,27 +92,6 @@ def _loops() -> ModuleType:
     return loops
 
 
-def compiled_threads() -> int:
-    """Numba's number of threads, in this thread; 0 if this process has not used it yet."""
-    if "numba" not in sys.modules:
-        return 0
-    import numba
-
-    threads = torch.get_num_threads()
-    found: int = numba.get_num_threads()  # starts them, which changes torch's number
-    torch.set_num_threads(threads)
-    return found
-
-
-def set_compiled_threads(number: int) -> None:
-    """Set what :func:`compiled_threads` gave; 0 is what Numba begins with."""
-    if "numba" not in sys.modules:
-        return
-    import numba
-
-    numba.set_num_threads(number or numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-
-
 def chunk_size() -> int:
     """Elements of a parameter that the optimizer's loop takes at a time."""
     return int(_loops().CHUNK)
@@ -121,32 +99,42 @@ def chunk_size() -> int:
 
 def run(name: str, *arguments: Any) -> None:
     """Call a loop with this process's number of threads; tensors become arrays."""
+    arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
+    _call(getattr(_loops(), name), arrays, _threads())
+
+
+def _threads() -> int:
+    """How many threads a loop has: torch's number, as far as Numba has started as many."""
     import numba
 
-    loop = getattr(_loops(), name)
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    threads = min(torch.get_num_threads(), most)
-    arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
+    return min(torch.get_num_threads(), most)
+
+
+def _call(loop: Callable[..., None], arrays: Sequence[Any], threads: int) -> None:
+    """Call a loop with some threads; Numba's own number is the caller's, and stays."""
+    import numba
+
     with _ONE_AT_A_TIME:
-        if numba.get_num_threads() != threads:
-            numba.set_num_threads(threads)
-        loop(*arrays)
+        own = numba.get_num_threads()
+        if own == threads:
+            loop(*arrays)
+            return
+        numba.set_num_threads(threads)
+        try:
+            loop(*arrays)
+        finally:
+            numba.set_num_threads(own)
 
 
 def runner() -> Callable[..., None]:
     """:func:`run` for many calls in a row by this thread, on tensors that need no gradient; what
     the calls share is done once, which for a short text would take as long as the loops."""
-    import numba
-
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    loops, threads = _loops(), min(torch.get_num_threads(), most)
-    if numba.get_num_threads() != threads:
-        numba.set_num_threads(threads)
+    loops, threads = _loops(), _threads()
 
     def call(name: str, *arguments: Any) -> None:
         arrays = [_without_gradient(a) if isinstance(a, Tensor) else a for a in arguments]
-        with _ONE_AT_A_TIME:
-            getattr(loops, name)(*arrays)
+        _call(getattr(loops, name), arrays, threads)
 
     return call
 
