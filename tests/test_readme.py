@@ -219,7 +219,7 @@ def sandbox(tmp_path: Path, tiny_text_file: Path) -> Iterator[Path]:
     _write_tables(folder, sentences)
     _write_glue(folder / "glue", sentences)
     _write_swag(folder / "swag", sentences)
-    _write_their_model(folder / "all-MiniLM-L6-v2", sentences)
+    _write_their_model(folder / "sentence-transformers" / "all-MiniLM-L6-v2", sentences)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder
@@ -303,7 +303,7 @@ def _write_their_model(folder: Path, sentences: list[str]) -> None:
         intermediate_size=64,
     )
     transformers.BertModel(shape).save_pretrained(folder)
-    classifier = folder.parent / "their-classifier"
+    classifier = folder.parents[1] / "their-classifier"
     transformers.BertForSequenceClassification(shape).save_pretrained(classifier)
     for place in (folder, classifier):
         (place / "vocab.txt").write_text("\n".join(pieces) + "\n")
@@ -425,7 +425,7 @@ def test_the_examples_of_the_help_run(sandbox: Path, capfd: pytest.CaptureFixtur
     (sandbox / "words.txt").write_text("zyxwvut\n")
     with (sandbox / "texts" / "stories.txt").open("a") as file:  # a word to extend by
         file.write("\nThe qwxzyvk was sold.\nThe qwxzyvk was lost.\n" * 10)
-    (sandbox / "their-encoder").symlink_to("all-MiniLM-L6-v2")
+    (sandbox / "their-encoder").symlink_to("sentence-transformers/all-MiniLM-L6-v2")
     order = ("vocab", "corpus", "plan", "pretrain", "finetune", "tasks", "split")
     verbs = {name: cli.VERBS[name] for name in order}
     verbs |= {name: verb for title in LAST for name, verb in GROUPS[title].items()}

@@ -107,7 +107,8 @@ __all__ = list(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name == "sklearn":  # a module, whose classes need scikit-learn
-        return import_module("bothways.api.sklearn")
+        with explain_missing("bothways.sklearn"):
+            return import_module("bothways.api.sklearn")
     if name not in _MODULES:
         raise _unknown(name)
     with explain_missing(f"bothways.{name}"):

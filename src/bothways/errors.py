@@ -59,7 +59,13 @@ class InputError(BothwaysError):
 
 
 class EncodingError(InputError):
-    """A file is text in another encoding than UTF-8; the message says how to convert it."""
+    """A file is text in another encoding than UTF-8; the message says how to convert it.
+
+    Attributes:
+        whole: most of its lines are, so that none is left out or repaired.
+    """
+
+    whole = False
 
 
 class StoreError(BothwaysError):

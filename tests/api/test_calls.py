@@ -204,6 +204,23 @@ def test_the_usual_names_of_a_column_of_texts(start: Path) -> None:
         result.model.evaluate(data.rename(columns={"review": "post"}))
 
 
+def test_an_extra_that_is_missing_is_named(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "bothways.api.sklearn", raising=False)
+    with pytest.raises(ConfigError, match=r"sklearn, .*pip install 'bothways\[metrics\]'"):
+        bw.finetune(start, rows(32), rows(8), text="review", label="stars", length=16, freeze=True)
+    with pytest.raises(ConfigError, match=r"bothways.sklearn needs sklearn, .*pip install"):
+        _ = bw.sklearn
+
+
+def test_whole_numbers_beside_missing_values_are_whole_numbers() -> None:
+    frame = pd.DataFrame({"label": [1, None, 0], "score": [0.5, None, 1.0]})
+    columns = columns_of(frame, "train")
+    assert list(map(str, columns["label"])) == ["1", "None", "0"]
+    assert columns["score"] == [0.5, None, 1.0]
+
+
 def test_an_error_in_a_frame_names_its_row(tune: Callable[..., Any]) -> None:
     train = pd.DataFrame(rows(8))
     bad = train.assign(stars=["good", "bad", "fine", "bad"] * 2)

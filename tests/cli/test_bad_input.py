@@ -184,7 +184,7 @@ def test_a_missing_column(world: World, refused: Refused, tmp_path: Path) -> Non
             ["predict", world.task_model, "--file", path, "--out", world.out],
         ):
             shown = refused(argv, f"{path}:{place}: {problem}", "Did you mean 'sentense'?")
-            assert path is lines or "--text COLUMN, --label COLUMN" in shown
+            assert path is lines or "--text COLUMN and --label COLUMN" in shown
     refused(["predict", "mini_en", "a"], "did you mean 'mini-en'?")
     argv = ["finetune", "--train", world.train, "--dev", "25", "--run", world.root / "new"]
     refused(argv, "25: there is no such file", "is a number between 0 and 1, such as 0.2")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import InputError
+from bothways.io.broken import Action, Broken
 from bothways.io.json_files import read_json_file
-from bothways.io.text import read_lines, read_whole
+from bothways.io.text import read_lines, read_texts, read_whole
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
 
@@ -65,6 +66,26 @@ def test_a_damaged_line_of_a_utf8_file_is_not_to_be_converted(tmp_path: Path) ->
     with pytest.raises(InputError, match=r":3: not UTF-8: .* Other lines are UTF-8") as caught:
         list(read_lines(path))
     assert "iconv" not in str(caught.value)
+
+
+@pytest.mark.parametrize("action", ["skip", "replace", "stop"])
+def test_a_file_in_another_encoding_is_neither_skipped_nor_repaired(
+    action: Action, tmp_path: Path
+) -> None:
+    korean = "\n".join(f"{n} {TEXTS['cp949']}" for n in range(12)).encode("cp949")
+    path = write(tmp_path, korean + b"\nplain\n")
+    broken = Broken(action, "(--broken replace puts U+FFFD.)")
+    with pytest.raises(InputError, match="CP949") as caught:
+        list(read_texts(path, broken))
+    assert "--broken" not in str(caught.value)
+    few = write(tmp_path, b"plain\n" * 12 + korean)
+    if action == "stop":
+        with pytest.raises(InputError, match=r":13: not UTF-8.*--broken"):
+            list(read_texts(few, broken))
+    else:
+        found = list(read_texts(few, broken))
+        assert len(found) == (12 if action == "skip" else 24)
+        assert broken.lines == 12
 
 
 def test_marks_of_joined_files_are_no_text(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_rows_that_are_read(
     ("name", "content", "message"),
     [
         ("a.csv", "| sentence | label |\n|---|:---:|\n| a | x |\n", r":2: .*table in Markdown"),
-        ("a.csv", ROWS.replace("sentence", " Sentence"), "Did you mean 'Sentence'"),
+        ("a.csv", ROWS.replace("sentence", " Sentances"), "Did you mean 'Sentances'"),
         ("a.csv", "sentence,label,label\na,x,y\n", "names twice the column 'label'"),
         ("a.csv", ROWS + "c,\n", ":4: the label is empty"),
         ("a.csv", "sentence,label\na,1\nb,1e0\nc,0\n", "'1e0' here and '1' on line 2"),

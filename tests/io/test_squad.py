@@ -297,7 +297,7 @@ def test_forms_of_question_files(tmp_path: Path, name: str, content: str) -> Non
 
 def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("question,context,answer\nWhen?,It was 1999.,1999\nWho?,It was Ann.,Ann\n")
+    path.write_text("Question,context,ANSWER\nWhen?,It was 1999.,1999\nWho?,It was Ann.,Ann\n")
     rows = read_questions(path, labelled=True)
     assert rows.ids == ["1", "2"]
     assert rows.answers == [(GoldAnswer("1999", 7),), (GoldAnswer("Ann", 7),)]

@@ -26,7 +26,7 @@ from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
-from bothways.tasks.sentences import read_sentences
+from bothways.tasks.sentences import Sentences, read_sentences
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import split_words
 from bothways.tokenization.tokenizer import Tokenizer
@@ -102,6 +102,12 @@ def test_capitals_that_the_vocabulary_loses_are_pointed_out(
     )
     told = "the vocabulary is lower-cased" in capsys.readouterr().out
     assert told == (word == "London")
+
+
+def test_words_that_are_spaces_are_pointed_out() -> None:
+    rows = Sentences(Path("a"), words=[["a", " ", "b"]], lines=[[1, 2, 3]], documents=[0])
+    told = TaggingTask(TaskOptions(kind="tagging")).hints(TOKENIZER, rows)
+    assert "--task.tagging.spaces false" in told[0]
 
 
 def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:

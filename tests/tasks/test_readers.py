@@ -454,7 +454,13 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
             ' "answers": [{"text": "Ada", "answer_start": 0}]}]}]}]}',
             "qa",
         ),
-        ("a.csv", "question,context,answer\nWho?,Ada.,Ada\n", "qa"),
+        ("a.csv", "Question,Context,Answer\nWho?,Ada.,Ada\n", "qa"),
+        (
+            "a.json",
+            '[{"data": {"text": "Ada"}, "annotations": [{"result": [{"from_name": "label",\n'
+            '"type": "labels", "value": {"start": 0, "end": 3, "labels": ["PER"]}}]}]}]',
+            "ner",
+        ),
         ("a.tsv", "review\tstars\ngood\t1\n", ""),
         ("b.jsonl", '{"review": "good", "stars": 1}\n', ""),
     ],

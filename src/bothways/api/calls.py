@@ -29,7 +29,14 @@ from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
-from bothways.errors import ConfigError, InputError, OtherRunError, StoreError, type_of
+from bothways.errors import (
+    ConfigError,
+    InputError,
+    OtherRunError,
+    StoreError,
+    explain_missing,
+    type_of,
+)
 from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
@@ -80,7 +87,8 @@ _SHORT[PlanConfig] = _SHORT[PretrainConfig]
 @contextmanager
 def _call(cls: type[Any], verbose: bool) -> Iterator[None]:
     """A call of a verb from Python: whether it shows lines, and errors that name its keywords."""
-    with options_named(cls, as_keyword(cls, _SHORT.get(cls, {}))), shown(verbose):
+    names = as_keyword(cls, _SHORT.get(cls, {}))
+    with options_named(cls, names), shown(verbose), explain_missing("this call"):
         yield
 
 

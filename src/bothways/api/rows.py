@@ -146,7 +146,10 @@ def listed(values: Any, name: str) -> list[Any]:
         if hasattr(values, method):
             values = getattr(values, method)()
             break
-    return [plain(value) for value in values]
+    found = [plain(value) for value in values]
+    if None in found and all(v is None or (isinstance(v, float) and v.is_integer()) for v in found):
+        return [v if v is None else int(v) for v in found]  # as they were, before one was missing
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -375,6 +375,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 _CALLED = {
     "batch": "batch_size per_device_eval_batch_size per_device_train_batch_size train_batch_size",
     "class_weights": "class_weight",
+    "context": "text",
     "dev": "dev_file eval_data eval_dataset eval_file test_size val valid validation "
     "validation_file validation_split",
     "device": "cuda gpu n_gpu no_cuda use_cpu use_cuda",
@@ -447,7 +448,6 @@ _NO_OPTION = {
         ("tokenizer", "tokenizer_name", "tokenizer_name_or_path", "vocab", "vocab_file"),
         "the vocabulary is that of the model, or of the corpus that is trained on",
     ),
-    "text": "texts stand by themselves after the model",
 }
 
 
@@ -701,6 +701,8 @@ class _Parser(argparse.ArgumentParser):
         if name in self.positional or _meant(name, [*self.types]) in self.positional:
             places = " ".join(place.upper() for place in self.positional)
             hint = f"it is given by its place: {self.prog} {places}."
+        elif name == "text" and "texts" in self.positional:
+            hint = "texts stand by themselves after the model."
         else:
             known = [*self.short, *(other for other in self.types if other not in self.positional)]
             hint = hint_for(name, known, lambda n: f"'--{n}'") or f"see '{self.prog} --help'."

@@ -235,7 +235,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
 
 _AVERAGED = (
     "computes this head by its classes for tokens; the outputs for a text are the means of those "
-    "for all of its tokens, special ones included"
+    "for all of its tokens, special ones included (its classes for texts, and the pipeline "
+    "text-classification, put a head of random weights in its place)"
 )
 SCORES = "metrics.json"
 MEASURED_IN = "fp32"

@@ -178,12 +178,12 @@ class _RowEnds:
 def table_items(
     path: Path, broken: Broken, *needed: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a TSV or CSV file with a line of column names, as objects.
+    """The rows of a TSV or CSV file with a line of column names, in any case, as objects.
 
     Args:
         path: the file.
         broken: remarks on how it was read.
-        needed: for each column that is needed, the names that it may have.
+        needed: for each column that is needed, the names that it may have, in lower case.
 
     Yields:
         The line of the row, and its values by column.
@@ -194,11 +194,13 @@ def table_items(
     dialect, records = delimited_records(path, (), Layout(header=True))
     start, first, _ = next(records)
     header = [column_name(name) for name in first]
+    if len(lower := [name.casefold() for name in header]) == len({*lower}):
+        header = lower
     for names in needed:
         if not any(name in header for name in names):
             raise MissingColumnError(
                 f"the header lacks a column {names[0]!r} (or {', '.join(names[1:])}); the columns "
-                f"are {listed(header)}.",
+                f"are {listed(header)}. Rename the one that holds it in line {start}.",
                 header,
                 path=path,
                 line=start,
@@ -621,10 +623,11 @@ def _columns_by_name(
             )
         raise MissingColumnError(
             f"the header lacks the column {name!r}; the columns are {listed(header)}."
-            f"{did_you_mean(name, header)} Name yours: --text COLUMN, --label COLUMN (in Python "
-            "text=, label=; in the file of a task text_a and label). If line 1 is already an "
-            "example, task.header false names columns by number, from 0; `predict` and `embed` "
-            "take plain texts, one per line, from standard input.",
+            f"{did_you_mean(name, header)} Name yours: `finetune`, `predict` and `evaluate` take "
+            "--text COLUMN and --label COLUMN, Python text= and label=, the file of a --task "
+            "text_a and label. If line 1 is already an example, task.header false names columns by "
+            "number, from 0; `predict` and `embed` take plain texts, one per line, from standard "
+            "input.",
             header,
             path=path,
             line=line,

@@ -50,6 +50,7 @@ TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
 NAMES = (COLUMNS, TABLE, BRAT, *FORMATS)
 """The formats of files with tags."""
 _LOOKED_AT = 100  # items
+_LABEL_STUDIO = re.compile(r'"type"\s*:\s*"(?:hypertext)?labels"')
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ def likely_kind(path: Path) -> str:
     lines = beginning(path).split("\n")
     if re.search(r'"paragraphs"\s*:', head := "\n".join(lines)) and re.search(r'"qas"\s*:', head):
         return "questions"
+    if _LABEL_STUDIO.search(head):
+        return "tags"
     columns = {name.strip(' "\ufeff').lower() for name in re.split(r"[,;\t]", lines[0])}
     if {"question", "context"} <= columns:
         return "questions"

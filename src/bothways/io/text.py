@@ -12,6 +12,7 @@ which one it looks like, and how to convert it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import gzip
 import lzma
@@ -20,6 +21,7 @@ import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
@@ -28,6 +30,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 from bothways.errors import EncodingError, InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.encodings import (
+    Encoding,
     encoded_twice,
     escaped_encoding,
     not_text,
@@ -62,6 +65,8 @@ _NO_TEXT_BEFORE = "\ufeff\x1a"
 _NO_TEXT_AFTER = "\r\x1a"
 _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
+_NOT_FEW = 10
+"""Lines; that many that are not UTF-8, and most of a file's, are no damage."""
 _LINES_PER_REPORT = 1000
 
 
@@ -297,7 +302,8 @@ def _decode_lines(
         try:
             text = decode_line(line, source, number, limit, broken)
         except InputError as error:
-            if broken.action != "skip" or len(line) > limit.bytes:
+            whole = isinstance(error, EncodingError) and error.whole
+            if broken.action != "skip" or len(line) > limit.bytes or whole:
                 raise  # the rest of what is too long would be read as the next line
             broken.leave_out(error)
             continue
@@ -432,8 +438,11 @@ def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, brok
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
+        told = _not_utf8(error, source, number)
+        if isinstance(told, EncodingError) and told.whole:
+            raise told from error
         if broken.action != "replace":
-            raise broken.with_remedy(_not_utf8(error, source, number)) from error
+            raise broken.with_remedy(told) from error
         text = body.decode("utf-8", "replace")
     if "\0" in text and broken.action != "replace":
         raise broken.with_remedy(
@@ -482,13 +491,13 @@ def lines_of(text: str) -> list[str]:
 def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> InputError:
     """The error for a line that is not UTF-8, with the remedy that suits the whole file."""
     line: bytes = error.object
-    around = _sample(source) if isinstance(source, Path) else b""
-    others = [o for o in around.split(b"\n")[:-1] if not o.isascii() and o.rstrip(b"\r") != line]
+    around = _Around() if not isinstance(source, Path) else _around(source, *_version(source))
+    found = around.encoding or single_byte_or_east_asian(line)
     kind: type[InputError] = EncodingError
-    if any(_is_utf8(other) for other in others):
+    if around.has_utf8:
         kind = InputError
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
-    elif (found := single_byte_or_east_asian(b"\n".join([*others, line]))) is not None:
+    elif found is not None:
         advice = (
             f"The file looks like {found.iconv} ({found.script}); convert it: "
             f"iconv -f {found.iconv} -t UTF-8 OLD > NEW."
@@ -498,12 +507,49 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
             "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
             "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
         )
-    return kind(
+    told = kind(
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0). "
         f"{advice}",
         path=source,
         line=number,
     )
+    if isinstance(told, EncodingError):
+        told.whole = around.is_mostly_broken
+    return told
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What the beginning of a file says of a line that is not UTF-8.
+
+    Attributes:
+        has_utf8: there are lines in UTF-8 that are not ASCII.
+        is_mostly_broken: most lines are not UTF-8, and these are not few.
+        encoding: that of all lines that are not ASCII.
+    """
+
+    has_utf8: bool = False
+    is_mostly_broken: bool = False
+    encoding: Encoding | None = None
+
+
+@functools.lru_cache(maxsize=4)  # the file is in one encoding, and each of its lines asks for it
+def _around(path: Path, *_: int) -> _Around:
+    lines = [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
+    others = [line for line in lines if not line.isascii()]
+    broken = [line for line in others if not _is_utf8(line)]
+    mostly = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
+    if len(broken) < len(others) or not others:
+        return _Around(len(broken) < len(others), mostly)
+    return _Around(is_mostly_broken=mostly, encoding=single_byte_or_east_asian(b"\n".join(others)))
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What changes when a file is written again."""
+    with contextlib.suppress(OSError):
+        about = path.stat()
+        return about.st_size, about.st_mtime_ns
+    return 0, 0
 
 
 def _is_utf8(line: bytes) -> bool:

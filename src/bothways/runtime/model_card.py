@@ -103,11 +103,13 @@ def _card(loaded: LoadedModel) -> str:
     pipeline = _PIPELINES.get(kind) or ("fill-mask" if MASKED_LM in loaded.heads else "")
     tags = ["bothways", family.model_type, *([] if pipeline else ["sentence-transformers"])]
     title = about.get("task") or f"{family.title} encoder"
+    # Whose pipelines compute it.
+    library = "bothways" if loaded.lstm or _is_averaged(loaded, kind) else "transformers"
     front = [
         "---",
         "# license: fill in, for example apache-2.0; without a licence nobody may use the model",
         "# language: fill in, for example ko",
-        "library_name: transformers",
+        f"library_name: {library}",
         f"pipeline_tag: {pipeline or 'feature-extraction'}",
         f"tags: [{', '.join(tags)}]",
         "---",
@@ -248,7 +250,20 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
         "fill-mask": f'("a {mask} text")',
         "question-answering": '(question="a question?", context="a text that answers it")',
     }.get(pipeline, '("a text")')
-    if loaded.lstm or use_of(loaded.task_head, kind) != loaded.task_head:  # not theirs to compute
+    # A word's tag is that of its first piece.
+    settings = ', aggregation_strategy="first"' if pipeline == "token-classification" else ""
+    if loaded.lstm:  # not theirs to compute
+        return "\n\n".join(blocks)
+    if _is_averaged(loaded, kind):
+        blocks.append(
+            _block(
+                "from transformers import AutoModelForTokenClassification, AutoTokenizer",
+                'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+                'model = AutoModelForTokenClassification.from_pretrained("FOLDER")',
+                'outputs = model(**tokenizer("a text", return_tensors="pt")).logits.mean(1)',
+                "print(model.config.id2label, outputs)",
+            )
+        )
         return "\n\n".join(blocks)
     if pipeline in ("", "multiple-choice", "question-answering"):
         name = {"": "AutoModel", "multiple-choice": "AutoModelForMultipleChoice"}.get(
@@ -265,7 +280,7 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
         blocks.append(
             _block(
                 "from transformers import pipeline",
-                f'model = pipeline("{pipeline}", model="FOLDER")',
+                f'model = pipeline("{pipeline}", model="FOLDER"{settings})',
                 f"print(model{call})",
             )
         )
@@ -284,6 +299,11 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
             "`bothways convert FOLDER OUT --heads none` writes a folder of the encoder alone."
         )
     return "\n\n".join(blocks)
+
+
+def _is_averaged(loaded: LoadedModel, kind: str) -> bool:
+    """Whether the outputs for a text are the mean of those for its tokens."""
+    return use_of(loaded.task_head, kind) != loaded.task_head
 
 
 def _block(*lines: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 
@@ -78,9 +79,13 @@ def what_it_is(folder: Path) -> str:
     beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
     close = nearest(folder.name, [*SHIPPED, *beside])
     near = close if close is None or close in SHIPPED else folder.parent / close
+    of_hub = sorted(cache().glob(f"models--*--{glob.escape(folder.name)}"))
+    if of_hub and folder.parent == Path() and not folder.exists():  # named without its owner
+        near = Path(of_hub[0].name.split("--")[1]) / folder.name
     return (
         ("" if near is None or folder.exists() else f"did you mean {str(near)!r}? ")
         + "a model folder holds config.json and model.safetensors; models available by name: "
         f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
-        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
+        "a model of the Hub that is not there is named with its owner, such as "
+        "sentence-transformers/all-MiniLM-L6-v2"
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from bothways.api.calls import call_options
 from bothways.api.model import folder_of
+from bothways.errors import explain_missing
 from bothways.serving.options import ServeConfig
 
 
@@ -25,8 +26,9 @@ def serve(*models: Any, verbose: bool = True, **options: Any) -> int:
         BothwaysError: see :func:`bothways.serving.server.serve`.
     """
     from bothways.io.terminal import shown
-    from bothways.serving.server import serve as run
 
     folders = tuple(m if isinstance(m, str) else folder_of(m, "models") for m in models)
-    with shown(verbose):
+    with shown(verbose), explain_missing("bothways.serve"):
+        from bothways.serving.server import serve as run
+
         return run(call_options(ServeConfig, None, {"models": folders, **options}, None))

@@ -63,6 +63,11 @@ class Sentences:
     places: list[list[Place]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
 
+    @property
+    def has_spaces(self) -> bool:
+        """Whether words are white space, such as those between the characters of a text."""
+        return any(word.isspace() for words in self.words for word in words)
+
     def __len__(self) -> int:
         return len(self.words)
 

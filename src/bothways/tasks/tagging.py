@@ -607,7 +607,13 @@ class TaggingTask(Task[Sentences, Tags]):
         return replace(layout, learn=own.learn, write=write, context=own.context, scheme=scheme)
 
     def hints(self, tokenizer: Tokenizer, train: Sentences) -> list[str]:
-        """If the words of entities mostly begin with capitals, and the vocabulary has none."""
+        """If words are spaces; and if the words of entities mostly begin with capitals, and the
+        vocabulary has none."""
+        if self.options.tagging.spaces and train.has_spaces:
+            return [
+                "there are words that are spaces, as in files of one character per line; "
+                "--task.tagging.spaces false reads such files as running text"
+            ]
         if not tokenizer.lowercase or train.tags is None or train.scheme in (None, "none"):
             return []
         sentences = list(zip(train.words, train.tags, strict=True))[:1000]
