@@ -256,6 +256,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["finetune", "--random_state", "1"], "unknown option '--random_state'; did you mean '--s"),
         (["finetune", "--num_labels", "2"], "unknown option '--num_labels'; did you mean '--labe"),
         (["finetune", "--fp16"], "unknown option '--fp16'; did you mean '--precision'?"),
+        (["finetune", "--overwrite"], "unknown option '--overwrite'; leave it out: the same com"),
         (["finetune", "--do_train"], "unknown option '--do_train'; leave it out: a run trains"),
         (
             ["finetune", "--task_name", "mrpc"],

@@ -186,7 +186,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The estimator of a model folder that was fine-tuned on such a task.
+        """The estimator of a model folder that was fine-tuned on such a task. Labels are texts, as
+        a folder has them (``pickle`` and joblib keep their types).
 
         Raises:
             ModelError: it is no model folder.

@@ -437,8 +437,9 @@ _NO_OPTION = {
         "leave it out: `finetune` divides large batches itself, `pretrain` by the micro_batch of "
         "its phases"
     ),
-    "overwrite_output_dir": (
-        "leave it out: the same command continues a run, and another run has a folder of its own"
+    **dict.fromkeys(
+        ("overwrite", "overwrite_output_dir"),
+        "leave it out: the same command continues a run, and another run has a folder of its own",
     ),
     **dict.fromkeys(
         ("disable_tqdm", "progress_bar", "quiet", "show_progress_bar", "silent"),
