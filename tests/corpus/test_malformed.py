@@ -201,7 +201,8 @@ def test_many_equal_lines_are_seen(build: Build, tmp_path: Path) -> None:
 
 def test_only_the_first_broken_lines_are_listed(build: Build, tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
-    path.write_bytes(GOOD.encode() + b"\n" + b"bro\xffken \xfe\n" * 1000)
+    lines = (GOOD.encode(), *[b"A boat.\n" + b"bro\xffken \xfe\n"] * 1000)
+    path.write_bytes(b"\n".join(lines))
     found = build(path, broken="replace")["broken"]
     assert (found["lines"], found["characters"], len(found["first"])) == (1000, 2000, 20)
 
