@@ -193,13 +193,17 @@ def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     assert again.run != memory.run
 
 
-def test_the_usual_names_of_a_column_of_texts(start: Path) -> None:
+def test_the_usual_names_of_a_column_of_texts(
+    start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = pd.DataFrame(rows(16))
     data.to_csv("data.csv", index=False)
     result = bw.finetune(start, "data.csv", "data.csv", label="stars", verbose=False, **QUICK)
     measured = result.model.evaluate("data.csv")
     assert "no column 'sentence'; the texts are those of 'review'" in " ".join(measured.notes)
     assert dict(result.model.evaluate(data)) == dict(measured)
+    said = "note: data: no column 'sentence'; the texts are those of 'review'\n"
+    assert said in capsys.readouterr().err
     with pytest.raises(ConfigError, match="text: name the column of the texts"):
         result.model.evaluate(data.rename(columns={"review": "post"}))
 

@@ -322,7 +322,7 @@ def test_several_contexts_are_joined_and_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "q,context\nx,y\n", "lacks a column 'question'.*the columns are 'q', 'context'"),
+        ("a.csv", "Q,context\nx,y\n", "lacks a column 'question'.*the columns are 'Q', 'context'"),
         (
             "a.csv",
             "question,context,answers\nx,y,\"{'text': array(['y'])}\"\n",

@@ -135,17 +135,21 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
                     found.append(pid)
             return found
 
+        def has(pid: int) -> bool:
+            return str(pid) in children.read_text().split()
+
         until = time.monotonic() + 20
         while len(workers()) < 3 and time.monotonic() < until:  # with the spare one
             time.sleep(0.05)
         time.sleep(3)
         failures = 0
         with ThreadPoolExecutor(8) as pool:
-            ending = False
+            ending = gone = False
 
-            def ask() -> tuple[int, int]:
-                good = bad = 0
+            def ask() -> tuple[int, int, int]:
+                good = bad = late = 0
                 while not ending:
+                    after = gone
                     try:
                         answer = httpx.post(url, json=GOOD, timeout=20, verify=False)
                         assert answer.status_code == 200
@@ -154,24 +158,29 @@ def test_a_killed_worker_is_replaced_and_its_requests_are_counted(tmp_path: Path
                         good += 1
                     except httpx.TransportError:
                         bad += 1
-                return good, bad
+                        late += after
+                return good, bad, late
 
             asking = [pool.submit(ask) for _ in range(8)]
-            time.sleep(0.5)
-            victim = workers()[0]
-            os.kill(victim, signal.SIGKILL)
-            until = time.monotonic() + 10
-            while (victim in workers() or len(workers()) < 2) and time.monotonic() < until:
-                time.sleep(0.02)
-            assert len(workers()) >= 2
-            time.sleep(3)
-            ending = True
+            try:
+                time.sleep(0.5)
+                victim = workers()[0]
+                os.kill(victim, signal.SIGKILL)
+                until = time.monotonic() + 10
+                # Its sockets are closed when its parent no longer has it, not yet when it has no
+                # memory; until then clients connect to it.
+                while has(victim) or len(workers()) < 2:
+                    assert time.monotonic() < until
+                    time.sleep(0.02)
+                gone = True
+                time.sleep(3)
+            finally:
+                ending = True
             found = [one.result() for one in asking]
-        good, failures = (sum(column) for column in zip(*found, strict=True))
+        good, failures, late = (sum(column) for column in zip(*found, strict=True))
         assert good > 5
-        # What each client has in the worker's hands; and once more, where it connects again before
-        # the system has closed the worker's socket.
-        assert failures <= 16
+        assert failures < good
+        assert not late, "of the requests that began when the worker had gone"
         metrics = httpx.get(f"{url}/metrics").text
         assert "bothways_replaced_workers_total 1.0" in metrics
         until = time.monotonic() + 20

@@ -13,7 +13,7 @@ from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.tagged import holds_examples
-from bothways.io.terminal import shown_measure, table_text
+from bothways.io.terminal import print_note, shown_measure, table_text
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.options import TEXT_KINDS, TaskOptions
 from bothways.tasks.readers import TEXT_NAMES
@@ -91,6 +91,10 @@ def data_file(
     columns = rows.columns_of(data, "data", named["text_a"], named["label"])
     if task.kind in TEXT_KINDS and task.text_b is None and task.text_a == TEXT_NAMES[0]:
         named["text_a"] = rows.choose_text(columns, text, "data", task.text_a)
+        if text is None and named["text_a"] != task.text_a:
+            print_note(
+                f"data: no column {task.text_a!r}; the texts are those of {named['text_a']!r}"
+            )
     if task.kind != rows.SPANS:
         for argument, column in (("text", named["text_a"]), ("label", named["label"])):
             if argument == "text" or not task.label_columns:

@@ -193,15 +193,15 @@ def table_items(
     """
     dialect, records = delimited_records(path, (), Layout(header=True))
     start, first, _ = next(records)
-    header = [column_name(name) for name in first]
+    written = header = [column_name(name) for name in first]
     if len(lower := [name.casefold() for name in header]) == len({*lower}):
         header = lower
     for names in needed:
         if not any(name in header for name in names):
             raise MissingColumnError(
                 f"the header lacks a column {names[0]!r} (or {', '.join(names[1:])}); the columns "
-                f"are {listed(header)}. Rename the one that holds it in line {start}.",
-                header,
+                f"are {listed(written)}. Rename the one that holds it in line {start}.",
+                written,
                 path=path,
                 line=start,
             )

@@ -438,11 +438,11 @@ def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, brok
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        told = _not_utf8(error, source, number)
-        if isinstance(told, EncodingError) and told.whole:
-            raise told from error
+        around = _about(source)
+        if around.is_elsewhere:
+            raise _not_utf8(error, source, number, around) from error
         if broken.action != "replace":
-            raise broken.with_remedy(told) from error
+            raise broken.with_remedy(_not_utf8(error, source, number, around)) from error
         text = body.decode("utf-8", "replace")
     if "\0" in text and broken.action != "replace":
         raise broken.with_remedy(
@@ -488,16 +488,18 @@ def lines_of(text: str) -> list[str]:
     return [without_marks(line) for line in lines] if _NO_TEXT.search(text) else lines
 
 
-def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> InputError:
+def _not_utf8(
+    error: UnicodeDecodeError, source: str | Path, number: int, around: _Around
+) -> InputError:
     """The error for a line that is not UTF-8, with the remedy that suits the whole file."""
     line: bytes = error.object
-    around = _Around() if not isinstance(source, Path) else _around(source, *_version(source))
-    found = around.encoding or single_byte_or_east_asian(line)
-    kind: type[InputError] = EncodingError
+    problem = (
+        f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0)."
+    )
     if around.has_utf8:
-        kind = InputError
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
-    elif found is not None:
+        return InputError(f"{problem} {advice}", path=source, line=number)
+    if (found := around.encoding or single_byte_or_east_asian(line)) is not None:
         advice = (
             f"The file looks like {found.iconv} ({found.script}); convert it: "
             f"iconv -f {found.iconv} -t UTF-8 OLD > NEW."
@@ -507,14 +509,8 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Inp
             "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
             "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
         )
-    told = kind(
-        f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0). "
-        f"{advice}",
-        path=source,
-        line=number,
-    )
-    if isinstance(told, EncodingError):
-        told.whole = around.is_mostly_broken
+    told = EncodingError(f"{problem} {advice}", path=source, line=number)
+    told.whole = around.is_elsewhere
     return told
 
 
@@ -524,32 +520,35 @@ class _Around:
 
     Attributes:
         has_utf8: there are lines in UTF-8 that are not ASCII.
-        is_mostly_broken: most lines are not UTF-8, and these are not few.
+        is_elsewhere: none is, and most lines are not UTF-8, which are not few.
         encoding: that of all lines that are not ASCII.
     """
 
     has_utf8: bool = False
-    is_mostly_broken: bool = False
+    is_elsewhere: bool = False
     encoding: Encoding | None = None
 
 
-@functools.lru_cache(maxsize=4)  # the file is in one encoding, and each of its lines asks for it
+def _about(source: str | Path) -> _Around:
+    if not isinstance(source, Path):
+        return _Around()
+    with contextlib.suppress(OSError):
+        about = source.stat()
+        return _around(source, about.st_size, about.st_mtime_ns)
+    return _Around()
+
+
+@functools.lru_cache(maxsize=4)  # each line that is not UTF-8 asks
 def _around(path: Path, *_: int) -> _Around:
+    """Of a file, which is another one if its size or time is."""
     lines = [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
     others = [line for line in lines if not line.isascii()]
     broken = [line for line in others if not _is_utf8(line)]
+    if len(broken) < len(others):
+        return _Around(has_utf8=True)
     mostly = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
-    if len(broken) < len(others) or not others:
-        return _Around(len(broken) < len(others), mostly)
-    return _Around(is_mostly_broken=mostly, encoding=single_byte_or_east_asian(b"\n".join(others)))
-
-
-def _version(path: Path) -> tuple[int, int]:
-    """What changes when a file is written again."""
-    with contextlib.suppress(OSError):
-        about = path.stat()
-        return about.st_size, about.st_mtime_ns
-    return 0, 0
+    found = single_byte_or_east_asian(b"\n".join(others)) if others else None
+    return _Around(is_elsewhere=mostly, encoding=found)
 
 
 def _is_utf8(line: bytes) -> bool:
