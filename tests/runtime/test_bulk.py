@@ -281,7 +281,7 @@ def test_parts_of_another_engine_are_not_used(
     run(*words, "--engine", "auto", "--out", out, status=1)
     file.write_text(whole)
     others = {name: entry for name, entry in engine.engines().items() if name == "onnxruntime"}
-    monkeypatch.setattr(engine, "engines", lambda: others)
+    monkeypatch.setattr(engine, "engines", lambda **_: others)
     assert "continued" not in run(*words, "--engine", "auto", "--out", out)
     expected = tmp_path / "expected.jsonl"
     run(*words, "--engine", "onnxruntime", "--out", expected)

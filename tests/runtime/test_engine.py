@@ -22,7 +22,7 @@ from bothways.model.batch import Inputs
 from bothways.model.engine import TorchEngine, as_loaded, network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.engine import EngineOptions, engines, layer_name
+from bothways.runtime.engine import EngineOptions, engines, layer_name, open_engine
 from bothways.runtime.folder import load_model
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
 
@@ -153,9 +153,10 @@ def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_pat
     done = run(script, tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "the engine torch needs torch, which is not installed: pip install 'bothways[train]'; the "
-        "engine onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime; "
-        "the engine openvino needs onnxruntime, which is not installed: pip install onnxruntime.\n"
+        "the engine onnxruntime needs onnxruntime, which is not installed: pip install "
+        "onnxruntime; the engine torch needs torch, which is not installed: pip install "
+        "'bothways[train]'; the engine openvino needs onnxruntime, which is not installed: pip "
+        "install onnxruntime.\n"
     )
 
 
@@ -171,6 +172,54 @@ def test_loading_leaves_torch_out_until_something_is_computed(
     )
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_command_with_a_few_texts_starts_without_torch(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    script = (
+        "import sys\nfrom bothways import cli\n"
+        f"folder = {folders['classifier']!r}\n"
+        "assert cli.main(['predict', folder, 'w1 w2']) == 0\n"
+        "assert cli.main(['inspect', folder, 'w1']) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = run(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [
+        (["predict", "w1"], "onnxruntime"),
+        (["predict", "w1", "--engine", "torch"], "torch"),
+        (["predict", "w1", "--precision", "bf16"], "torch"),
+        (["predict", "--file", "rows.tsv", "--text", "text"], "torch"),
+        (["predict", "w1 " * 50_000], "torch"),
+        (["embed", "w1", "--out", "o.npy", "--precision", "fp32"], "torch"),
+        (["inspect", "w1", "--attribute", "occlusion"], "onnxruntime"),
+        (["inspect", "w1", "--attribute", "gradients"], "torch"),
+    ],
+)
+def test_which_engine_computes_little_and_much(
+    words: list[str],
+    engine: str,
+    folders: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert list(engines(few=True)) == ["onnxruntime", "torch", "openvino"]
+    monkeypatch.chdir(tmp_path)
+    Path("rows.tsv").write_text("text\tlabel\nw1 w2\ta\n")
+    opened: list[str] = []
+
+    def noted(loaded: Any) -> Any:
+        opened.append((found := open_engine(loaded)).name)
+        return found
+
+    monkeypatch.setattr("bothways.runtime.folder.open_engine", noted)
+    assert cli.main([words[0], folders["classifier"], *words[1:]]) == 0
+    assert opened == [engine]
 
 
 def test_an_engine_of_another_package_is_used_by_name(

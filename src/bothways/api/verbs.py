@@ -157,6 +157,8 @@ def predict(config: PredictConfig) -> list[str]:
     return [f"{len(config.texts)} predictions: {config.out}"]
 
 
+_LITTLE = 100_000
+"""Characters. Beyond, the engine that is faster once it runs has made up for its longer start."""
 _ENTITY_NUMBERS = {"text", "start", "end", "probability", "score"}
 
 
@@ -585,7 +587,9 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
     """The model that a verb names, or an ensemble of several; the process is its engine's inside
     the block."""
     check_engine(config.engine)
-    options = EngineOptions(config.engine, config.device, config.precision)
+    options = EngineOptions(
+        config.engine, config.device, config.precision, few=_computes_little(config)
+    )
     if isinstance(config, PredictConfig | EvaluateConfig):  # a run folder is an ensemble too
         loaded = load_ensemble([config.model, *config.ensemble], options)
     else:
@@ -596,6 +600,16 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
         yield Model(loaded)
     if loaded.options.timed:  # once on a machine; after an error, which stands alone, not at all
         print_note(loaded.options.reason)
+
+
+def _computes_little(config: _ModelVerb) -> bool:
+    """Whether a verb computes so few texts that starting an engine is most of its time."""
+    if isinstance(config, EmbedConfig):
+        return False  # the vectors of a text are the same as in a file of many
+    if isinstance(config, InspectConfig) and config.attribute == "gradients":
+        return False  # one engine alone gives them
+    texts: Sequence[str] = getattr(config, "texts", ())
+    return getattr(config, "file", None) is None and sum(map(len, texts)) <= _LITTLE
 
 
 def _note_precision(loaded: LoadedModel) -> None:

@@ -2,7 +2,8 @@
 
 An engine is an entry point of the group :data:`GROUP`. The package's own are listed in
 ``entry_points.txt`` beside its modules, which also works from a source tree; another package adds
-one by an entry point of its own, and nothing here names any.
+one by an entry point of its own, and nothing here names any. Those that are in the group
+:data:`FEW` too start fast; of a command that computes a few texts, that is most of the time.
 
 T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size, L layers, A heads
 of attention.
@@ -27,6 +28,7 @@ from bothways.errors import ConfigError, not_installed
 from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
+FEW = "bothways.engines.few"
 AUTO = "auto"
 NONE: Mapping[str, NDArray[np.int64]] = MappingProxyType({})
 
@@ -42,6 +44,8 @@ class EngineOptions:
             (:func:`bothways.runtime.speed.settled`).
         reason: why it is this precision, as a sentence; empty if it was asked for.
         timed: whether that was found out just now, and not known from an earlier time.
+        few: whether all that will be computed is little; ``auto`` then takes the first engine that
+            starts fast.
     """
 
     name: str = AUTO
@@ -49,6 +53,7 @@ class EngineOptions:
     precision: PredictPrecision = "fp32"
     reason: str = ""
     timed: bool = field(default=False, compare=False)
+    few: bool = False
 
 
 class Engine(Protocol):
@@ -131,14 +136,16 @@ def layer_name(layer: int) -> str:
     return f"layer {layer}"
 
 
-def engines() -> dict[str, EntryPoint]:
-    """The engines by name, in the order in which ``auto`` tries them: ours, then others'."""
+def engines(*, few: bool = False) -> dict[str, EntryPoint]:
+    """The engines by name, in the order in which ``auto`` tries them: ours, then others'; for a few
+    texts those that start fast before the others."""
     table = ConfigParser(delimiters="=", interpolation=None)
     table.read_string(files("bothways").joinpath("entry_points.txt").read_text(encoding="utf-8"))
-    own = [EntryPoint(name, value, GROUP) for name, value in table[GROUP].items()]
     found: dict[str, EntryPoint] = {}
-    for entry in (*own, *entry_points(group=GROUP)):
-        found.setdefault(entry.name, entry)
+    for group in (FEW, GROUP) if few else (GROUP,):
+        own = [EntryPoint(name, value, group) for name, value in table[group].items()]
+        for entry in (*own, *entry_points(group=group)):
+            found.setdefault(entry.name, entry)
     return found
 
 
@@ -164,9 +171,8 @@ def open_engine(loaded: Any) -> Engine:
             or not in the precision, or no such device.
         ModelError: a network that it does not compute.
     """
-    name = loaded.options.name
     missing: list[str] = []
-    for _, opener in openers(name, missing):
+    for _, opener in openers(loaded.options.name, missing, few=loaded.options.few):
         try:
             return opener(loaded)
         except UnsuitedError as error:
@@ -174,7 +180,9 @@ def open_engine(loaded: Any) -> Engine:
     raise ConfigError("; ".join(missing) + ".")
 
 
-def openers(name: str, missing: list[str]) -> Iterator[tuple[str, Callable[[Any], Engine]]]:
+def openers(
+    name: str, missing: list[str], *, few: bool = False
+) -> Iterator[tuple[str, Callable[[Any], Engine]]]:
     """What opens the engine of this name, or with :data:`AUTO` each that can be opened, with its
     name; why others cannot is added to ``missing``. Each is imported when it is its turn.
 
@@ -182,7 +190,7 @@ def openers(name: str, missing: list[str]) -> Iterator[tuple[str, Callable[[Any]
         ConfigError: there is no such engine.
     """
     check_engine(name)
-    for entry in engines().values():
+    for entry in engines(few=few).values():
         if name in (AUTO, entry.name):
             try:
                 yield entry.name, _opener(entry)
