@@ -10,10 +10,11 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -55,6 +56,8 @@ Given = Mapping[str, NDArray[Any]]
 
 CACHED = 2**25
 """Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
+CACHE_LIMIT = 2**31
+"""Bytes of all graphs in the user's cache; beyond, those that were not used for longest go."""
 _SUMS = "sums.json"
 """The checksums of a graph in the cache: other weights would be computed without a word."""
 
@@ -372,7 +375,25 @@ class GraphEngine(ABC):
                     )
         except (DiskError, OSError):
             return None
+        with suppress(OSError):  # a cache to be read alone, or another process removes as well
+            os.utime(folder)  # when it was last used
+            _make_room(folder)
         return path
+
+
+def _make_room(used: Path) -> None:
+    """Remove the graphs of the cache that were not used for longest, down to its limit; not the one
+    that is used now."""
+    others = sorted(
+        (path for path in used.parent.glob("[0-9a-f]*") if path.is_dir() and path != used),
+        key=lambda path: path.stat().st_mtime,
+        reverse=True,
+    )
+    size = 0
+    for folder in (used, *others):
+        size += sum(file.stat().st_size for file in folder.iterdir())
+        if folder != used and size > CACHE_LIMIT:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole(folder: Path) -> bool:
