@@ -185,28 +185,27 @@ def test_the_cache_keeps_the_graphs_that_were_used_last(
     monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
     graphs = tmp_path / "cache" / "bothways" / "graphs"
 
-    def used(name: str) -> set[str]:
-        """The graphs in the cache after this model computed."""
+    def compute(name: str) -> set[str]:
+        """The graphs that are new in the cache after this model computed."""
         before = set(graphs.iterdir()) if graphs.exists() else set()
         load(tmp_path / name, engine="onnxruntime").embed(["w1 w2"])
         for path in graphs.iterdir():  # as if all of it had been an hour ago
             at = path.stat().st_mtime - 3600
             os.utime(path, (at, at))
-        made = {path.name for path in set(graphs.iterdir()) - before}
-        return made or {path.name for path in before}
+        return {path.name for path in set(graphs.iterdir()) - before}
 
     for seed in range(3):
         network = EncoderModel(small_bert().config, seed=seed)
         save_model(tmp_path / str(seed), network, TOKENIZER, {})
-    (first,) = used("0")
+    (first,) = compute("0")
     size = sum(file.stat().st_size for file in (graphs / first).iterdir())
     monkeypatch.setattr("bothways.runtime.onnx_engine.CACHE_LIMIT", int(2.5 * size))
-    (second,) = used("1")
-    used("0")
-    (third,) = used("2")
+    (second,) = compute("1")
+    assert not compute("0"), "it is there"
+    (third,) = compute("2")
     assert {path.name for path in graphs.iterdir()} == {first, third} != {first, second}
     monkeypatch.setattr("bothways.runtime.onnx_engine.CACHE_LIMIT", 0)
-    used("2")
+    compute("2")
     assert [path.name for path in graphs.iterdir()] == [third], "what is used stays"
 
 

@@ -76,8 +76,8 @@ class EngineChoice(DeviceOptions):
 
     engine: str = "auto"
     """Engine (the library that computes the model), by name; auto takes the first that is installed
-    and has the precision; for texts on the command line, where starting takes most of the time, one
-    that starts fast."""
+    and has the precision; for few texts without --file, where starting takes most of the time, one
+    that starts fast, on the processor unless --device is cuda."""
     precision: PredictPrecision = "fp32"
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
