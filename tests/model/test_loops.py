@@ -243,6 +243,22 @@ def test_gelu_and_its_slope(kind: str) -> None:
         assert (z - slope).abs().max() < 3 * tolerance
 
 
+def test_gelu_of_every_number_of_bf16() -> None:
+    # Inference stores the result in bf16, and computes it only as exactly as that asks for.
+    bits = np.arange(2**16, dtype=np.uint16)
+    x = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).reshape(256, 256)
+    found = x.clone()
+    compiled.run("gelu_of", found, torch.zeros(256))
+    exact = torch.nn.functional.gelu(x.double())
+    finite = x.isfinite()
+    error = (found.double() - exact)[finite].abs()
+    rounding = exact[finite].abs() * 2**-8  # the half of the last place, or less
+    assert (error <= rounding + 1.7e-5).all()
+    far_below = finite & (x < -4.5)
+    assert far_below.sum() > 10_000 and (found[far_below] == 0).all()
+    assert found[x.isnan()].isnan().all() and torch.equal(found[x > 4.5], x[x > 4.5])
+
+
 @pytest.mark.slow
 def test_so_does_one_without_a_cache(tmp_path: Path) -> None:
     assert in_a_process(None, *DTYPES) == in_a_process(tmp_path, *DTYPES)

@@ -137,10 +137,9 @@ class _Windows:
         if skipped.any():
             rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
             bounds = arrays.bounds(np.diff(bounds) - skipped)
-        summed: NDArray[np.float64] = np.add.reduceat(
-            rows[: bounds[-1]], bounds[:-1], axis=0, dtype=np.float64
-        )
-        return summed
+        # Window by window: `np.add.reduceat` takes four times as long.
+        own = [part.sum(0, dtype=np.float64) for part in arrays.split(rows, bounds)]
+        return np.stack(own)
 
 
 def embed_texts(

@@ -42,6 +42,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _TOGETHER = 1024  # texts; batches are sorted by length among so many
+_FIRST = 128  # of many texts: nothing is computed before they are tokenized
 # A larger share of [UNK] means that the vocabulary is for another language or script.
 _MANY_UNKNOWN = 0.05
 
@@ -185,8 +186,14 @@ def predict_texts(
 
 
 def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Texts in parts that are tokenized together; at least one part."""
-    return [texts[at : at + _TOGETHER] for at in range(0, max(1, len(texts)), _TOGETHER)]
+    """Texts in parts that are tokenized together; at least one part. The first are smaller."""
+    parts, size = [texts[:_FIRST]], _FIRST
+    at = size
+    while at < len(texts):
+        size = min(_TOGETHER, 2 * size)
+        parts.append(texts[at : at + size])
+        at += size
+    return parts
 
 
 def ahead(parts: Iterable[_T], make: Callable[[_T], _R]) -> Iterator[_R]:

@@ -214,6 +214,36 @@ def _normal_curve(x):
     return normal_curve32
 
 
+def normal_area(x, array):
+    """The first of :func:`normal_curve`, as exact as numbers have to be that are stored in an array
+    with x times it."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(normal_area)
+def _normal_area(x, array):
+    if array.dtype != types.uint16:
+        return lambda x, array: normal_curve(x)[0]
+
+    def short_area(x, array):
+        # Odd, but for the 1/2, and 0 or 1 from -4.5 and 4.5 on. Between them a polynomial in x**2,
+        # fitted so that x times it is within 1.6e-5: an eighth of what bf16 rounds 0.06 by.
+        c = min(max(x, F(-4.5)), F(4.5))
+        u = fma(c * c, F(0.0987654321), F(-1.0))
+        p = fma(F(-1.4542331919e-3), u, F(4.4720191509e-3))
+        p = fma(p, u, F(-6.7076808773e-3))
+        p = fma(p, u, F(1.0343847796e-2))
+        p = fma(p, u, F(-1.8259519711e-2))
+        p = fma(p, u, F(2.8590491042e-2))
+        p = fma(p, u, F(-4.0259771049e-2))
+        p = fma(p, u, F(5.4661281407e-2))
+        p = fma(p, u, F(-7.7181205153e-2))
+        p = fma(p, u, F(1.5690588951e-1))
+        return max(fma(p, c, F(0.5)), F(0.0))
+
+    return short_area
+
+
 def logistic_curve(x):
     """What GELU's tanh form has in place of the normal distribution: an area up to x, and its
     slope."""
@@ -800,8 +830,7 @@ def gelu_of(z, bias):
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
             for j in range(H):
                 x = load(z, i, j) + bias[j]
-                area, _ = normal_curve(x)
-                store(z, i, j, x * area)
+                store(z, i, j, x * normal_area(x, z))
 
 
 @parallel
