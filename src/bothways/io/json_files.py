@@ -525,7 +525,10 @@ def _json_values(
 ) -> list[str]:
     values = []
     for name in names:
-        value = json_value(item, name, path, number)
+        value = json_value(item, name, path, number, may_be_null=name in layout.kept)
+        if name in layout.kept and (value is None or value != value):  # NaN, too
+            values.append("")
+            continue
         as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
@@ -533,11 +536,13 @@ def _json_values(
     return values
 
 
-def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
+def json_value(
+    item: dict[str, Any], name: str, path: Path, number: int, *, may_be_null: bool = False
+) -> Any:
     """The value of a key, or of a dotted key of nested objects.
 
     Raises:
-        InputError: there is none, or it is null.
+        InputError: there is none; or it is null, and may not be.
     """
     holder, key = item, name
     while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
@@ -553,7 +558,7 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             missing=name,
         )
     value = holder[key]
-    if value is None:
+    if value is None and not may_be_null:
         raise InputError(
             f"key {name!r} is null; the keys are {listed(list(holder))}.", path=path, line=number
         )

@@ -26,6 +26,7 @@ class Layout:
         columns: the names in files without one.
         labels: columns of JSON whose values may be numbers, true or false.
         lists: columns of JSON whose values may be lists, which are given as JSON.
+        kept: columns of JSON whose values may be missing, which gives an empty text.
         labelled: whether labels are read. If not, what nobody annotated is an example, too.
     """
 
@@ -33,6 +34,7 @@ class Layout:
     columns: tuple[str, ...] = ()
     labels: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     labelled: bool = True
 
 

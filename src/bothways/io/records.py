@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -22,6 +23,7 @@ from bothways.io.text import (
     refuse_records,
     replace_broken,
 )
+from bothways.io.text_columns import ROWS_TOLD, refuse_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -221,6 +223,10 @@ class ParagraphReader:
             yield from self._read_column(path, on_read)
             return
         lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
+        if kind == "text":
+            begun = [*islice(lines, ROWS_TOLD)]
+            refuse_table((line for _, line in begun), path)
+            lines = chain(begun, lines)
         for number, line in lines:
             if kind == "text":
                 yield line
