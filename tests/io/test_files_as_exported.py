@@ -3,6 +3,7 @@ what was read otherwise, or named with a remedy, which is followed here to the l
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -189,3 +190,56 @@ def test_a_kept_value_may_be_missing(tmp_path: Path) -> None:
     )
     (rows,) = row_windows(path, TaskOptions(), labelled=False, keep=("id", "text"))
     assert rows.kept == [["", "a"], ["", "b"], ["3", "c"]]
+
+
+# ------------------------------------------------------------------------- controls of Label Studio
+
+
+def task(text: str, chosen: dict[str, str], **data: str) -> dict[str, Any]:
+    """A task of Label Studio with a choice by each control."""
+    results = [
+        {"from_name": name, "to_name": "text", "type": "choices", "value": {"choices": [one]}}
+        for name, one in chosen.items()
+    ]
+    return {"data": {"text": text, **data}, "annotations": [{"result": results}]}
+
+
+def write_json(folder: Path, *items: object) -> Path:
+    return write(folder, "a.json", json.dumps([*items]))
+
+
+def test_a_control_of_another_name_is_named(tmp_path: Path) -> None:
+    path = write_json(tmp_path, task("a", {"mood": "x"}), task("b", {"mood": "y"}))
+    with pytest.raises(InputError, match=r"chosen in this task stands under 'mood': --label mood"):
+        read(path)
+    assert read(path, label="mood").labels == ["x", "y"]
+    path = write_json(tmp_path, task("a", {"mood": "x", "about": "z"}))
+    with pytest.raises(InputError, match="stands under 'about', 'mood'"):
+        read(path)
+    short = {"text": "a", "mood": "x", "id": 1, "annotator": 1, "annotation_id": 1}
+    with pytest.raises(InputError, match=r"such as 'mood': --label mood"):
+        read(write_json(tmp_path, short))
+
+
+def test_further_controls_are_said(tmp_path: Path) -> None:
+    path = write_json(tmp_path, task("a", {"label": "x", "about": "z"}), task("b", {"label": "y"}))
+    found = read(path)
+    assert found.labels == ["x", "y"]
+    assert "annotators chose for 'about', too; the labels are those of 'label'" in " ".join(
+        found.broken.remarks
+    )
+
+
+def test_a_label_of_the_data_beside_another_control(tmp_path: Path) -> None:
+    """It was taken in silence."""
+    path = write_json(tmp_path, task("a", {"mood": "x"}, label="old"))
+    with pytest.raises(InputError, match=r"of its own data, and what was chosen .*'mood': --label"):
+        read(path)
+    assert read(path, label="mood").labels == ["x"]
+
+
+def test_choices_are_no_spans(tmp_path: Path) -> None:
+    """Every word was O."""
+    path = write_json(tmp_path, task("Mary left", {"mood": "x"}), task("She sang", {"mood": "y"}))
+    with pytest.raises(InputError, match=r"no task has a span; .*--kind .* --label mood"):
+        tagged(path)

@@ -26,6 +26,7 @@ from bothways.io.annotators import (
     is_annotated_twice,
     kind_of_control,
     plain_row,
+    values_of_controls,
 )
 from bothways.io.broken import LIST, TEXT, Broken
 from bothways.io.frames import SPREADSHEET, NoValue, frame_objects, is_frame
@@ -104,6 +105,8 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
     if several:
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
+    for remark in choices.remarks:
+        broken.remark(remark)
 
 
 @dataclass
@@ -115,12 +118,14 @@ class _Choices:
         path: the file.
         labels: the columns.
         chosen: those of them for which something was chosen so far.
+        others: further names for which something was chosen.
         of_data: those that were given from a task's data -> the line of the first such task.
     """
 
     path: Path
     labels: frozenset[str]
     chosen: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     of_data: dict[str, int] = field(default_factory=dict)
 
     def take(self, item: Any) -> None:
@@ -129,7 +134,9 @@ class _Choices:
         Raises:
             InputError: an earlier one was given with what its data hold; it cannot be left out.
         """
-        self.chosen |= self.labels & (chosen_names(item) or set())
+        own = chosen_names(item) or set()
+        self.chosen |= self.labels & own
+        self.others |= own - self.labels
         if mistaken := sorted(self.chosen & self.of_data.keys()):
             raise self._error(mistaken[0], self.of_data[mistaken[0]])
 
@@ -144,7 +151,23 @@ class _Choices:
         for name in sorted(self.labels.intersection(row) - own):
             if name in self.chosen:
                 raise self._error(name, number)
+            if own:
+                raise InputError(
+                    f"the {name!r} of this task is of its own data, and what was chosen stands "
+                    f"under {listed(sorted(own))}: --label {min(own)} (if the {name!r} of the data "
+                    "is meant, rename it there).",
+                    path=self.path,
+                    line=number,
+                )
             self.of_data.setdefault(name, number)
+
+    @property
+    def remarks(self) -> list[str]:
+        """On what was chosen and is not read."""
+        if not (self.chosen and self.others):
+            return []
+        own, others = listed(sorted(self.chosen)), listed(sorted(self.others))
+        return [f"annotators chose for {others}, too; the labels are those of {own}"]
 
     def _error(self, name: str, number: int) -> InputError:
         return InputError(
@@ -165,6 +188,14 @@ def _explain_missing(
     of_label_studio = "annotation_id" in item or chosen_names(item) is not None
     if kind := kind_of_control(item, error.missing):
         error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
+    if error.missing in layout.labels and (own := sorted(chosen_names(item) or ())):
+        error.add(f"What was chosen in this task stands under {listed(own)}: --label {own[0]}.")
+    elif kind:
+        return
+    elif error.missing in layout.labels and (own := values_of_controls(item)):
+        error.add(
+            f"If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
+        )
     elif error.missing in layout.labels and of_label_studio:
         error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
