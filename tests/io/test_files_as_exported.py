@@ -18,6 +18,7 @@ from bothways.io.text_columns import table_in, text_columns
 from bothways.tasks.options import SplitConfig, TaggingOptions, TaskOptions
 from bothways.tasks.readers import Rows, read_rows, row_windows
 from bothways.tasks.sentences import Sentences, read_sentences
+from bothways.tasks.spans import SpanTask
 from bothways.tasks.split import split
 
 AB = (["a good one", "b"], ["x", "y"])
@@ -39,7 +40,7 @@ def tagged(path: Path, labels: tuple[str, ...] = ()) -> Sentences:
 
 def followed(error: BaseException, path: Path, new: str = "") -> Path:
     """The file that the command in a message writes."""
-    command = re.search(r"(?:tail|sed|awk|python3?) .*OLD.*? > NEW(?:\.\w+)?", str(error))
+    command = re.search(r"\b(?:tail|sed|awk|python3) .*OLD.*? > NEW(?:\.\w+)?", str(error))
     assert command is not None, error
     target = path.with_name(new or f"new{path.suffix}")
     shell = re.sub(r"NEW(\.\w+)?", target.name, command[0].replace("OLD", path.name))
@@ -243,3 +244,83 @@ def test_choices_are_no_spans(tmp_path: Path) -> None:
     path = write_json(tmp_path, task("Mary left", {"mood": "x"}), task("She sang", {"mood": "y"}))
     with pytest.raises(InputError, match=r"no task has a span; .*--kind .* --label mood"):
         tagged(path)
+
+
+# -------------------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", "{'text': 'a good one', 'label': 'x'}\n{'text': \"b\", 'label': 'y'}\n"),
+        ("a.jsonl", '{"text": "a good one", "label": "x", "z": None}\n{"text": "b", "label": "y"}'),
+        ("a.json", "[{'text': 'a good one', 'label': 'x'},\n {'text': 'b', 'label': 'y'}]"),
+        ("a.json", "{'data': [{'text': 'a good one', 'label': 'x'}, {'text': 'b', 'label': 'y'}]}"),
+        ("a.csv", "{'text': 'a good one', 'label': 'x'}\n{'text': 'b', 'label': 'y'}\n"),
+    ],
+)
+def test_what_python_prints(name: str, content: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match="is written as Python prints it") as raised:
+        read(path)
+    found = read(followed(raised.value, path, "new.json" if name == "a.json" else "new.jsonl"))
+    assert (found.a, found.labels) == AB
+
+
+def test_what_python_prints_of_words_spans_and_questions(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", "[('Mary left', {'entities': [(0, 4, 'PER')]})]")
+    with pytest.raises(InputError, match="is written as Python prints it") as raised:
+        tagged(path)
+    assert tagged(followed(raised.value, path)).tags == [["B-PER", "O"]]
+    asked = "[{'question': 'q', 'context': 'Mary left', 'answers': {'text': ['Mary'], "
+    path = write(tmp_path, "q.json", asked + "'answer_start': [0]}}]")
+    with pytest.raises(InputError, match="is written as Python prints it") as raised:
+        read_questions(path, labelled=True)
+    assert read_questions(followed(raised.value, path), labelled=True).gold == [("Mary",)]
+    path = write(tmp_path, "c.jsonl", "{'text': 'one'}\n")
+    with pytest.raises(InputError, match="is written as Python prints it") as raised:
+        list(ParagraphReader().read(path, lambda _: None))
+    assert [*ParagraphReader().read(followed(raised.value, path), lambda _: None)] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("DATA = [('Mary left', {'entities': []})]", "It is code of Python"),
+        ("[{'text': 'a', 'label': nan}]", "quotation marks are those that Python prints"),
+        ('[{"text": "a" "label": "x"}]', r"is not JSON \(Expecting ',' delimiter.*\)\)\.$"),
+    ],
+)
+def test_what_is_almost_python(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path, "a.json", content))
+
+
+def test_keys_that_differ(tmp_path: Path) -> None:
+    rows = '{"text": "a good one", "label": "x"}\n{"Text": "c", "label": "x"}\n'
+    path = write(tmp_path, "a.jsonl", rows + '{"text": "b", "label": "y"}\n')
+    with pytest.raises(InputError, match=r":2: key 'text' is missing.*Line 1 has it, with 'text'"):
+        read(path)
+    found = read(path, broken="skip")  # as the message says; it had no examples
+    assert (found.a, found.labels, found.broken.left_out) == (*AB, 1)
+    with pytest.raises(InputError, match="Name yours: --text KEY and --label KEY"):
+        read(write(tmp_path, "b.jsonl", '{"what": "a", "label": "x"}\n'))
+
+
+def test_missing_labels_and_answers(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"text": "a", "label": null}\n{"text": "b", "label": []}\n')
+    with pytest.raises(InputError, match=r":1: key 'label' is null.*an empty list, \[\]"):
+        read(path, kind="multilabel")
+    one = {"context": "Mary left", "question": "q"}
+    for items in ([{"answers": None}, {"answer": None}, {"answer": " "}], [{"answer": "nan"}] * 3):
+        own = [{**one, **item} for item in [*items, {"answer": "Mary", "answer_start": 0}]]
+        found = read_questions(write_json(tmp_path, *own), labelled=True)
+        assert found.gold == [(), (), (), ("Mary",)]
+        assert "3 questions have null, or nothing, in the place of an answer" in found.notes[1]
+
+
+def test_questions_without_any_answer_are_not_trained_on(tmp_path: Path) -> None:
+    items = [{"context": "Mary left", "question": "q", "answers": {"text": []}}] * 3
+    found = read_questions(write_json(tmp_path, *items), labelled=True)
+    with pytest.raises(InputError, match=r"a\.json: no question has an answer"):
+        SpanTask.define(TaskOptions(kind="spans"), found)

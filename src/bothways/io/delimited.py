@@ -35,6 +35,7 @@ from bothways.io.lines import (
     column_name,
     did_you_mean,
     listed,
+    python_spelling,
     stream_lines,
 )
 from bothways.io.text_columns import TEXT_NAMES, text_column
@@ -341,6 +342,12 @@ def _refuse_other_notation(
     """Refuse JSON, and tables whose lines are drawn."""
     if names and _is_json(lines[0][1]):
         raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
+    if (
+        names
+        and lines[0][1].startswith("{")
+        and (hint := python_spelling(lines[0][1], whole=False))
+    ):
+        raise InputError(f"this is no table.{hint}", path=path, line=1)
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
         raise InputError(
             "this is a line of dashes, as below the names of a table in Markdown; remove it, and "

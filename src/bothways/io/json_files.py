@@ -37,6 +37,7 @@ from bothways.io.lines import (
     as_json,
     did_you_mean,
     listed,
+    python_spelling,
     stream_lines,
 )
 from bothways.io.text import beginning, read_lines, read_whole
@@ -50,10 +51,14 @@ def read_json_file(path: Path) -> Any:
     Raises:
         InputError: no such file, not UTF-8, or not JSON, with the line.
     """
+    text = read_whole(path)
     try:
-        return parse_json(read_whole(path))
+        return parse_json(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+        hint = python_spelling(text, whole=True)
+        raise InputError(
+            f"is not JSON ({error.msg}).{hint}", path=path, line=error.lineno
+        ) from None
     except _KeyTwiceError as error:
         raise InputError(f"{error}.", path=path) from None
     except ValueError as error:
@@ -75,6 +80,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
     rejected = several = 0
     any_row = False
+    first: tuple[int, list[str]] | None = None
     choices = _Choices(path, layout.labels if layout.labelled else frozenset())
     for number, item in json_objects(path, broken):
         choices.take(item)
@@ -91,9 +97,17 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         except InputError as error:
             if isinstance(error, MissingColumnError):
                 _explain_missing(error, item, layout, path, broken)
+                if first is not None:
+                    error.add(
+                        f"Line {first[0]} has it, with {listed(first[1])}; give all examples the "
+                        "same keys."
+                    )
+                elif error.missing == names[0] or error.missing in layout.labels:
+                    error.add("Name yours: --text KEY and --label KEY, in Python text= and label=.")
             broken.leave_out(error)
             continue
         any_row = True
+        first = first or (number, list(row))
         yield number, values
     if rejected and not any_row:
         raise InputError(
@@ -304,7 +318,8 @@ def _parsed_line(line: str, path: Path, number: int) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
+        hint = python_spelling(line, whole=False)
+        raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=number) from None
 
 
 def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
@@ -348,7 +363,8 @@ def _one_after_another(text: str, path: Path) -> list[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
+            hint = python_spelling(text, whole=True)
+            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
         found.append((line, item))
         end = _skip_space(text, end)
         end = _skip_space(text, end + 1) if text.startswith(",", end) else end
@@ -470,7 +486,8 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
             "is not a JSON list; it must begin with '[' (name a file with one object per line "
             ".jsonl)."
         )
-        raise InputError(problem, path=path, line=line)
+        hint = python_spelling(text, whole=True)
+        raise InputError(problem + hint, path=path, line=line)
     end = _skip_space(text, position + 1)
     if text.startswith("]", end):
         _refuse_more(text, end + 1, path)
@@ -482,7 +499,8 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
+            hint = python_spelling(text, whole=True)
+            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
         if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
@@ -556,10 +574,19 @@ def _json_values(
 ) -> list[str]:
     values = []
     for name in names:
-        value = json_value(item, name, path, number, may_be_null=name in layout.kept)
+        value = json_value(
+            item, name, path, number, may_be_null=name in layout.kept | layout.labels
+        )
         if name in layout.kept and (value is None or value != value):  # NaN, too
             values.append("")
             continue
+        if value is None:
+            none = "; of one without labels it is an empty list, []" * (name in layout.lists)
+            raise InputError(
+                f"key {name!r} is null; fill the label in, or leave the example out{none}.",
+                path=path,
+                line=number,
+            )
         as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
+from bothways.io.lines import python_spelling
 from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
     COMPRESSED,
@@ -69,7 +70,7 @@ def json_field(line: str, name: str) -> str:
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}.{python_spelling(line, whole=False)}") from None
     if not isinstance(record, dict):
         raise ValueError(f"a JSON {type(record).__name__}, not an object")
     if name not in record:
@@ -148,7 +149,8 @@ def record_text(
     try:
         text = json_field(line, field)
     except ValueError as error:
-        broken.leave_out(InputError(f"{error}.", path=source, line=number))
+        problem = str(error).rstrip(".")
+        broken.leave_out(InputError(f"{problem}.", path=source, line=number))
         return None
     return checked_text(text, b"", source, number, broken)
 

@@ -243,12 +243,18 @@ def _opened(
     before the first row says what else the file seems to be."""
     rows = read_table(path, wanted.columns, wanted.layout, broken)
     try:
+        if broken.action != "stop" and path.is_file():  # a missing column is no broken line
+            next(read_table(path, wanted.columns, wanted.layout, Broken()), None)
+    except MissingColumnError as error:
+        if found := _other_texts(error, wanted):
+            return _with_text(path, wanted, broken, found)
+    except InputError:
+        pass
+    try:
         first = next(rows, None)
     except InputError as error:
         if isinstance(error, MissingColumnError) and (found := _other_texts(error, wanted)):
-            broken.remark(_chosen_text(wanted.options.text_a, found))
-            options = replace(wanted.options, text_a=found[0])
-            return _opened(path, replace(wanted, options=options), broken)
+            return _with_text(path, wanted, broken, found)
         if wanted.labelled and (kind := likely_kind(path)):
             error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {wanted.options.kind}.")
         raise
@@ -265,10 +271,14 @@ def _other_texts(error: MissingColumnError, wanted: _Wanted) -> list[str]:
     return text_columns(column for column in error.columns if column not in taken)
 
 
-def _chosen_text(usual: str, found: Sequence[str]) -> str:
-    """That the texts are those of the first column of some that may hold them."""
-    chosen = f"it has no column {usual!r}; the texts are those of {found[0]!r}"
-    return f"{chosen}, not of {listed(found[1:])}" if len(found) > 1 else chosen
+def _with_text(
+    path: Path, wanted: _Wanted, broken: Broken, found: Sequence[str]
+) -> tuple[_Wanted, Iterator[tuple[int, list[str]]]]:
+    """The rows, with the texts of the first of some columns; it is said."""
+    chosen = f"it has no column {wanted.options.text_a!r}; the texts are those of {found[0]!r}"
+    broken.remark(f"{chosen}, not of {listed(found[1:])}" if len(found) > 1 else chosen)
+    options = replace(wanted.options, text_a=found[0])
+    return _opened(path, replace(wanted, options=options), broken)
 
 
 _OTHER_KINDS = {
