@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -236,6 +237,66 @@ def test_ids_are_kept(ending: str, folders: Path, tmp_path: Path) -> None:
             assert file.read_all().column_names == ["id", "gold", "text", "embedding"]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "npz"])
+def test_the_texts_themselves_are_kept(ending: str, folders: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "a.csv", tmp_path / f"v.{ending}"
+    path.write_text("text,id\n" + "".join(f"{text},{n}\n" for n, text in enumerate(TEXTS)))
+    words = ["embed", str(folders / "pretrained"), "--file", str(path), "--keep", "text", "id"]
+    assert cli.main([*words, "--out", str(out)]) == 0
+    if ending == "npz":
+        with np.load(out) as stored:
+            assert stored["text"].tolist() == TEXTS
+    else:
+        items = [json.loads(line) for line in out.read_text().splitlines()]
+        assert [(item["text"], item["id"]) for item in items] == [
+            (text, str(n)) for n, text in enumerate(TEXTS)
+        ]
+
+
+def test_another_column_with_the_name_of_the_texts(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("sentence,text\nw1,a\n")
+    words = ["embed", str(folders / "pretrained"), "--file", str(path), "--keep", "text"]
+    assert cli.main([*words, "--out", str(tmp_path / "v.jsonl")]) == 1
+    assert "with the texts of 'sentence'; rename yours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|"])
+def test_rows_of_a_table_under_the_name_of_a_text(
+    separator: str, embed: Embed, tmp_path: Path
+) -> None:
+    rows = [f"text{separator}label", *(f"{text}{separator}x" for text in TEXTS)]
+    (tmp_path / "a.txt").write_text("\n".join(rows) + "\n")
+    found, said = embed("pretrained", "--file", tmp_path / "a.txt")
+    np.testing.assert_array_equal(found, embed("pretrained", *TEXTS)[0])
+    assert "the texts are those of 'text'" in said
+
+
+@pytest.mark.parametrize(
+    ("verb", "model", "status", "said"),
+    [
+        ("predict", "tuned", 1, "standard input is a table"),
+        ("tag", "tagger", 1, "--file NAME.csv --text text"),
+        ("tokenize", "pretrained", 0, "note: standard input looks like a table"),
+    ],
+)
+def test_a_table_on_standard_input(
+    verb: str,
+    model: str,
+    status: int,
+    said: str,
+    folders: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stdin = io.TextIOWrapper(io.BytesIO(b"text,label\nw1,x\nw2,y\n"))
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert cli.main([verb, str(folders / model)]) == status
+    assert said in capsys.readouterr().err
+
+
 def test_what_cannot_be_kept(embed: Embed, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.csv")
     word = ("--file", path, "--text_a", "document", "--keep")
@@ -292,6 +353,8 @@ def test_what_cannot_be_written(
         ("tagger", tmp_path / "a.conll", ["--format", "docano"], "choose from conll, csv, brat"),
         ("tagger", tmp_path / "a.conll", ["--keep", "id"], "Leave out --keep"),
         ("tuned", path, ["--keep", "nothing"], "key 'nothing' is missing"),
+        ("tuned", path, ["--keep", "id", "prediction"], "keep: prediction is a column of the out"),
+        ("tuned", path, ["--keep", "p(x)"], "rename yours in the file"),
     ):
         out = tmp_path / "p.jsonl"
         argv = ["predict", str(folders / model), "--file", str(file), "--out", str(out), *words]

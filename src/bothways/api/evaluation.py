@@ -14,9 +14,9 @@ from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.tagged import holds_examples
 from bothways.io.terminal import print_note, shown_measure, table_text
+from bothways.io.text_columns import TEXT_NAMES
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.options import TEXT_KINDS, TaskOptions
-from bothways.tasks.readers import TEXT_NAMES
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,7 +21,7 @@ from typing import Any
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
-from bothways.tasks.readers import text_column
+from bothways.io.text_columns import text_column
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""

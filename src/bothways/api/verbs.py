@@ -63,7 +63,7 @@ from bothways.runtime.pipeline import (
     write_predictions,
 )
 from bothways.runtime.saving import save_loaded, save_original, with_heads
-from bothways.runtime.texts import FileTexts, kept_columns, text_windows
+from bothways.runtime.texts import FileTexts, check_kept, kept_columns, text_windows
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
@@ -183,6 +183,8 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
+    config = replace(config, keep=tuple(dict.fromkeys(config.keep)))
+    check_kept(config.keep, loaded.task.options.labels)
     columns = _columns(loaded, config)
     if config.submission and _tags(loaded):
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
@@ -385,7 +387,9 @@ def score(config: ScoreConfig) -> str:
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     out = Path(config.out)
-    check_format(out, config.keep, tokens=config.pooling == "tokens")
+    # The texts are a column of the output themselves, but for arrays.
+    keep = tuple(n for n in dict.fromkeys(config.keep) if n != "text" or out.suffix == WHOLE)
+    check_format(out, keep, tokens=config.pooling == "tokens")
     _refuse_to_overwrite(out, config.file, config.task)
     how: dict[str, Any] = {
         "layers": config.layers,
@@ -407,11 +411,16 @@ def embed(config: EmbedConfig) -> str:
                 *(Path(config.file), loaded),
                 text_a=config.text_a,
                 task=config.task,
-                keep=config.keep,
+                keep=keep,
                 skip=config.broken == "skip",
                 whole=at_once,
             )
         first, second = next(windows), next(windows, None)
+        if {*config.keep} - {*keep} and first.column not in ("text", None):
+            raise ConfigError(
+                f"keep: text is a column of the output, with the texts of {first.column!r}; rename "
+                "yours in the file."
+            )
         if second is not None:
             job = Embedding((config.model,), loaded.options, out.suffix, how)
             every, last = _with_last(chain([first, second], windows))

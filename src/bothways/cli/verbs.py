@@ -330,7 +330,24 @@ def _with_texts(config: Any) -> Any:
     if not lines:
         read = f" ({model!r} is read as the model.)" if model and not config.texts else ""
         raise InputError(f"no text given: standard input is empty.{read}")
+    _check_no_table(lines, has_file=hasattr(config, "file"))
     return dataclasses.replace(config, texts=tuple(lines))
+
+
+def _check_no_table(lines: Sequence[str], *, has_file: bool) -> None:
+    """Refuse lines of standard input that are the rows of a table, if a file of it can be given;
+    a note, if not."""
+    from bothways.io.text_columns import table_in
+
+    if (table := table_in(lines)) is None:
+        return
+    if has_file:
+        ending = ".csv" if table.separator != "\t" else ".tsv"
+        raise InputError(
+            f"standard input is a table: {table.shown}, and each line would be read as a text. "
+            f"Save it as a file and give that: --file NAME{ending} --text {table.text}"
+        )
+    print_note(f"standard input looks like a table: {table.shown}; each line is read as a text")
 
 
 # -------------------------------------------------------------------------------------------- verbs

@@ -23,6 +23,7 @@ from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
 from bothways.io.text import bytes_read, explain_read_errors, list_files, open_text, text_stream
+from bothways.io.text_columns import refuse_table
 
 UNIT_BYTES = 2**20
 """Approximate size of a unit in bytes of text; more only where a single line is longer."""
@@ -258,8 +259,9 @@ def _from_offset(
     """The layout of a file, by its first lines whatever the offset; and its text from there on."""
     head = file.read(SAMPLE)
     layout = Layout()
+    lines = head.decode("utf-8", "ignore").split("\n") if item.kind == "text" else []
+    refuse_table(lines[: -1 if len(head) == SAMPLE else None], item.name)
     if item.kind == "text" and config.lines != "keep":
-        lines = head.decode("utf-8", "ignore").split("\n")
         layout = look(lines[: -1 if len(head) == SAMPLE else None])
     if offset > len(head):
         _skip(file, offset, len(head))

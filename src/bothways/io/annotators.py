@@ -648,6 +648,18 @@ def chosen_names(item: dict[str, Any]) -> set[str] | None:
     return {*_given(label_studio_results(item) or [])} if _is_label_studio(item) else None
 
 
+_OF_MIN = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time")
+
+
+def values_of_controls(item: dict[str, Any]) -> list[str]:
+    """The keys of Label Studio's short form that may be controls of its labels: those that its
+    version writes behind the task's own, with a text."""
+    if "annotation_id" not in item:
+        return []
+    texts = (*_TEXT, *_OF_MIN)
+    return [name for name, own in item.items() if name not in texts and isinstance(own, str | dict)]
+
+
 def kind_of_control(item: dict[str, Any], name: str) -> str:
     """What a control of a task of Label Studio is by which the annotator said something; empty if
     nothing was said, or it is no such task."""

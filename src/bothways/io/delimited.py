@@ -35,8 +35,10 @@ from bothways.io.lines import (
     column_name,
     did_you_mean,
     listed,
+    python_spelling,
     stream_lines,
 )
+from bothways.io.text_columns import TEXT_NAMES, text_column
 
 Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
@@ -191,13 +193,16 @@ def table_items(
     Raises:
         InputError: the file cannot be read as requested, or a column is missing.
     """
-    dialect, records = delimited_records(path, (), Layout(header=True))
-    start, first, _ = next(records)
+    dialect, records = delimited_records(path, (), Layout(header=True), broken)
+    start, first, raw = next(records)
     written = header = [column_name(name) for name in first]
     if len(lower := [name.casefold() for name in header]) == len({*lower}):
         header = lower
     for names in needed:
         if not any(name in header for name in names):
+            begun = [(start, raw), *((n, line) for n, _, line in islice(records, _LOOKED_AT))]
+            if (line := title_above(begun)) is not None:
+                raise InputError(remove_above(line), path=path, line=start)
             raise MissingColumnError(
                 f"the header lacks a column {names[0]!r} (or {', '.join(names[1:])}); the columns "
                 f"are {listed(written)}. Rename the one that holds it in line {start}.",
@@ -205,11 +210,16 @@ def table_items(
                 path=path,
                 line=start,
             )
+    empty = 0
     for number, values, _ in records:
-        if len(values) != len(header):
+        if len(values) > 1 and not any(map(str.strip, values)):
+            empty += 1
+        elif len(values) != len(header):
             broken.leave_out(ragged_row(values, len(header), start, dialect, path, number))
         else:
             yield number, dict(zip(header, values, strict=True))
+    if empty:
+        broken.remark(without_values(empty))
 
 
 def delimited_records(
@@ -235,7 +245,7 @@ def delimited_records(
     coming = stream_lines(path, tabs=not is_csv, broken=ahead)
     is_pipe = not path.is_file()  # which is read but once, so as a whole
     lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
-    separator, lines = _without_preamble(lines, names, layout, path)
+    separator, lines = _without_preamble(lines, names, layout, path, broken)
     if not separator and is_csv:
         separator = _separator(lines, names, layout)
     if not separator and (found := _of_csv(lines, names, layout)):
@@ -251,9 +261,26 @@ def delimited_records(
         quoted = quoted_as_csv(line for _, line in whole)
     every = ahead.told(chain(lines, coming), broken)
     records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
-    if names and is_csv:  # rows of commas alone are what spreadsheets leave behind their tables
-        records = (row for row in records if len(row[1]) < 2 or any(map(str.strip, row[1])))
+    if names and is_csv:
+        records = _with_values(records, broken)
     return Dialect(separator, quoted), records
+
+
+def _with_values(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
+    """The rows without those of separators alone, which spreadsheets leave behind their tables."""
+    empty = 0
+    for row in records:
+        if len(row[1]) < 2 or any(map(str.strip, row[1])):
+            yield row
+        else:
+            empty += 1
+    if empty:
+        broken.remark(without_values(empty))
+
+
+def without_values(rows: int) -> str:
+    """The remark on rows that were left out."""
+    return f"{rows:,} rows without any value are left out"
 
 
 def _beginning(coming: Iterator[Line]) -> tuple[list[Line], bool]:
@@ -293,7 +320,7 @@ class _ReadAhead(Broken):
 
 
 def _without_preamble(
-    lines: list[Line], names: Sequence[str], layout: Layout, path: Path
+    lines: list[Line], names: Sequence[str], layout: Layout, path: Path, broken: Broken
 ) -> tuple[str, list[Line]]:
     """The separator that a first line such as ``sep=;`` names, or nothing; and the lines from that
     of the names on."""
@@ -304,7 +331,9 @@ def _without_preamble(
             raise InputError("is empty; it needs one example per line.", path=path)
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
         lines = lines[1:]
-    return separator, lines[_comments(lines, names, layout) :]
+    if comments := _comments(lines, names, layout):
+        broken.remark(f"{comments:,} lines of comments above the columns are left out")
+    return separator, lines[comments:]
 
 
 def _refuse_other_notation(
@@ -313,6 +342,12 @@ def _refuse_other_notation(
     """Refuse JSON, and tables whose lines are drawn."""
     if names and _is_json(lines[0][1]):
         raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
+    if (
+        names
+        and lines[0][1].startswith("{")
+        and (hint := python_spelling(lines[0][1], whole=False))
+    ):
+        raise InputError(f"this is no table.{hint}", path=path, line=1)
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
         raise InputError(
             "this is a line of dashes, as below the names of a table in Markdown; remove it, and "
@@ -328,7 +363,7 @@ def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
         return ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
-    return separator if len(first) > 1 and has_header(first, names) else ""
+    return separator if len(first) > 1 and _may_be_header(first, names) else ""
 
 
 def _is_json(line: str) -> bool:
@@ -434,15 +469,53 @@ def quoted_as_csv(lines: Iterable[str]) -> bool:
 
 def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> int:
     """How many lines of ``#`` stand before the line with the column names."""
-    if not (layout.header and names):
+    if not layout.header:
         return 0
+    if not names:
+        return _narrower_comments([line for _, line in lines[:_LOOKED_AT]])
     for number, (_, line) in enumerate(lines[:_LOOKED_AT]):
-        fields = {column_name(field.strip(' "')) for field in re.split("[,;|\t]", line)}
-        if set(names) <= fields:
+        fields = [field.strip(' "') for field in re.split("[,;|\t]", line)]
+        if _may_be_header(fields, names):
             return number
         if line.strip() and not line.startswith("#"):
             break
     return 0
+
+
+def _narrower_comments(lines: Sequence[str]) -> int:
+    """How many lines of ``#`` begin a file, where the line after them has several columns and none
+    of them as many."""
+    number = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    first = _QUOTED.sub("", lines[number])
+    counts = {s: first.count(s) for s in _SEPARATORS if s in first}
+    apart = all(line.count(s) != count for line in lines[:number] for s, count in counts.items())
+    return number if counts and apart else 0
+
+
+def title_above(begun: Sequence[Line]) -> int | None:
+    """The line of the columns' names, if what is above it in a file has one value in each line, as
+    a title has; None if the names stand in the first line, or it cannot be told."""
+    for separator in _SEPARATORS:
+        rows = [(number, fields_of(line, separator)) for number, line in begun if line.strip()]
+        width = len(rows[-1][1]) if rows else 0
+        alone = [sum(map(bool, map(str.strip, row))) < 2 for _, row in rows]
+        first = alone.index(False) if False in alone else 0
+        if (
+            0 < first < len(rows) - 1
+            and all(len(row) == width for _, row in rows[first:])
+            and not any(alone[first:])
+            and all(len(row) > 1 or " " in row[0].strip() for _, row in rows[:first])
+        ):
+            return rows[first][0]
+    return None
+
+
+def remove_above(line: int) -> str:
+    """What to do with what is above the line with the columns' names."""
+    return (
+        f"the names of the columns seem to stand on line {line}; remove what is above: "
+        f"tail -n +{line} OLD > NEW."
+    )
 
 
 def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
@@ -453,10 +526,11 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     are needed; commas do not count if each could be a decimal one.
     """
     if layout.header and not layout.columns:
-        for separator in _SEPARATORS:
-            first = fields_of(lines[0][1], separator)
-            if names and has_header(first, names) and len(first) > 1:
-                return separator
+        for holds in (has_header, _may_be_header):
+            for separator in _SEPARATORS:
+                first = fields_of(lines[0][1], separator)
+                if names and holds(first, names) and len(first) > 1:
+                    return separator
         first_line = _QUOTED.sub("", lines[0][1])
         return next((s for s in _SEPARATORS if s in first_line), ",")
     numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
@@ -568,6 +642,13 @@ def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
     return set(names) <= {column_name(cell) for cell in first}
 
 
+def _may_be_header(first: Sequence[str], names: Sequence[str]) -> bool:
+    """The same, where the texts may stand under another of the usual names."""
+    own = {column_name(cell) for cell in first}
+    missing = {*names} - own
+    return not missing or (missing == {TEXT_NAMES[0]} and text_column(own) is not None)
+
+
 def _columns_declared(
     path: Path, names: list[str], columns: Sequence[str], width: int
 ) -> list[int]:
@@ -665,12 +746,13 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
             "--csv) or with tabs (mysql --batch)."
         )
     for number, _, raw in begun[1:]:
-        if set(names) <= {column_name(cell.strip(' "')) for cell in re.split("[,;|\t]", raw)}:
+        if _may_be_header([cell.strip(' "') for cell in re.split("[,;|\t]", raw)], names):
             return (
                 f"the names of the columns stand on line {number}, not here; remove what is above: "
                 f"tail -n +{number} OLD > NEW."
             )
-    return ""
+    line = title_above([(number, raw) for number, _, raw in begun])
+    return "" if line is None else remove_above(line)
 
 
 def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> None:

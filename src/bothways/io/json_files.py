@@ -26,6 +26,7 @@ from bothways.io.annotators import (
     is_annotated_twice,
     kind_of_control,
     plain_row,
+    values_of_controls,
 )
 from bothways.io.broken import LIST, TEXT, Broken
 from bothways.io.frames import SPREADSHEET, NoValue, frame_objects, is_frame
@@ -36,6 +37,7 @@ from bothways.io.lines import (
     as_json,
     did_you_mean,
     listed,
+    python_spelling,
     stream_lines,
 )
 from bothways.io.text import beginning, read_lines, read_whole
@@ -49,10 +51,14 @@ def read_json_file(path: Path) -> Any:
     Raises:
         InputError: no such file, not UTF-8, or not JSON, with the line.
     """
+    text = read_whole(path)
     try:
-        return parse_json(read_whole(path))
+        return parse_json(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+        hint = python_spelling(text, whole=True)
+        raise InputError(
+            f"is not JSON ({error.msg}).{hint}", path=path, line=error.lineno
+        ) from None
     except _KeyTwiceError as error:
         raise InputError(f"{error}.", path=path) from None
     except ValueError as error:
@@ -74,6 +80,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
     rejected = several = 0
     any_row = False
+    first: tuple[int, list[str]] | None = None
     choices = _Choices(path, layout.labels if layout.labelled else frozenset())
     for number, item in json_objects(path, broken):
         choices.take(item)
@@ -90,9 +97,17 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         except InputError as error:
             if isinstance(error, MissingColumnError):
                 _explain_missing(error, item, layout, path, broken)
+                if first is not None:
+                    error.add(
+                        f"Line {first[0]} has it, with {listed(first[1])}; give all examples the "
+                        "same keys."
+                    )
+                elif error.missing == names[0] or error.missing in layout.labels:
+                    error.add("Name yours: --text KEY and --label KEY, in Python text= and label=.")
             broken.leave_out(error)
             continue
         any_row = True
+        first = first or (number, list(row))
         yield number, values
     if rejected and not any_row:
         raise InputError(
@@ -104,6 +119,8 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
     if several:
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
+    for remark in choices.remarks:
+        broken.remark(remark)
 
 
 @dataclass
@@ -115,12 +132,14 @@ class _Choices:
         path: the file.
         labels: the columns.
         chosen: those of them for which something was chosen so far.
+        others: further names for which something was chosen.
         of_data: those that were given from a task's data -> the line of the first such task.
     """
 
     path: Path
     labels: frozenset[str]
     chosen: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     of_data: dict[str, int] = field(default_factory=dict)
 
     def take(self, item: Any) -> None:
@@ -129,7 +148,9 @@ class _Choices:
         Raises:
             InputError: an earlier one was given with what its data hold; it cannot be left out.
         """
-        self.chosen |= self.labels & (chosen_names(item) or set())
+        own = chosen_names(item) or set()
+        self.chosen |= self.labels & own
+        self.others |= own - self.labels
         if mistaken := sorted(self.chosen & self.of_data.keys()):
             raise self._error(mistaken[0], self.of_data[mistaken[0]])
 
@@ -144,7 +165,23 @@ class _Choices:
         for name in sorted(self.labels.intersection(row) - own):
             if name in self.chosen:
                 raise self._error(name, number)
+            if own:
+                raise InputError(
+                    f"the {name!r} of this task is of its own data, and what was chosen stands "
+                    f"under {listed(sorted(own))}: --label {min(own)} (if the {name!r} of the data "
+                    "is meant, rename it there).",
+                    path=self.path,
+                    line=number,
+                )
             self.of_data.setdefault(name, number)
+
+    @property
+    def remarks(self) -> list[str]:
+        """On what was chosen and is not read."""
+        if not (self.chosen and self.others):
+            return []
+        own, others = listed(sorted(self.chosen)), listed(sorted(self.others))
+        return [f"annotators chose for {others}, too; the labels are those of {own}"]
 
     def _error(self, name: str, number: int) -> InputError:
         return InputError(
@@ -165,6 +202,14 @@ def _explain_missing(
     of_label_studio = "annotation_id" in item or chosen_names(item) is not None
     if kind := kind_of_control(item, error.missing):
         error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
+    if error.missing in layout.labels and (own := sorted(chosen_names(item) or ())):
+        error.add(f"What was chosen in this task stands under {listed(own)}: --label {own[0]}.")
+    elif kind:
+        return
+    elif error.missing in layout.labels and (own := values_of_controls(item)):
+        error.add(
+            f"If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
+        )
     elif error.missing in layout.labels and of_label_studio:
         error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
 
@@ -273,7 +318,8 @@ def _parsed_line(line: str, path: Path, number: int) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"is not JSON ({_why(error)}).", path=path, line=number) from None
+        hint = python_spelling(line, whole=False)
+        raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=number) from None
 
 
 def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
@@ -317,7 +363,8 @@ def _one_after_another(text: str, path: Path) -> list[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
+            hint = python_spelling(text, whole=True)
+            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
         found.append((line, item))
         end = _skip_space(text, end)
         end = _skip_space(text, end + 1) if text.startswith(",", end) else end
@@ -439,7 +486,8 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
             "is not a JSON list; it must begin with '[' (name a file with one object per line "
             ".jsonl)."
         )
-        raise InputError(problem, path=path, line=line)
+        hint = python_spelling(text, whole=True)
+        raise InputError(problem + hint, path=path, line=line)
     end = _skip_space(text, position + 1)
     if text.startswith("]", end):
         _refuse_more(text, end + 1, path)
@@ -451,7 +499,8 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"is not JSON ({_why(error)}).", path=path, line=line) from None
+            hint = python_spelling(text, whole=True)
+            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
         if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
@@ -525,7 +574,19 @@ def _json_values(
 ) -> list[str]:
     values = []
     for name in names:
-        value = json_value(item, name, path, number)
+        value = json_value(
+            item, name, path, number, may_be_null=name in layout.kept | layout.labels
+        )
+        if name in layout.kept and (value is None or value != value):  # NaN, too
+            values.append("")
+            continue
+        if value is None:
+            none = "; of one without labels it is an empty list, []" * (name in layout.lists)
+            raise InputError(
+                f"key {name!r} is null; fill the label in, or leave the example out{none}.",
+                path=path,
+                line=number,
+            )
         as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
@@ -533,11 +594,13 @@ def _json_values(
     return values
 
 
-def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
+def json_value(
+    item: dict[str, Any], name: str, path: Path, number: int, *, may_be_null: bool = False
+) -> Any:
     """The value of a key, or of a dotted key of nested objects.
 
     Raises:
-        InputError: there is none, or it is null.
+        InputError: there is none; or it is null, and may not be.
     """
     holder, key = item, name
     while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
@@ -553,7 +616,7 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
             missing=name,
         )
     value = holder[key]
-    if value is None:
+    if value is None and not may_be_null:
         raise InputError(
             f"key {name!r} is null; the keys are {listed(list(holder))}.", path=path, line=number
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ class Layout:
         columns: the names in files without one.
         labels: columns of JSON whose values may be numbers, true or false.
         lists: columns of JSON whose values may be lists, which are given as JSON.
+        kept: columns of JSON whose values may be missing, which gives an empty text.
         labelled: whether labels are read. If not, what nobody annotated is an example, too.
     """
 
@@ -33,6 +36,7 @@ class Layout:
     columns: tuple[str, ...] = ()
     labels: frozenset[str] = frozenset()
     lists: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     labelled: bool = True
 
 
@@ -110,6 +114,44 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """Names for a message: quoted, with long names and long lists shortened."""
     quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
     return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+_MOST_OF_PYTHON = 2**24  # characters
+
+
+def python_spelling(text: str, *, whole: bool) -> str:
+    """That a text which is not JSON is what Python prints, and how to write it as JSON; empty if it
+    is neither.
+
+    Args:
+        text: of a file, or of a line of it.
+        whole: it is that of a file.
+    """
+    text = text.strip().rstrip(",")
+    if re.match(r"\w+\s*=\s*[\[{(]", text):
+        return " It is code of Python; write the list with json.dump there."
+    if not text.startswith(("[", "{", "(")) or len(text) > _MOST_OF_PYTHON:
+        return ""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        begins = re.match(r"[\[{(][\s\[{(]*'", text)
+        return (
+            " Its quotation marks are those that Python prints; write it with json.dump there."
+            if begins
+            else ""
+        )
+    if not isinstance(value, dict | list | tuple):
+        return ""
+    each = (
+        "print(json.dumps(ast.literal_eval(sys.stdin.read())))"
+        if whole
+        else "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin if line.strip()]"
+    )
+    return (
+        " It is written as Python prints it; write it as JSON: "
+        f'python3 -c "import ast, json, sys; {each}" < OLD > NEW.json{"" if whole else "l"}.'
+    )
 
 
 def as_json(value: object, limit: int = 40) -> str:

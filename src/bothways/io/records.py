@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
+from bothways.io.lines import python_spelling
 from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
     COMPRESSED,
@@ -22,6 +24,7 @@ from bothways.io.text import (
     refuse_records,
     replace_broken,
 )
+from bothways.io.text_columns import ROWS_TOLD, refuse_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +70,7 @@ def json_field(line: str, name: str) -> str:
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(f"not JSON: {error}.{python_spelling(line, whole=False)}") from None
     if not isinstance(record, dict):
         raise ValueError(f"a JSON {type(record).__name__}, not an object")
     if name not in record:
@@ -146,7 +149,8 @@ def record_text(
     try:
         text = json_field(line, field)
     except ValueError as error:
-        broken.leave_out(InputError(f"{error}.", path=source, line=number))
+        problem = str(error).rstrip(".")
+        broken.leave_out(InputError(f"{problem}.", path=source, line=number))
         return None
     return checked_text(text, b"", source, number, broken)
 
@@ -221,6 +225,10 @@ class ParagraphReader:
             yield from self._read_column(path, on_read)
             return
         lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
+        if kind == "text":
+            begun = [*islice(lines, ROWS_TOLD)]
+            refuse_table((line for _, line in begun), path)
+            lines = chain(begun, lines)
         for number, line in lines:
             if kind == "text":
                 yield line

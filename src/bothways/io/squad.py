@@ -153,6 +153,7 @@ class _Found:
     numbered: int = 0
     searched: int = 0
     unmarked: int = 0
+    missing: int = 0
     joined: int = 0
 
     def notes(self, path: Path) -> list[str]:
@@ -169,6 +170,11 @@ class _Found:
             notes.append(
                 f"{self.unmarked:,} questions have no answer though they are not marked as "
                 "unanswerable; they are read as such"
+            )
+        if self.missing:
+            notes.append(
+                f"{self.missing:,} questions have null, or nothing, in the place of an answer; "
+                "they are read as unanswerable"
             )
         if self.joined:
             notes.append(f"{self.joined:,} passages are lists of texts, which are joined by lines")
@@ -265,6 +271,9 @@ def _answers(
     name = _first(item, _ANSWERS)
     if name is None and impossible:
         return ()
+    if impossible is None and name is not None and _is_missing(item[name]):
+        found.missing += 1
+        return ()
     answers, blank = [], False
     for number, (text, start) in enumerate(_listed_answers(item, path, where), start=1):
         here = f"{where}, answer {number}"
@@ -306,7 +315,7 @@ def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
     value = item[name]
     if isinstance(value, str) and value.strip().startswith(("[", "{")):  # in a cell of a table
         value = _cell(value, path, where)
-    if value is None or (isinstance(value, str) and value.strip().lower() in _NONE):
+    if _is_missing(value):
         return []
     if isinstance(value, dict) and isinstance(value.get("text"), list):  # columns, as on the Hub
         starts = value.get("answer_start") or [None] * len(value["text"])
@@ -339,6 +348,11 @@ def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
         else:
             found.append((text, answer.get("answer_start", answer.get("start"))))
     return found
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether null, or what a table has for it, stands in the place of answers."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in _NONE)
 
 
 _NONE = ("", "nan", "none", "null", "n/a", "<na>")

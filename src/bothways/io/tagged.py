@@ -17,6 +17,7 @@ from bothways.io.annotators import (
     SpanText,
     TaggedWords,
     checked_spans,
+    chosen_names,
     controls,
     is_accepted_as_empty,
     is_annotated_twice,
@@ -25,6 +26,7 @@ from bothways.io.annotators import (
     recognised,
     rejected_spans,
     text_alone,
+    values_of_controls,
     word_keys,
 )
 from bothways.io.broken import Broken
@@ -206,6 +208,8 @@ def _read_json(
     remarks += _about_answers(every, found)
     if any(isinstance(record, SpanText) and record.spans for record in found):
         found = _accepted_as_empty(every, found, remarks)
+    if labelled and form.startswith("label-studio"):
+        _refuse_choices_alone(every, found, path)
     kept = [record for record in found if record is not None]
     if not kept:
         raise InputError(
@@ -224,6 +228,29 @@ def _read_json(
         return TaggedFile(form, sentences, remarks=tuple(remarks))
     texts = [record for record in kept if isinstance(record, SpanText)]
     return _with_texts(form, texts, remarks, path, labelled=labelled)
+
+
+def _refuse_choices_alone(
+    items: Sequence[object], found: Sequence[SpanText | TaggedWords | None], path: Path
+) -> None:
+    """Refuse tasks of Label Studio in which no span is, and something was chosen for whole texts.
+
+    Raises:
+        InputError: naming the controls.
+    """
+    if any(isinstance(record, SpanText) and record.spans for record in found):
+        return
+    chosen: set[str] = set()
+    for item in items:
+        if isinstance(item, dict):
+            chosen |= chosen_names(item) or {*values_of_controls(item)}
+    if chosen:
+        name = min(chosen)
+        raise InputError(
+            f"no task has a span; what was chosen, for whole texts, stands under "
+            f"{listed(sorted(chosen))}: --kind classification --label {name}.",
+            path=path,
+        )
 
 
 def _form_of(items: Sequence[tuple[int, object]], path: Path, *, labelled: bool) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.io.broken import Broken
 from bothways.io.column_forms import (
     COUNT_NAMES,
     DOCUMENT_NAMES,
@@ -33,7 +34,7 @@ from bothways.io.conll import (
     SentenceCollector,
     column_numbers,
 )
-from bothways.io.delimited import Record, delimited_records
+from bothways.io.delimited import Record, delimited_records, remove_above, title_above
 from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
 from bothways.io.text import beginning
@@ -41,9 +42,16 @@ from bothways.io.text import beginning
 
 def has_word_columns(path: Path) -> bool:
     """Whether the first line of a file names columns for words and tags."""
-    first = next((line for line in beginning(path).split("\n") if line.strip()), "")
-    header = re.split("[\t,;|]", first.strip("\r"))
-    return names_columns([name.strip(' "') for name in header])
+    lines = enumerate(beginning(path).split("\n"), start=1)
+    begun = [(number, line.strip("\r")) for number, line in lines if line.strip()][:LOOKED_AT]
+    while len(begun) > 1 and begun[0][1].startswith("#") and not _names_words(begun[0][1]):
+        begun.pop(0)  # a comment
+    named = title_above(begun[:-1]) or (begun[0][0] if begun else 0)
+    return any(_names_words(line) for number, line in begun if number == named)
+
+
+def _names_words(line: str) -> bool:
+    return names_columns([name.strip(' "') for name in re.split("[\t,;|]", line)])
 
 
 @dataclass(frozen=True)
@@ -161,8 +169,10 @@ def read_word_rows(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllF
     Raises:
         InputError: a row that cannot be read, or no such columns.
     """
-    _, records = delimited_records(path, (), Layout(header=True))
-    return word_rows(path, list(records), layout, labelled=labelled)
+    broken = Broken()
+    _, records = delimited_records(path, (), Layout(header=True), broken)
+    found = word_rows(path, list(records), layout, labelled=labelled)
+    return replace(found, remarks=(*broken.remarks, *found.remarks))
 
 
 def have_words(items: Sequence[object]) -> bool:
@@ -270,7 +280,13 @@ def word_rows(
     """:func:`read_word_rows` for rows that were taken apart, that of the names first."""
     first = rows[0][0]
     header = [column_name(name) for name in rows[0][1]]
-    columns = _word_columns(path, header, first, layout, labelled=labelled)
+    try:
+        columns = _word_columns(path, header, first, layout, labelled=labelled)
+    except InputError as error:
+        line = title_above([(number, raw) for number, _, raw in rows[:LOOKED_AT] if raw])
+        if line is not None:
+            error.problem = remove_above(line)
+        raise
     rows = rows if columns.is_word else rows[1:]
     if layout.is_default:
         begun = [values for _, values, _ in rows[:LOOKED_AT]]

@@ -522,7 +522,8 @@ def check_format(path: Path, kept: Collection[str] = (), *, tokens: bool = False
     if path.suffix == ".npy" and (kept or tokens):
         what = "keep" if kept else "pooling tokens"
         raise ConfigError(f"{what}: a .npy file holds one array; write another format, or .npz.")
-    if taken := sorted(_COLUMNS.intersection(kept)):
+    own = _COLUMNS - {"text"} if path.suffix == WHOLE else _COLUMNS
+    if taken := sorted(own.intersection(kept)):
         raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
 
 

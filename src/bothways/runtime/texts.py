@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
 from bothways.io.tagged import JSON_SUFFIXES, read_tagged
 from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
+from bothways.io.text_columns import ROWS_TOLD, TableLines, table_in
 from bothways.io.word_rows import has_word_columns
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
@@ -161,6 +163,24 @@ def kept_columns(
     return _values(path, names, task.options, file.rows.lines)
 
 
+def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
+    """Refuse further columns that the predictions of a file have themselves.
+
+    Args:
+        names: of the columns.
+        labels: of the task.
+
+    Raises:
+        ConfigError: naming the column.
+    """
+    own = {"index", "prediction"}
+    own |= {f"{kind}({label})" for kind in ("p", "prediction") for label in labels}
+    if taken := [name for name in names if name in own]:
+        raise ConfigError(
+            f"keep: {', '.join(taken)} is a column of the output; rename yours in the file."
+        )
+
+
 def _values(
     path: Path, names: Sequence[str], options: TaskOptions, lines: Sequence[int]
 ) -> list[list[str]]:
@@ -169,7 +189,7 @@ def _values(
         return []
     layout = layout_of(options)
     anything = layout.labels | frozenset(names)
-    layout = replace(layout, labels=anything, lists=layout.lists | anything)
+    layout = replace(layout, labels=anything, lists=layout.lists | anything, kept=frozenset(names))
     rows = dict(read_table(path, list(names), layout, Broken()))
     return [[" ".join(value.split()) for value in rows[line]] for line in lines]
 
@@ -231,6 +251,8 @@ def _is_table(path: Path) -> bool:
     suffix = suffixes[-1] if suffixes else ""
     if suffix != ".txt":
         return suffix in _TABLES or is_dataset(path)
+    if _table_at(path) is not None:
+        return True
     found, lines = 0, 0
     for _, line in read_texts(path):
         if line:
@@ -239,6 +261,11 @@ def _is_table(path: Path) -> bool:
                 return False
             found, lines = tabs, lines + 1
     return lines > 1
+
+
+def _table_at(path: Path) -> TableLines | None:
+    """The table that the first lines of a file are, by the names in the first one."""
+    return table_in(line for _, line in islice(read_texts(path), ROWS_TOLD))
 
 
 def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:

@@ -250,7 +250,8 @@ class TaskOptions(Options):
     """Files to predict if they exist, such as GLUE's diagnostic set."""
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: the column's number, from 0. If a
-    file of single texts has no column sentence: text, review, content, document or title."""
+    file of single texts has no column sentence: text, review, content, document, title, or another
+    usual name."""
     text_b: str | None = None
     """Column of the second text, for pairs; for kind choice, a text that every choice begins
     with."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -21,14 +21,12 @@ from typing import Any
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import FALSE, TRUE, Layout, MissingColumnError, as_json
+from bothways.io.lines import FALSE, TRUE, Layout, MissingColumnError, as_json, listed
 from bothways.io.tables import read_table
 from bothways.io.tagged import likely_kind
+from bothways.io.text_columns import TEXT_NAMES, text_columns
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import SEVERAL, TEXT_KINDS, TaskOptions
-
-TEXT_NAMES = ("sentence", "text", "review", "content", "document", "title")
-"""Columns that are taken for the text if none is named: the first of them that a file has."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +182,7 @@ class _Wanted:
             layout,
             labels=layout.labels.union(self.further),
             lists=layout.lists.union(self.further),
+            kept=frozenset(self.further),
             labelled=self.labelled,
         )
 
@@ -244,34 +243,42 @@ def _opened(
     before the first row says what else the file seems to be."""
     rows = read_table(path, wanted.columns, wanted.layout, broken)
     try:
+        if broken.action != "stop" and path.is_file():  # a missing column is no broken line
+            next(read_table(path, wanted.columns, wanted.layout, Broken()), None)
+    except MissingColumnError as error:
+        if found := _other_texts(error, wanted):
+            return _with_text(path, wanted, broken, found)
+    except InputError:
+        pass
+    try:
         first = next(rows, None)
     except InputError as error:
-        if isinstance(error, MissingColumnError) and (column := _other_text(error, wanted)):
-            usual = wanted.options.text_a
-            broken.remark(f"it has no column {usual!r}; the texts are those of {column!r}")
-            return _opened(
-                path, replace(wanted, options=replace(wanted.options, text_a=column)), broken
-            )
+        if isinstance(error, MissingColumnError) and (found := _other_texts(error, wanted)):
+            return _with_text(path, wanted, broken, found)
         if wanted.labelled and (kind := likely_kind(path)):
             error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {wanted.options.kind}.")
         raise
     return wanted, rows if first is None else chain([first], rows)
 
 
-def text_column(columns: Iterable[str]) -> str | None:
-    """The column that holds the texts, by its name in any case: the first of :data:`TEXT_NAMES`
-    that there is; None if none is."""
-    by_name = {column.casefold(): column for column in reversed([*columns])}
-    return next((by_name[name] for name in TEXT_NAMES if name in by_name), None)
-
-
-def _other_text(error: MissingColumnError, wanted: _Wanted) -> str | None:
-    """The column that holds the texts where the usual one is missing."""
+def _other_texts(error: MissingColumnError, wanted: _Wanted) -> list[str]:
+    """The columns that may hold the texts where the usual one is missing."""
     options, usual = wanted.options, TEXT_NAMES[0]
     single = options.kind in TEXT_KINDS and options.text_b is None
     if not single or options.text_a != usual or error.missing != usual or usual in error.columns:
-        return None
-    return text_column(column for column in error.columns if column not in wanted.columns)
+        return []
+    taken = {*wanted.labels, options.group}
+    return text_columns(column for column in error.columns if column not in taken)
+
+
+def _with_text(
+    path: Path, wanted: _Wanted, broken: Broken, found: Sequence[str]
+) -> tuple[_Wanted, Iterator[tuple[int, list[str]]]]:
+    """The rows, with the texts of the first of some columns; it is said."""
+    chosen = f"it has no column {wanted.options.text_a!r}; the texts are those of {found[0]!r}"
+    broken.remark(f"{chosen}, not of {listed(found[1:])}" if len(found) > 1 else chosen)
+    options = replace(wanted.options, text_a=found[0])
+    return _opened(path, replace(wanted, options=options), broken)
 
 
 _OTHER_KINDS = {
@@ -465,16 +472,16 @@ def _several(
     cell, separator = values[0].strip(), options.label_separator
     if not cell:
         return ()
-    listed = _json_items(cell, options, path, number)
-    if listed is None and _is_other_list(cell, separator):
+    of_list = _json_items(cell, options, path, number)
+    if of_list is None and _is_other_list(cell, separator):
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
             'writes it (NumPy leaves out commas, databases quotation marks); write ["a", "b"].',
             path=path,
             line=number,
         )
-    if listed is not None:
-        items = listed
+    if of_list is not None:
+        items = of_list
     elif separator:
         items = cell.split(separator if separator.strip() else None)
         if len(items) > 1 and not items[-1].strip():

@@ -124,6 +124,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         model of another library, the file that is read. If that does not say, it stays open."""
         if options.labels:
             raise ConfigError("task.labels is given, but spans have answers, not labels.")
+        if train.answers is not None and not any(train.answers):
+            raise InputError(
+                "no question has an answer, as where they are withheld from a test file; give the "
+                "file that has them (answers, with text and answer_start).",
+                path=train.path,
+            )
         spans = options.spans
         if spans.no_answer is None:
             no_answer = train.no_answer if train.answers is None else train.some_unanswerable

@@ -11,13 +11,19 @@ import contextlib
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
-from bothways.io.delimited import delimited_records, ragged_row
+from bothways.io.delimited import (
+    delimited_records,
+    ragged_row,
+    remove_above,
+    title_above,
+    without_values,
+)
 from bothways.io.files import as_json, write_bytes
 from bothways.io.json_files import (
     in_json_lines,
@@ -34,6 +40,7 @@ from bothways.tasks.options import SplitConfig
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
 _SPLITS = ("train", "dev")
+_LOOKED_AT = 20  # rows
 
 
 def split(options: SplitConfig) -> list[str]:
@@ -64,7 +71,8 @@ def split(options: SplitConfig) -> list[str]:
         return _split_articles(path, content, options, targets)
     header, names = "", []
     splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
-    examples = _table(path, options) if ending in _TABLES else _objects(path, options)
+    broken = Broken()
+    examples = _table(path, options, broken) if ending in _TABLES else _objects(path, options)
     for key, line in examples:
         if isinstance(key, str):
             splits["train" if _in_train(key, options.share) else "dev"].append(line)
@@ -79,7 +87,7 @@ def split(options: SplitConfig) -> list[str]:
     told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
     if names:
         told.append(f"columns: {listed(names)} (if line 1 is an example instead: --header false)")
-    return told
+    return told + broken.notes(path.name)
 
 
 def _in_train(key: str, share: float) -> bool:
@@ -187,12 +195,20 @@ def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
     return [[first[paragraph[0]] for paragraph in article] for article in names]
 
 
-def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:
+def _table(
+    path: Path, options: SplitConfig, broken: Broken
+) -> Iterator[tuple[str | list[str], str]]:
     """Each example as (key to hash, line), after (columns, line) of the header, if there is one."""
     wanted = [] if options.by is None else [options.by]
-    dialect, records = delimited_records(path, wanted, Layout(options.header))
+    dialect, records = delimited_records(path, wanted, Layout(options.header), broken)
     number, names, line = next(records)
-    column = None
+    if options.header:
+        begun = [*islice(records, _LOOKED_AT)]
+        records = chain(begun, records)
+        title = title_above([(number, line), *((n, raw) for n, _, raw in begun)])
+        if title is not None:
+            raise InputError(remove_above(title), path=path, line=number)
+    column, empty = None, 0
     if options.by is not None and options.header:
         columns = [name.strip() for name in names]
         if columns.count(options.by) != 1:
@@ -212,9 +228,14 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], 
     else:
         records = chain([(number, names, line)], records)
     for at, values, line in records:
+        if path.suffix.lower() == ".csv" and len(values) > 1 and not any(map(str.strip, values)):
+            empty += 1  # with --by, they are left out already
+            continue
         if len(values) != len(names):
             raise ragged_row(values, len(names), number, dialect, path, at)
         yield (line if column is None else values[column]), line
+    if empty:
+        broken.remark(without_values(empty))
 
 
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
