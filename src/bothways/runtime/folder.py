@@ -308,7 +308,6 @@ def load_model(
     if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
-        _check_padding(config, tokenizer, str(folder / CONFIG))
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
         notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
     modules = _modules_of(named, adapted)
@@ -629,26 +628,6 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
             f"{config.vocab_size}; they do not belong together. Put the vocab.txt and "
             "tokenizer.json the model was trained with into its folder."
         )
-
-
-def _check_padding(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
-    """Refuse a padding id of a piece that every text has, where positions do not count that piece.
-
-    Raises:
-        ModelError: naming the piece.
-    """
-    pad = config.place_offset - 1
-    always = tokenizer("").ids  # in every text; of another piece, ``doubts`` has a note
-    if not tokenizer.roles.pad or pad not in always:
-        return
-    named = repr(tokenizer.piece(pad))
-    raise ModelError(
-        f"{where}: pad_token_id is {pad}, in the vocabulary {named}, where the padding piece "
-        f"{tokenizer.roles.pad} is {tokenizer.pad_id}. {family_of(config).title} was computed with "
-        f"positions that do not count {named}, which is not done here, so that other results would "
-        "come out. If the vocabulary is another model's, put that of training into the folder; or "
-        "use the library that made the model."
-    )
 
 
 def differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
