@@ -75,6 +75,7 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
 from bothways.tasks.task import Task
 from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
+from bothways.tokenization.reading import has_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -386,7 +387,7 @@ def _load_adapter(
 ) -> LoadedModel:
     """A base with the adapter in this folder merged into it."""
     adapted = read_adapter(folder)
-    own = any(is_there(folder / name) for name in ("tokenizer.json", "vocab.txt"))
+    own = has_vocabulary(folder)
     loaded = load_model(
         adapted.base,
         vocabulary=vocabulary or (folder if own else None),
