@@ -457,6 +457,22 @@ def test_what_was_guessed_is_said_wherever_a_folder_is_opened(
     assert not capsys.readouterr().err
 
 
+def test_a_label_that_a_table_cannot_hold(folder: Path, tmp_path: Path) -> None:
+    with_head(folder, 3, id2label={"0": "a\tb", "1": "c\r\nd", "2": " e"})
+    model = load(folder)
+    assert model.classes_ == ["a b", "c d", " e"]
+    assert sum("'a\\tb' holds a tab or a line break" in note for note in model.loaded.notes) == 1
+    (texts := tmp_path / "texts.tsv").write_text("sentence\nw1 w2\nw3\n")
+    out = tmp_path / "out.tsv"
+    given = ["--file", str(texts), "--text", "sentence", "--out", str(out)]
+    assert main(["predict", str(folder), *given]) == 0
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    assert [len(row) for row in rows] == [5, 5, 5]
+    assert rows[0] == ["index", "prediction", "p(a b)", "p(c d)", "p( e)"]
+    set_json(folder / "config.json", id2label={"0": "a\tb", "1": "a b", "2": "c"})
+    assert load(folder).classes_ == ["LABEL_0", "LABEL_1", "LABEL_2"]  # no two of one name
+
+
 @pytest.mark.parametrize(
     "names", [["fc.weight", "fc.bias"], ["classifier.0.weight", "classifier.2.weight"]]
 )
