@@ -59,6 +59,21 @@ class Batch:
         """Tokens of the longest sequence."""
         return int(self.lengths.max(initial=0))
 
+    def table_rows(self, offset: int) -> NDArray[np.int64]:
+        """The row of the position table for each token, int64 [T], where a sequence's first has
+        the row ``offset``.
+
+        The row before that is of padding (RoBERTa's), which is not counted, wherever it stands: its
+        piece may be in a text.
+        """
+        if not offset:
+            return self.positions
+        pads = self.tokens == offset - 1
+        counted = pads.cumsum()
+        before = np.append(0, counted)[self.bounds]
+        sequence = np.searchsorted(self.bounds, np.arange(len(pads)), side="right") - 1
+        return np.where(pads, offset - 1, self.positions + offset - (counted - before[sequence]))
+
 
 @dataclass(frozen=True)
 class TaskBatch:

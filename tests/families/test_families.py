@@ -22,9 +22,11 @@ from torch import Tensor
 pytest.importorskip("transformers")
 import transformers
 
+from bothways import batch as numpy_batch
 from bothways.api.model import load
 from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
+from bothways.exporting.forward import PlainForward
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of, new_shape
 from bothways.families.family import ACTIVATIONS, write_config
 from bothways.families.heads import (
@@ -50,6 +52,7 @@ from bothways.model.folder import save_model, to_theirs
 from bothways.model.kernels.compiled import why_not_covered
 from bothways.model.model import EncoderModel
 from bothways.model.padded import HIDDEN, PaddedForm
+from bothways.runtime.engine import EngineOptions, layer_name
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import account_for, stored_weights
 from bothways.training.options import OptimizerOptions
@@ -128,6 +131,36 @@ def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
     _close(states[-1][:total], flat(out.last_hidden_state, batch))
     if network_of(found).encoder.pooler is not None:
         _close(network_of(found).encoder.pool(states[-1][inputs.starts]), out.pooler_output)
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "padded", "rows", "plain"])
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if EXAMPLES[name].pad == 1])
+@torch.no_grad()
+def test_the_padding_piece_in_a_text_takes_no_position(
+    name: str, engine: str, tmp_path: Path
+) -> None:
+    """As in transformers, whose positions do not count it wherever it stands."""
+    theirs, pad = EXAMPLES[name].model("Model"), EXAMPLES[name].pad
+    found = loaded(theirs, tmp_path)
+    rows = [[7, 8, pad, 9, 10], [pad, 11], [12, pad, pad, 13, 14, pad]]
+    segments = [[0] * len(row) for row in rows]
+    wanted = [theirs(torch.tensor([row])).last_hidden_state[0] for row in rows]
+    longest = max(map(len, rows))
+    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    batch, last = numpy_batch.collate(rows, segments, max_positions=9), found.config.layers
+    if engine == "padded":
+        states = PaddedForm(network_of(found))(ids, real, torch.zeros_like(ids))[HIDDEN][real > 0]
+    elif engine == "rows":
+        states = network_of(found).encoder.forward_padded(ids, real)[real > 0]
+    else:
+        assert found.weights is not None
+        computes = PlainForward(found.config, found.weights)
+        if engine != "plain":
+            found.options = EngineOptions(name=engine)
+        computing = computes if engine == "plain" else found.engine
+        states = torch.from_numpy(computing.compute(batch, layers=[last])[layer_name(last)])
+    _close(states[: sum(map(len, rows))], torch.cat(wanted))
 
 
 @pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)

@@ -15,12 +15,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import RobertaModel
 
+from bothways.api.calls import finetune
 from bothways.api.model import load
 from bothways.cli import main
+from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config, small_tokenizer
 
 TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "w4 W5"]
@@ -453,6 +457,22 @@ def test_what_was_guessed_is_said_wherever_a_folder_is_opened(
     assert not capsys.readouterr().err
 
 
+def test_a_label_that_a_table_cannot_hold(folder: Path, tmp_path: Path) -> None:
+    with_head(folder, 3, id2label={"0": "a\tb", "1": "c\r\nd", "2": " e"})
+    model = load(folder)
+    assert model.classes_ == ["a b", "c d", " e"]
+    assert sum("'a\\tb' holds a tab or a line break" in note for note in model.loaded.notes) == 1
+    (texts := tmp_path / "texts.tsv").write_text("sentence\nw1 w2\nw3\n")
+    out = tmp_path / "out.tsv"
+    given = ["--file", str(texts), "--text", "sentence", "--out", str(out)]
+    assert main(["predict", str(folder), *given]) == 0
+    rows = [line.split("\t") for line in out.read_text().splitlines()]
+    assert [len(row) for row in rows] == [5, 5, 5]
+    assert rows[0] == ["index", "prediction", "p(a b)", "p(c d)", "p( e)"]
+    set_json(folder / "config.json", id2label={"0": "a\tb", "1": "a b", "2": "c"})
+    assert load(folder).classes_ == ["LABEL_0", "LABEL_1", "LABEL_2"]  # no two of one name
+
+
 @pytest.mark.parametrize(
     "names", [["fc.weight", "fc.bias"], ["classifier.0.weight", "classifier.2.weight"]]
 )
@@ -464,6 +484,42 @@ def test_a_head_of_ones_own_class_is_named(names: list[str], folder: Path) -> No
     save_file(weights, folder / "model.safetensors")
     with pytest.raises(ModelError, match=f"{min(names)}.* are of no head that bothways computes"):
         load(folder).predict(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "options", "message"),
+    [
+        ("initializer_range", 0, {"from_scratch": True}, "model.init_std is 0"),
+        ("initializer_range", 0.0, {"from_scratch": True}, "model.init_std is 0"),
+        ("hidden_dropout_prob", 1, {}, "model.dropout is 1, which drops everything"),
+        ("attention_probs_dropout_prob", 1.0, {}, "model.attention_dropout is 1, which drops"),
+        ("classifier_dropout", 1.0, {}, "model.head_dropout is 1, which drops everything"),
+    ],
+)
+def test_values_that_matter_in_training_alone(
+    key: str,
+    value: float,
+    options: dict[str, Any],
+    message: str,
+    folder: Path,
+    vectors: np.ndarray,
+    tmp_path: Path,
+) -> None:
+    set_json(folder / "config.json", **{key: value})
+    assert load(folder).embed(TEXTS) == pytest.approx(vectors, abs=1e-6)
+    rows = "".join(f"w{n % 9} w{n % 2}\t{n % 2}\n" for n in range(16))
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + rows)
+    given: dict[str, Any] = {"train": str(tmp_path / "train.tsv"), "dev": "0.5", "length": 16}
+    with pytest.raises(ConfigError, match=message):
+        finetune(str(folder), run=str(tmp_path / "run"), **given, **options)
+    finetune(*(str(folder),), run=str(tmp_path / "other"), **given, dropout=0.1, epochs=1, batch=4)
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), "0.1", 1.5])
+def test_values_of_training_that_are_none(value: Any, folder: Path) -> None:
+    set_json(folder / "config.json", hidden_dropout_prob=value)
+    with pytest.raises(ModelError, match="hidden_dropout_prob is"):
+        load(folder)
 
 
 @pytest.mark.parametrize("pad", [2, 3])
@@ -482,8 +538,15 @@ def test_positions_that_do_not_count_another_piece(pad: int, tmp_path: Path) -> 
     weights[name] = torch.cat([weights[name], weights[name][:1].repeat(more, 1)])
     save_file(weights, folder / "model.safetensors")
     set_json(folder / "config.json", pad_token_id=pad, max_position_embeddings=places + more)
-    with pytest.raises(ModelError, match=f"pad_token_id is {pad}.*{tokenizer.piece(pad)}"):
-        load_model(folder)
+    model = load(folder)
+    assert [note for note in model.loaded.notes if f"the padding piece has the id {pad}" in note]
+    theirs = RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    for text in (TEXTS[0], "w1 [PAD] w2", "[UNK] w3"):
+        encoding = model.tokenizer(text)
+        with torch.no_grad():
+            states = theirs(torch.tensor([encoding.ids])).last_hidden_state[0, 1:-1]
+        found = model.embed_tokens([text])[0].vectors
+        assert found == pytest.approx(states.numpy(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -507,3 +570,47 @@ def test_what_is_there_instead_of_weights_is_named(name: str, said: str, folder:
     (folder / name).write_bytes(b"some bytes")
     with pytest.raises(ModelError, match=f" '?{re.escape(name)}.*{said}"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("named", ["beside", "whole"])
+def test_an_adapter_has_the_vocabulary_of_its_base(
+    named: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For what reads a vocabulary alone, whatever kind of adapter it is."""
+    adapter = tmp_path / "adapter"
+    base = f"../{folder.name}" if named == "beside" else str(folder)
+    adapter.mkdir()
+    set_json(adapter / "adapter_config.json", peft_type="IA3", base_model_name_or_path=base)
+    found, wanted = Tokenizer.from_folder(adapter), Tokenizer.from_folder(folder)
+    assert found.fingerprint == wanted.fingerprint
+    assert main(["tokenize", str(adapter), "w1 w2"]) == 0
+    (tmp_path / "texts.txt").write_text("w1 w2 w3\nw4 w5\n\nw6 w7\nw8 w9\n")
+    given = [
+        "--sentences",
+        "line",
+        "--files",
+        str(tmp_path / "texts.txt"),
+        "--out",
+        str(tmp_path / "corpus"),
+    ]
+    assert main(["corpus", *given, "--tokenizer", str(adapter), "--workers", "1"]) == 0
+    assert TokenStore.open(tmp_path / "corpus").tokenizer.fingerprint == wanted.fingerprint
+    small_tokenizer(50).save(adapter)  # its own, such as with tokens of its own
+    assert Tokenizer.from_folder(adapter).vocab_size == 50
+    (adapter / "tokenizer.json").unlink()
+    (adapter / "vocab.txt").unlink()
+    set_json(adapter / "adapter_config.json", base_model_name_or_path=str(tmp_path / "gone"))
+    assert main(["tokenize", str(adapter), "w1"]) == 1
+    assert "put the base where adapter_config.json names it" in capsys.readouterr().err
+
+
+def test_a_vocabulary_in_the_folder_of_the_encoder(folder: Path, tmp_path: Path) -> None:
+    """As sentence-transformers had it before version 2."""
+    whole = tmp_path / "sentences"
+    whole.mkdir()
+    shutil.copytree(folder, whole / "0_BERT")
+    kind = "sentence_transformers.models.BERT"
+    modules = [{"idx": 0, "name": "0", "path": "0_BERT", "type": kind}]
+    (whole / "modules.json").write_text(json.dumps(modules))
+    wanted = Tokenizer.from_folder(folder).fingerprint
+    assert Tokenizer.from_folder(whole).fingerprint == wanted

@@ -56,7 +56,7 @@ class PlainForward:
         config, own = self.config, "encoder.embeddings"
         x = self._weight(f"{own}.tokens.weight")[batch.tokens]
         if config.place == "learned":
-            x = x + self._weight(f"{own}.positions.weight")[batch.positions + config.place_offset]
+            x = x + self._weight(f"{own}.positions.weight")[batch.table_rows(config.place_offset)]
         if config.segments:
             segments = batch.segments if config.segments > 1 else np.zeros_like(batch.segments)
             x = x + self._weight(f"{own}.segments.weight")[segments]

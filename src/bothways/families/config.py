@@ -32,8 +32,8 @@ _AT_LEAST_1 = (
     *("vocab_size", "layers", "hidden", "heads", "intermediate", "positions"),
     "global_every",
 )
-_AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window")
-_ABOVE_0 = ("init_std", "norm_eps", "rotary_global", "rotary_local")
+_AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window", "init_std")
+_ABOVE_0 = ("norm_eps", "rotary_global", "rotary_local")
 # Far beyond any encoder: what is larger is a slip or an attack, and takes memory until it ends.
 _AT_MOST = {
     **{"vocab_size": 2**23, "layers": 4096, "hidden": 2**18, "heads": 2**14, "embedding": 2**18},
@@ -149,14 +149,14 @@ class ModelConfig:
                 )
         for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for name in names:
-                if getattr(self, name) < least:
+                if not getattr(self, name) >= least:  # nor NaN
                     raise ConfigError(
                         f"model.{name} is {getattr(self, name)}; it must be at least {least}."
                     )
         for name in _PROBABILITIES:
             value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ConfigError(f"model.{name} is {value}; it must be in [0, 1).")
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"model.{name} is {value}; it must be in [0, 1].")
         for name in _ABOVE_0:
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
@@ -300,6 +300,27 @@ class ModelConfig:
                 f"a sequence of {longest} tokens; this encoder has positions for "
                 f"{self.positions}. Truncate it when encoding, or split the text."
             )
+
+    def refuse_to_train(self, *, anew: bool = False) -> None:
+        """Refuse what matters in training alone, and is no reason not to use a model.
+
+        Args:
+            anew: all weights are new.
+
+        Raises:
+            ConfigError: a dropout of 1, which leaves nothing; or new weights that are all 0.
+        """
+        if anew and not self.init_std:
+            raise ConfigError(
+                "model.init_std is 0 (initializer_range of config.json), which makes all new "
+                "weights 0, so that nothing is learned; write 0.02 there to train from scratch."
+            )
+        for name in _PROBABILITIES:
+            if getattr(self, name) == 1:
+                raise ConfigError(
+                    f"model.{name} is 1, which drops everything, so that nothing is learned; it "
+                    "must be below 1 to train (--dropout 0.1, or in the config.json of the start)."
+                )
 
     def recorded(self) -> dict[str, Any]:
         """The fields by name, for digests: the axes that 0.1 did not have only where they differ

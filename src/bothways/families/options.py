@@ -84,6 +84,7 @@ class SizeOptions(Options):
             left_to_right=left_to_right,
             **{name: value for name, value in given.items() if value is not None},
         )
+        shape.refuse_to_train()
         wide = self.embedding is None and shape.embedding > hidden
         return replace(shape, embedding=hidden) if wide else shape
 

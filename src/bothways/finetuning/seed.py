@@ -261,6 +261,7 @@ def new_model(
     if config.dropout is not None:
         p = config.dropout
         shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
+    shape.refuse_to_train(anew=config.from_scratch)
     model = EncoderModel(
         shape,
         heads={task.head: task.outputs},

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from bothways import batch
 from bothways.batch import IGNORE, ROUND_TARGETS, Batch, TaskBatch, flat_batch, round_up
@@ -78,6 +79,20 @@ class Inputs:
     def longest(self) -> int:
         """Tokens of the longest sequence; a host integer, so reading it never waits for a GPU."""
         return int(self.lengths.max(initial=0))
+
+    def table_rows(self, offset: int) -> Tensor:
+        """As :meth:`bothways.batch.Batch.table_rows`; nothing is read back from a GPU."""
+        if not offset:
+            return self.positions
+        pads = self.tokens == offset - 1
+        if pads.device.type == "cpu" and not pads.any():
+            return self.positions + offset
+        counted = F.pad(pads.cumsum(0), (1, 0))
+        ends = self.spans.cu_seqlens[1:]
+        places = torch.arange(len(pads), dtype=ends.dtype, device=ends.device)
+        sequence = torch.searchsorted(ends, places, right=True)
+        before = counted[self.spans.cu_seqlens[sequence]]
+        return torch.where(pads, offset - 1, self.positions + offset - (counted[1:] - before))
 
     @cached_property
     def starts(self) -> Tensor:

@@ -222,7 +222,7 @@ class Encoder(nn.Module):
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         real = real.bool()
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        positions = self._places_in_rows(input_ids)[real.cpu()]
+        positions = self._places_in_rows(input_ids, real)[real.cpu()]
         if len(positions) and int(positions.max()) >= self.config.positions:
             raise LengthError(
                 f"a token is at position {int(positions.max()) + 1} of its row; this encoder has "
@@ -243,17 +243,17 @@ class Encoder(nn.Module):
         out[real] = flat[: int(bounds[-1])]
         return out
 
-    def _places_in_rows(self, input_ids: Tensor) -> Tensor:
+    def _places_in_rows(self, input_ids: Tensor, real: Tensor) -> Tensor:
         """Positions as transformers counts them, so that padding on any side agrees: int64 [B, L]
         -> [B, L] on the CPU.
 
-        They count along the padded row; or, where the table has rows before the first token's, the
-        tokens that are not padding, whose own row is the last of those.
+        They count along the padded row; or, where the table has rows before the first token's, what
+        is not padding. That among the real tokens is taken off by :meth:`Inputs.table_rows`.
         """
         if not self.config.place_offset:
             return torch.arange(input_ids.shape[1]).expand(input_ids.shape)
-        real = (input_ids != self.config.place_offset - 1).cpu()
-        return torch.where(real, real.cumsum(1) - 1, -1)
+        counted = (input_ids != self.config.place_offset - 1) | real
+        return counted.cpu().cumsum(1) - 1
 
     def _check(self, inputs: Inputs) -> None:
         if inputs.tokens.device.type != "cpu":

@@ -183,7 +183,7 @@ class _EmbeddingRows:
         own, rows = self._own, run.rows
         words = own.tokens.weight.detach()
         positions, kinds = self._tables
-        ids = (own.tokens.rows(inputs.tokens), inputs.positions + self._offset, inputs.segments)
+        ids = (own.tokens.rows(inputs.tokens), inputs.table_rows(self._offset), inputs.segments)
         out = torch.empty(rows, words.shape[1], dtype=self._dtype)
         run.run(
             "embed", *(i[:rows] for i in ids), words, positions, kinds, *self._norm, run.eps, out

@@ -170,8 +170,7 @@ class Embeddings(nn.Module):
         """A flat batch -> [T, H] in ``dtype``."""
         summed = self._token_rows(inputs.tokens, dtype)
         if self.positions is not None:
-            places = inputs.positions + self._offset if self._offset else inputs.positions
-            summed = summed + self.positions(places)
+            summed = summed + self.positions(inputs.table_rows(self._offset))
         if self.segments is not None:
             summed = summed + self.segments(inputs.segments)
         x_TE = summed.to(dtype)

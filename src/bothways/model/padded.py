@@ -81,13 +81,20 @@ class PaddedForm(nn.Module):
         embeddings = self.model.encoder.embeddings
         x_BLE: Tensor = embeddings.tokens(ids_BL)
         if embeddings.positions is not None:
-            places_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
-            x_BLE = x_BLE + embeddings.positions(places_L + self.model.config.place_offset)
+            x_BLE = x_BLE + embeddings.positions(self._table_rows(ids_BL))
         if embeddings.segments is not None:
             x_BLE = x_BLE + embeddings.segments(segments_BL)
         if embeddings.norm is not None:
             x_BLE = embeddings.norm(x_BLE)
         return x_BLE if embeddings.project is None else embeddings.project(x_BLE)
+
+    def _table_rows(self, ids_BL: Tensor) -> Tensor:
+        """As :meth:`bothways.batch.Batch.table_rows`, [L] or [B, L]."""
+        offset = self.model.config.place_offset
+        if not offset:
+            return torch.arange(ids_BL.shape[1], device=ids_BL.device)
+        real_BL = ids_BL != offset - 1
+        return real_BL.cumsum(1) * real_BL + offset - 1
 
     def _layer(self, layer: Layer, x_BLH: Tensor, real_BL: Tensor, *, local: bool) -> Tensor:
         pre = self.model.config.norm_at == "pre"

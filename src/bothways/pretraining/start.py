@@ -158,7 +158,9 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             )
     asked: dict[str, Any] = {name: getattr(config.model, name) for name in _DROPOUTS}
     given = {name: value for name, value in asked.items() if value is not None}
-    return _with_shape(network_of(loaded), replace(shape, **given))
+    shape = replace(shape, **given)
+    shape.refuse_to_train()
+    return _with_shape(network_of(loaded), shape)
 
 
 def _with_shape(model: EncoderModel, shape: ModelConfig) -> EncoderModel:

@@ -17,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from bothways.errors import InputError, ModelError
+from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.folder_files import checked, is_there
-from bothways.io.hub import model_folder
-from bothways.io.json_files import read_json_file
 from bothways.runtime.stored import Stored, map_safetensors, read_pickled
 from bothways.runtime.weights import has_weights, stored_weights, weight_files
 
-ADAPTER = "adapter_config.json"
 _WEIGHTS, _OLD = "adapter_model.safetensors", "adapter_model.bin"
 _BEFORE = "base_model.model."
 _PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.default)?\.weight")
@@ -108,8 +106,8 @@ def read_adapter(folder: Path) -> Adapted:
         ModelError: another kind of adapter, a base that is not at hand, or weights that are not the
             base's.
     """
-    values = _settings(folder / ADAPTER)
-    base, path = _base(folder, values), _file(folder)
+    values = _settings(folder)
+    base, path = base_folder(folder, values), _file(folder)
     try:
         checked(path)
         theirs = map_safetensors(path) if path.name == _WEIGHTS else read_pickled(path, [])
@@ -149,7 +147,7 @@ def adapter_files(folder: Path) -> list[Path]:
     Raises:
         ModelError: as :func:`read_adapter`.
     """
-    return [_file(folder), *weight_files(_base(folder, _settings(folder / ADAPTER)))]
+    return [_file(folder), *weight_files(base_folder(folder, _settings(folder)))]
 
 
 def _file(folder: Path) -> Path:
@@ -164,12 +162,9 @@ def _file(folder: Path) -> Path:
 _REMEDY = "Merge it with the library that made it (merge_and_unload), and save the whole model."
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        values = read_json_file(checked(path))
-    except InputError as error:
-        raise ModelError(str(error)) from None
-    kind = values.get("peft_type") if isinstance(values, dict) else None
+def _settings(folder: Path) -> dict[str, Any]:
+    values, path = adapter_settings(folder), folder / ADAPTER
+    kind = values.get("peft_type")
     if kind != "LORA":
         raise ModelError(
             f"{path}: this folder holds an adapter{f' of the type {kind}' if kind else ''}, not a "
@@ -182,26 +177,7 @@ def _settings(path: Path) -> dict[str, Any]:
             )
     if values.get("bias", "none") not in ("none", "all", "lora_only"):
         raise ModelError(f"{path}: bias is {values['bias']!r}; it must be none, all or lora_only.")
-    return dict(values)
-
-
-def _base(folder: Path, values: Mapping[str, Any]) -> Path:
-    named = values.get("base_model_name_or_path")
-    if not isinstance(named, str) or not named:
-        raise ModelError(f"{folder / ADAPTER} does not name its base (base_model_name_or_path).")
-    beside, revision = folder / named, values.get("revision")
-    if revision and not is_there(Path(named)):  # of a model of the Hub
-        named = f"{named}@{revision}"
-    try:
-        base = beside if is_there(beside / "config.json") else model_folder(named)
-    except ModelError as error:
-        raise ModelError(f"{folder} is an adapter of {named}. {error}") from None
-    if not is_there(base / "config.json"):
-        raise ModelError(
-            f"{folder} holds an adapter of {named}, which is no model folder here; put the base "
-            f"where {ADAPTER} names it (base_model_name_or_path)."
-        )
-    return base
+    return values
 
 
 def _in_base(name: str, weights: Mapping[str, Stored]) -> str:

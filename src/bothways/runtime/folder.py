@@ -75,6 +75,7 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TEXT_KINDS
 from bothways.tasks.task import Task
 from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
+from bothways.tokenization.reading import has_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -308,7 +309,6 @@ def load_model(
     if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
-        _check_padding(config, tokenizer, str(folder / CONFIG))
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
         notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
     modules = _modules_of(named, adapted)
@@ -387,7 +387,7 @@ def _load_adapter(
 ) -> LoadedModel:
     """A base with the adapter in this folder merged into it."""
     adapted = read_adapter(folder)
-    own = any(is_there(folder / name) for name in ("tokenizer.json", "vocab.txt"))
+    own = has_vocabulary(folder)
     loaded = load_model(
         adapted.base,
         vocabulary=vocabulary or (folder if own else None),
@@ -629,26 +629,6 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
             f"{config.vocab_size}; they do not belong together. Put the vocab.txt and "
             "tokenizer.json the model was trained with into its folder."
         )
-
-
-def _check_padding(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
-    """Refuse a padding id of a piece that every text has, where positions do not count that piece.
-
-    Raises:
-        ModelError: naming the piece.
-    """
-    pad = config.place_offset - 1
-    always = tokenizer("").ids  # in every text; of another piece, ``doubts`` has a note
-    if not tokenizer.roles.pad or pad not in always:
-        return
-    named = repr(tokenizer.piece(pad))
-    raise ModelError(
-        f"{where}: pad_token_id is {pad}, in the vocabulary {named}, where the padding piece "
-        f"{tokenizer.roles.pad} is {tokenizer.pad_id}. {family_of(config).title} was computed with "
-        f"positions that do not count {named}, which is not done here, so that other results would "
-        "come out. If the vocabulary is another model's, put that of training into the folder; or "
-        "use the library that made the model."
-    )
 
 
 def differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:

@@ -20,6 +20,7 @@ _PARTS_OF_SPEECH = frozenset(
     "ADJ ADP ADV AUX CCONJ CONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _".split()
 )
 _LEAST_TAGS = 3
+_BREAKS = re.compile(r"[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # ends of columns and lines
 
 
 def label_names(values: Mapping[str, Any], outputs: int) -> tuple[list[str], list[str]]:
@@ -54,7 +55,13 @@ def label_names(values: Mapping[str, Any], outputs: int) -> tuple[list[str], lis
             "into id2label, numbered from 0, to have names."
         )
         names = {}
-    return [str((names or {}).get(i, _UNNAMED.format(i))) for i in range(outputs)], notes
+    found = [str((names or {}).get(i, _UNNAMED.format(i))) for i in range(outputs)]
+    if broken := [name for name in found if _BREAKS.search(name)]:
+        notes.append(
+            f"config.json's label {broken[0]!r} holds a tab or a line break, which predictions "
+            f"(.tsv) cannot; it is called {_on_a_line(broken[0])!r}"
+        )
+    return [_on_a_line(name) for name in found], notes
 
 
 def are_tags(values: Mapping[str, Any]) -> bool:
@@ -100,6 +107,11 @@ def _by_name(given: Any) -> dict[int, Any] | None:
     return found if len(found) == len(given) else None
 
 
+def _on_a_line(name: str) -> str:
+    """A name without tabs and line breaks, each run of which is a space."""
+    return " ".join(name.split()) if _BREAKS.search(name) else name
+
+
 def _as_texts(names: dict[int, Any] | None) -> dict[int, str]:
     return {id: str(name) for id, name in (names or {}).items()}
 
@@ -119,7 +131,7 @@ def _misfit(names: dict[int, Any] | None, outputs: int, key: str) -> str:
         for name in names.values()
     ):
         return f"{key} has a name that is none"
-    if len({str(name) for name in names.values()}) < len(names):
+    if len({_on_a_line(str(name)) for name in names.values()}) < len(names):
         return f"{key} has a name twice"
     if set(names) == set(range(outputs)):
         return ""

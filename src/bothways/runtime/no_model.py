@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from bothways.errors import nearest
+from bothways.io.base_folder import ADAPTER
 from bothways.io.folder_files import first_bytes
 from bothways.io.hub import cache
 from bothways.io.lines import listed
-from bothways.runtime.adapters import ADAPTER
 from bothways.runtime.original_files import SETTINGS
 from bothways.runtime.sentence_modules import other_first_module
 from bothways.runtime.stored import OLD_WEIGHTS

@@ -512,7 +512,7 @@ class _Builder:
         places = self._op("Sub", [self._op("CumSum", [ones, self._int(1)]), self._int(1)])
         self.places = places
         if config.place == "learned":
-            at = self._op("Add", [places, self._int(config.place_offset)])
+            at = self._table_rows(places)
             table = self._weight(f"{own}.positions.weight")
             x = self._op("Add", [x, self._op("Gather", [table, at], "positions")])
         if config.segments:
@@ -524,6 +524,16 @@ class _Builder:
         if config.embedding_norm:
             x = self._norm(x, f"{own}.norm")
         return self._linear(x, f"{own}.project") if config.projects else x
+
+    def _table_rows(self, places: str) -> str:
+        """As :meth:`bothways.batch.Batch.table_rows`, [B, L]."""
+        offset = self.config.place_offset
+        if not offset:
+            return self._op("Add", [places, self._int(0)])
+        pads = self._op("Equal", [IDS, self._int(offset - 1)])
+        real = self._op("Cast", [self._op("Not", [pads])], to=TensorProto.INT64)
+        counted = self._op("Mul", [self._op("CumSum", [real, self._int(1)]), real])
+        return self._op("Add", [counted, self._int(offset - 1)])
 
     def _tokens(self) -> str:
         """The rows of the token table, [B, L, E]."""

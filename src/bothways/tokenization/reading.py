@@ -19,6 +19,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import EncodingError, InputError, ModelError
+from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
@@ -74,7 +75,7 @@ SETTINGS_FILE = "tokenizer_config.json"
 ORIGINAL_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
 """Vocabularies of other kinds than WordPiece, which are kept beside a tokenizer.json."""
 
-_MODEL_CONFIG = "config.json"
+_MODEL_CONFIG, _MODULES = "config.json", "modules.json"
 _FAIRSEQ_FIRST = ("<unk>", "<s>", "</s>")  # in the .model; fairseq has four other pieces instead
 # Of a piece such as "9,": so low that the number and the comma are always two pieces.
 _NEVER = -100.0
@@ -122,7 +123,7 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     """
     path = model_folder(folder)
     if path.is_dir():
-        path = _vocabulary_in(path)
+        path = _vocabulary_in(_with_vocabulary(path))
     if not is_there(path):
         raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
     try:
@@ -177,6 +178,29 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
 
 
 # ------------------------------------------------------------------------------ which file, and how
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder has a vocabulary of its own, whole or in part."""
+    names = [TOKENIZER_FILE, *(name for kind in BY_FILES for name in kind.files)]
+    return any(is_there(folder / name) for name in names)
+
+
+def _with_vocabulary(folder: Path) -> Path:
+    """The folder of a model that has its vocabulary: the base of an adapter without one, or of
+    sentence-transformers' early folders that of the encoder.
+
+    Raises:
+        ModelError: the base is not at hand.
+    """
+    if has_vocabulary(folder):
+        return folder
+    if is_there(folder / ADAPTER):
+        return base_folder(folder, adapter_settings(folder))
+    if is_there(folder / _MODULES):
+        below = sorted(path for path in folder.glob("0_*") if path.is_dir())
+        return next(filter(has_vocabulary, below), folder)
+    return folder
 
 
 def _vocabulary_in(folder: Path) -> Path:
