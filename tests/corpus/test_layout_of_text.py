@@ -208,3 +208,38 @@ def test_files_with_other_endings_are_said(tmp_path: Path, tiny_tokenizer_folder
     stray: list[Path] = []
     assert list_files([str(folder)], besides=str(out), stray=stray) == [folder / "a.txt"]
     assert len(stray) == 3, "without those of the corpus"
+
+
+TALK = "\n".join(f"[10:{n % 60:02d}] <nick{n % 3}> {p}" for n, p in enumerate(PARAGRAPHS))
+
+
+def test_what_lines_hold_besides_text_is_said_by_any_way_of_reading(built: Build) -> None:
+    for options in ({}, {"lines": "keep"}, {"workers": 2}):
+        report, _ = built(TALK, documents="line", **options)
+        assert "take them out: sed -E" in report["layout"]["times"]
+    # One document, so there is no corpus; what was noticed may be why.
+    with pytest.raises(InputError, match=r"it needs 2\..* Noticed: .*a.txt: 120 of its first 120"):
+        built(TALK)
+
+
+def test_other_formats_under_the_name_of_text_are_no_corpus(built: Build) -> None:
+    for text in (
+        "\n".join(f'{{"id": {n}, "text": "{p}"}}' for n, p in enumerate(PARAGRAPHS)),
+        "id\ttext\n" + "\n".join(f"{n}\t{p}" for n, p in enumerate(PARAGRAPHS)),
+    ):
+        for options in ({}, {"lines": "keep"}, {"lines": "join"}):
+            with pytest.raises(InputError, match="would be read as text"):
+                built(text, **options)
+
+
+def test_odd_characters_are_counted_in_all_of_the_text(
+    built: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "UNIT_BYTES", 700)
+    odd = [p.replace("garden", "caf\u00c3\u00a9") for p in PARAGRAPHS]
+    number = sum(p != o for p, o in zip(PARAGRAPHS, odd, strict=True))
+    report, _ = built("\n\n".join([*PARAGRAPHS * 3, *odd]))
+    assert f"({number:,} such paragraphs)" in report["layout"]["wrong encoding"]
+    assert "layout: wrong encoding" in short_report(report)
+    two = "\n\n".join([*PARAGRAPHS, odd[0], odd[0]])
+    assert "layout" not in built(two)[0]

@@ -153,6 +153,27 @@ def test_lines_stay_texts(text: str, name: str, embed: Embed, tmp_path: Path) ->
         assert not said
 
 
+def test_what_lines_hold_besides_texts_is_said(
+    embed: Embed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"[10:{n}] <w3> w1\u00ad w{n}\n" for n in range(10, 40)), "utf-8")
+    found, said = embed("pretrained", "--file", path)
+    assert found is not None, said
+    assert len(found) == 30
+    assert "a.txt: 30 of its first 30 lines with text begin with times and names" in said
+    assert "(30 such lines)" in said
+    with path.open() as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        assert "standard input: 30 of its first 30" in embed("pretrained", "-")[1]
+    path.write_text("".join(f'{{"document": "w{n}"}}\n' for n in range(30)))
+    found, said = embed("pretrained", "--file", path)
+    assert found is None
+    assert "end in .jsonl, and give --text NAME for the key of the text" in said
+    as_told = path.rename(tmp_path / "a.jsonl")
+    assert len(embed("pretrained", "--file", as_told, "--text_a", "document")[0]) == 30
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -279,7 +300,7 @@ def test_rows_of_a_table_under_the_name_of_a_text(
     [
         ("predict", "tuned", 1, "standard input is a table"),
         ("tag", "tagger", 1, "--file NAME.csv --text text"),
-        ("tokenize", "pretrained", 0, "note: standard input looks like a table"),
+        ("tokenize", "pretrained", 0, "note: standard input: its first line names columns"),
     ],
 )
 def test_a_table_on_standard_input(

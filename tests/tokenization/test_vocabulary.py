@@ -257,3 +257,16 @@ def test_markup_in_the_text_of_a_vocabulary_is_said(line: str, told: str, tmp_pa
     notes = [note for note in about_text(config, build_vocabulary(config)) if "markup" in note]
     assert len(notes) == bool(told)
     assert all(told in note for note in notes)
+
+
+def test_lines_that_are_not_text_alone_make_no_vocabulary_in_silence(tmp_path: Path) -> None:
+    path, out = tmp_path / "a.txt", str(tmp_path / "v")
+    config = VocabularyConfig(files=(str(path),), out=out, size=60)
+    path.write_text("".join(f'{{"text": "the cat number {n} sat"}}\n' for n in range(40)))
+    with pytest.raises(InputError, match=r"end in \.jsonl, and give --text_field"):
+        build_vocabulary(config)
+    path.write_text("".join(f"[10:{n}] <ann> the cat\xad {n} &amp; a mat\n" for n in range(40)))
+    notes = [*about_text(config, build_vocabulary(config))]
+    for told in ("times and names", "soft hyphens", "entities of HTML"):
+        assert sum(told in note for note in notes) == 1
+    assert any("(40 such lines of its beginning)" in note for note in notes)

@@ -70,7 +70,8 @@ CORPUS = {
     "(--duplicates)",
     "repeated paragraphs": "the same of paragraphs",
     "most repeated ...": "the paragraphs that occur most often, and how they begin",
-    "layout ...": "what was noticed of how files are laid out, such as lines cut at a width",
+    "layout ...": "what was noticed of how files are laid out, such as lines cut at a width; "
+    "of what stands beside the text, such as times or numbers; of odd characters",
     "broken ...": "lines that could not be read as they are, and the first of them (--broken)",
 }
 

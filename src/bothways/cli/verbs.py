@@ -306,6 +306,9 @@ def _print_report(report: Mapping[str, Any]) -> int:
     return 0
 
 
+_LOOKED_AT = 1000  # lines of standard input
+
+
 def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
@@ -323,6 +326,7 @@ def _with_texts(config: Any) -> Any:
         )
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+    from bothways.io.layout import look
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")
@@ -330,24 +334,25 @@ def _with_texts(config: Any) -> Any:
     if not lines:
         read = f" ({model!r} is read as the model.)" if model and not config.texts else ""
         raise InputError(f"no text given: standard input is empty.{read}")
-    _check_no_table(lines, has_file=hasattr(config, "file"))
+    if hasattr(config, "file"):
+        _refuse_table(lines)
+    layout = look(lines[:_LOOKED_AT], "--file FILE.jsonl --text_a")
+    for note in (layout.forms.other, *layout.of_lines().values()):
+        if note:
+            print_note(f"standard input: {note}")
     return dataclasses.replace(config, texts=tuple(lines))
 
 
-def _check_no_table(lines: Sequence[str], *, has_file: bool) -> None:
-    """Refuse lines of standard input that are the rows of a table, if a file of it can be given;
-    a note, if not."""
+def _refuse_table(lines: Sequence[str]) -> None:
+    """Refuse lines of standard input that are the rows of a table: a file of it can be given."""
     from bothways.io.text_columns import table_in
 
-    if (table := table_in(lines)) is None:
-        return
-    if has_file:
+    if (table := table_in(lines)) is not None:
         ending = ".csv" if table.separator != "\t" else ".tsv"
         raise InputError(
             f"standard input is a table: {table.shown}, and each line would be read as a text. "
             f"Save it as a file and give that: --file NAME{ending} --text {table.text}"
         )
-    print_note(f"standard input looks like a table: {table.shown}; each line is read as a text")
 
 
 # -------------------------------------------------------------------------------------------- verbs

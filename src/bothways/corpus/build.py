@@ -207,7 +207,7 @@ def _refuse_foreign_folder(out: Path) -> None:
         )
 
 
-def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan) -> None:
+def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog) -> None:
     documents, counts = plan.starts.size, plan.counts
     if not counts.read:
         raise InputError(
@@ -222,6 +222,7 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan) -> None:
             "sentence from; it needs 2. Give more text, put a blank line between documents, or "
             "check the options documents, single_sentence and min_*. Unrelated texts of one "
             "sentence each: --single_sentence keep."
+            + "".join(f" Noticed: {note}." for note in layout_notes(log.counts.layout).values())
         )
 
 
@@ -270,7 +271,7 @@ def _assemble(
     scratch = log.scratch()
     repeats = find_repeats(log, scratch)
     plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
-    _refuse_one_document(config, plan)
+    _refuse_one_document(config, plan, log)
     counts = plan.counts
     options = recipe_fields(config)
     if options["lines"] == "auto":  # as corpora were built before there was a choice
@@ -305,7 +306,7 @@ def _assemble(
             "documents_by_tokens": writers["train"].documents.histogram(),
             "paragraphs_by_times": repeats.paragraphs.histogram,
         },
-        **({"layout": layout_notes(log.counts.layout)} if log.counts.layout else {}),
+        **({"layout": said} if (said := layout_notes(log.counts.layout)) else {}),
         "heldout_note": heldout_note(writers["heldout"].documents.number, config.heldout),
         "seconds": round(seconds, 2),
         "mb_per_second": round(text_mb / seconds, 6),

@@ -25,6 +25,7 @@ from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.arrays import bounds
 from bothways.io.broken import Broken, of_corpus
+from bothways.io.characters import ODD, odd_characters
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
@@ -146,14 +147,25 @@ def encode_unit(
                 files.append(block.file)
     if unit.failure is not None:
         raise unit.failure
+    sources = {block.file: block.source for block in unit.blocks}
+    _count_odd(files, documents, sources, counts)
     encoder = _encoder(tokenizer)
     if _tells_forms_apart(encoder):
-        sources = {block.file: block.source for block in unit.blocks}
         for file, (_, paragraphs) in zip(files, documents, strict=True):
             if decomposed := sum(not is_normalized("NFC", text) for text in paragraphs):
                 shown = sources[file].encode("utf-8", "backslashreplace").decode()
                 counts.add_layout(DECOMPOSED, (decomposed, shown, _DECOMPOSED_TEXT))
     return _encode_documents(documents, files, config, encoder, counts), counts
+
+
+def _count_odd(
+    files: Sequence[int], documents: Sequence[Document], sources: dict[int, str], counts: Counts
+) -> None:
+    """Count the paragraphs of documents that have characters which are there by mistake."""
+    for file, (_, paragraphs) in zip(files, documents, strict=True):
+        for name, number in odd_characters(paragraphs).items():
+            shown = sources[file].encode("utf-8", "backslashreplace").decode()
+            counts.add_layout(name, (number, shown, ODD[name][1]))
 
 
 _DECOMPOSED_TEXT = (

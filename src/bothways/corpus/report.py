@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.unicode_scripts import SCRIPTS
+from bothways.io.characters import LEAST, ODD
 from bothways.io.files import write_text
 from bothways.io.html import bars, heading, listing, page, paragraph
 from bothways.tokenization.template import Roles
@@ -99,7 +100,7 @@ def single_sentence_note(read: int, joined: int) -> str | None:
     )
 
 
-_COUNTED = {DECOMPOSED: "paragraphs"}
+_COUNTED = dict.fromkeys((DECOMPOSED, *ODD), "paragraphs")
 
 
 def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
@@ -112,6 +113,7 @@ def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
         name: f"{source}: {said}"
         + (f" ({files:,} such {_COUNTED.get(name, 'files')})" if files > 1 else "")
         for name, (files, source, said) in found.items()
+        if name not in ODD or files >= LEAST
     }
 
 

@@ -19,11 +19,18 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
+from bothways.io.forms import look_at_forms
 from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
-from bothways.io.text import bytes_read, explain_read_errors, list_files, open_text, text_stream
-from bothways.io.text_columns import refuse_table
+from bothways.io.text import (
+    bytes_read,
+    explain_read_errors,
+    first_lines,
+    list_files,
+    open_text,
+    text_stream,
+)
 
 UNIT_BYTES = 2**20
 """Approximate size of a unit in bytes of text; more only where a single line is longer."""
@@ -259,10 +266,10 @@ def _from_offset(
     """The layout of a file, by its first lines whatever the offset; and its text from there on."""
     head = file.read(SAMPLE)
     layout = Layout()
-    lines = head.decode("utf-8", "ignore").split("\n") if item.kind == "text" else []
-    refuse_table(lines[: -1 if len(head) == SAMPLE else None], item.name)
-    if item.kind == "text" and config.lines != "keep":
-        layout = look(lines[: -1 if len(head) == SAMPLE else None])
+    if item.kind == "text":
+        lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
+        layout = Layout(forms=look_at_forms(lines)) if config.lines == "keep" else look(lines)
+        layout.forms.refuse(item.name)
     if offset > len(head):
         _skip(file, offset, len(head))
         return layout, _Text(b"", file)

@@ -72,6 +72,7 @@ def _is_text(data: bytes, name: str) -> bool:
 
 _OF_PROGRAMS = (
     (b"PK\x03\x04", "a ZIP archive, as .xlsx, .ods, .docx and .odt are", ""),
+    (b"PK\x05\x06", "a ZIP archive without files", "take another file"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Office document (.xls, .doc)", ""),
     (b"%PDF-", "a PDF document", "take its text out, such as by pdftotext"),
     (b"{\\rtf", "an RTF document", ""),
@@ -82,12 +83,23 @@ _OF_PROGRAMS = (
     (b"x\x9c", "compressed by zlib, as spaCy's .spacy files are", "save it in another format"),
     (b"Rar!\x1a", "a RAR archive", "unpack it"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (b"\x1f\x9d", "compressed by compress", "decompress it: gzip -dc < OLD > NEW"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4", "decompress it: lz4 -dc < OLD > NEW"),
+    (b"%!PS", "a PostScript document", "take its text out, such as by ps2ascii"),
+    (b"AT&TFORM", "a DjVu document", "take its text out, such as by djvutxt"),
+    (b"\xff\xff\xff\xff", "a stream of Arrow tables", "save it as CSV or JSON lines"),
+    (b"Obj\x01", "an Avro file", "save it as CSV or JSON lines"),
+    (b"GGUF", "a model in GGUF", "take a file of text"),
+    (b"\x7fELF", "a program", "take a file of text"),
     (b"PAR1", "a Parquet table", "save it as CSV or JSON lines"),
     (b"ARROW1", "an Arrow table", "save it as CSV or JSON lines"),
     (b"SQLite format 3\0", "a database of SQLite", "export the table as CSV"),
     (b"\x93NUMPY", "an array of NumPy", "save it as CSV or JSON lines"),
     (b"\x89HDF", "an HDF5 file", "save it as CSV or JSON lines"),
-    (b"\x80\x04\x95", "a pickle of Python", "save it as CSV or JSON lines"),
+    *(
+        (start, "a pickle of Python", "save it as CSV or JSON lines")
+        for start in (b"\x80\x04\x95", b"\x80\x05\x95", b"\x80\x02}", b"\x80\x02]", b"\x80\x03]")
+    ),
     (b"\x89PNG", "a picture", "take its text"),
     (b"\xff\xd8\xff", "a picture", "take its text"),
     (b"GIF8", "a picture", "take its text"),
@@ -136,6 +148,10 @@ def not_text(head: bytes) -> str:
     for mark, kind, remedy in _OF_PROGRAMS:
         if head.startswith(mark):
             return f"this is {kind}, not text; {remedy or _SAVE_AS_TEXT}."
+    if head.startswith(b"ORC") and not head[:64].isascii():
+        return "this is an ORC table, not text; save it as CSV or JSON lines."
+    if head[60:68] == b"BOOKMOBI":
+        return "this is a book for Kindle (MOBI), not text; take its text out, such as by Calibre."
     if head[257:262] == _TAR:
         return "this is a tar archive, not text; unpack it: tar -xf OLD."
     if is_quoted_printable(head):
@@ -258,6 +274,19 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
         return None
     score, _, encoding = max(scores, key=lambda found: found[:2])
     return encoding if score >= _LEAST else None
+
+
+def line_by_line(encoding: str) -> str:
+    """The command that converts to UTF-8 those lines of a file that are not in it.
+
+    Args:
+        encoding: theirs, as Python names it.
+    """
+    return (
+        "python -c 'import sys; sys.stdout.buffer.writelines("
+        's if s.decode("utf-8", "ignore").encode() == s else '
+        f's.decode("{encoding}", "replace").encode() for s in sys.stdin.buffer)\' < OLD > NEW'
+    )
 
 
 # In places where a text has them: opening marks before words, closing marks and dots behind, the

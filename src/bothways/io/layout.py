@@ -12,9 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
+
+from bothways.io.forms import OPTION, Forms, look_at_forms
 
 Lines = Literal["auto", "keep", "join"]
 
@@ -80,6 +82,7 @@ class Layout:
         gaps: whether most lines have gaps, as columns and tables have them.
         words: whether lines hold a word each.
         spaced: the limit of lines that are hard-wrapped and have a blank line between any two.
+        forms: what lines hold besides text.
     """
 
     width: int = 0
@@ -93,6 +96,7 @@ class Layout:
     gaps: bool = False
     words: bool = False
     spaced: int = 0
+    forms: Forms = field(default_factory=Forms)
 
     @property
     def wrapped(self) -> bool:
@@ -110,7 +114,7 @@ class Layout:
             lines: the option.
             documents: what separates documents: ``blank`` lines, ``line`` or ``file``.
         """
-        notes = {}
+        notes = {**self.forms.notes}
         joined = self.joins(lines)
         if self.wrapped:
             what = (
@@ -164,6 +168,13 @@ class Layout:
             )
         return notes
 
+    def of_lines(self) -> dict[str, str]:
+        """What is to be said of it where each line is a text by itself."""
+        notes = self.notes("keep", "line")
+        return {
+            name: notes[name] for name in ("markup", "gaps", *self.forms.notes) if name in notes
+        }
+
 
 def columns(text: str) -> int:
     """How wide a text is: East Asian characters take two columns, marks none."""
@@ -174,12 +185,17 @@ def columns(text: str) -> int:
     return len(text) - marks + sum(kind in "WF" for kind in kinds)
 
 
-def look(lines: Sequence[str]) -> Layout:
+def look(lines: Sequence[str], option: str = OPTION) -> Layout:
     """The layout of a file, from its first lines.
 
     Args:
         lines: without line ends, but with the space before and after their text.
+        option: that which names the text of JSON lines, for messages.
     """
+    return replace(_look(lines), forms=look_at_forms(lines, option))
+
+
+def _look(lines: Sequence[str]) -> Layout:
     lines = [_without_empty_quote(line) for line in lines]
     texts = [line.strip() for line in lines]
     full = [text for text in texts if text]

@@ -6,25 +6,25 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
+from bothways.io.forms import look_at_forms
 from bothways.io.lines import python_spelling
 from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
     SURROGATES,
+    beginning_lines,
     bytes_read,
     explain_read_errors,
     read_lines,
     refuse_records,
     replace_broken,
 )
-from bothways.io.text_columns import ROWS_TOLD, refuse_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -224,11 +224,9 @@ class ParagraphReader:
         if kind == "parquet":
             yield from self._read_column(path, on_read)
             return
-        lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
         if kind == "text":
-            begun = [*islice(lines, ROWS_TOLD)]
-            refuse_table((line for _, line in begun), path)
-            lines = chain(begun, lines)
+            look_at_forms(beginning_lines(path)).refuse(path)
+        lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
         for number, line in lines:
             if kind == "text":
                 yield line

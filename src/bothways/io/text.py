@@ -33,6 +33,7 @@ from bothways.io.encodings import (
     Encoding,
     encoded_twice,
     escaped_encoding,
+    line_by_line,
     not_text,
     single_byte_or_east_asian,
     wide_encoding,
@@ -67,6 +68,8 @@ _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
 _NOT_FEW = 10
 """Lines; that many that are not UTF-8, and most of a file's, are no damage."""
+_SEVERAL = 3
+"""Lines; that many that are in another encoding than the others are no damage, either."""
 _LINES_PER_REPORT = 1000
 
 
@@ -251,6 +254,19 @@ def beginning(path: Path) -> str:
             return file.read(_SAMPLE).decode("utf-8", errors="ignore").lstrip("\ufeff")
     except InputError:
         return ""
+
+
+def beginning_lines(path: Path) -> list[str]:
+    """The lines of :func:`beginning`."""
+    text = beginning(path)
+    return first_lines(text, cut=len(text.encode()) > _SAMPLE - 8)
+
+
+def first_lines(text: str, *, cut: bool) -> list[str]:
+    """The lines of the beginning of a text, without the last one if that was cut, and others are
+    whole."""
+    lines = text.split("\n")
+    return lines[:-1] if cut and len(lines) > 1 else lines
 
 
 def ending(path: Path) -> str:
@@ -496,6 +512,13 @@ def _not_utf8(
     problem = (
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0)."
     )
+    if around.has_utf8 and around.encoding is not None:
+        advice = (
+            f"Other lines are UTF-8, and {around.broken} at the beginning of the file look like "
+            f"{around.encoding.iconv} ({around.encoding.script}); convert these alone: "
+            f"{line_by_line(around.encoding.python)}."
+        )
+        return InputError(f"{problem} {advice}", path=source, line=number)
     if around.has_utf8:
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
         return InputError(f"{problem} {advice}", path=source, line=number)
@@ -521,12 +544,14 @@ class _Around:
     Attributes:
         has_utf8: there are lines in UTF-8 that are not ASCII.
         is_elsewhere: none is, and most lines are not UTF-8, which are not few.
-        encoding: that of all lines that are not ASCII.
+        encoding: that of the lines that are not UTF-8, where these are several.
+        broken: how many lines are not UTF-8.
     """
 
     has_utf8: bool = False
     is_elsewhere: bool = False
     encoding: Encoding | None = None
+    broken: int = 0
 
 
 def _about(source: str | Path) -> _Around:
@@ -545,10 +570,12 @@ def _around(path: Path, *_: int) -> _Around:
     others = [line for line in lines if not line.isascii()]
     broken = [line for line in others if not _is_utf8(line)]
     if len(broken) < len(others):
-        return _Around(has_utf8=True)
+        several = len(broken) >= _SEVERAL
+        found = single_byte_or_east_asian(b"\n".join(broken)) if several else None
+        return _Around(has_utf8=True, encoding=found, broken=len(broken))
     mostly = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
     found = single_byte_or_east_asian(b"\n".join(others)) if others else None
-    return _Around(is_elsewhere=mostly, encoding=found)
+    return _Around(is_elsewhere=mostly, encoding=found, broken=len(broken))
 
 
 def _is_utf8(line: bytes) -> bool:

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
-from bothways.errors import InputError
 from bothways.io.broken import TEXT
 from bothways.io.lines import column_name, listed
 
@@ -90,28 +88,6 @@ def table_in(lines: Iterable[str]) -> TableLines | None:
         if (text := text_column(names)) is not None:
             return TableLines(separator, tuple(names), text)
     return None
-
-
-def refuse_table(lines: Iterable[str], source: str | Path) -> None:
-    """Refuse lines that are rows of a table as text to learn from.
-
-    Args:
-        lines: the first ones of a file.
-        source: the file, for the message.
-
-    Raises:
-        InputError: with the command that takes the texts out.
-    """
-    if (table := table_in(lines)) is None:
-        return
-    raise InputError(
-        f"{table.shown}: it is a table, whose other columns would be read as text, too. Write its "
-        'texts alone: python3 -c "import csv, sys; [print(*row['
-        f"{table.columns.index(table.text)}].split()) for row in [*csv.reader(sys.stdin, "
-        f'delimiter={table.separator!r})][1:]]" < OLD > NEW.txt',
-        path=source,
-        line=1,
-    )
 
 
 def _rows(lines: Sequence[str], separator: str) -> list[list[str]]:

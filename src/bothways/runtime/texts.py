@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -10,13 +11,22 @@ from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
+from bothways.io.characters import odd_characters, odd_notes
 from bothways.io.conll import ConllFormat
 from bothways.io.frames import FRAMES, is_dataset
+from bothways.io.layout import look
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.squad import read_questions
 from bothways.io.tables import read_table
 from bothways.io.tagged import JSON_SUFFIXES, read_tagged
-from bothways.io.text import COMPRESSED, beginning, ending, read_texts, refuse_records
+from bothways.io.text import (
+    COMPRESSED,
+    beginning,
+    beginning_lines,
+    ending,
+    read_texts,
+    refuse_records,
+)
 from bothways.io.text_columns import ROWS_TOLD, TableLines, table_in
 from bothways.io.word_rows import has_word_columns
 from bothways.runtime.folder import LoadedModel
@@ -133,6 +143,11 @@ def text_windows(
 def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]:
     """The lines of a text file."""
     broken = Broken("skip" if skip else "stop")
+    layout = look(beginning_lines(path), "--text_a")
+    layout.forms.refuse(path)
+    for note in layout.of_lines().values():
+        broken.remark(note)
+    odd: Counter[str] = Counter()
     texts: list[str] = []
     size = last = 0
     for number, text in read_texts(path, broken):
@@ -140,7 +155,10 @@ def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]
             yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
             texts, size = [], 0
         texts.append(text)
+        odd.update(odd_characters((text,)))
         size, last = size + len(text), number
+    for note in odd_notes(odd).values():
+        broken.remark(note)
     yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
 
 

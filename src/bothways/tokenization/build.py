@@ -10,10 +10,11 @@ from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
+from bothways.io.characters import odd_characters, odd_notes
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.layout import look
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.io.text import beginning, explain_read_errors, list_files, stray_notes
+from bothways.io.text import beginning_lines, explain_read_errors, list_files, stray_notes
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
@@ -128,10 +129,10 @@ def _about_lines(files: Sequence[Path]) -> Iterator[str]:
     """What is to be said of how the text lies on its lines, each once, with the first file."""
     said: dict[str, str] = {}
     for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
-        notes = look(beginning(path).split("\n")).notes("keep", "line")
-        for about in ("markup", "gaps"):
-            if about in notes:
-                said.setdefault(about, f"{path}: {notes[about]}")
+        lines = beginning_lines(path)
+        odd = odd_notes(odd_characters(lines), "lines of its beginning")
+        for about, note in (look(lines).of_lines() | odd).items():
+            said.setdefault(about, f"{path}: {note}")
     yield from said.values()
 
 
