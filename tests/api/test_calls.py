@@ -894,3 +894,14 @@ def test_importing_needs_no_frames() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "table", [pd.DataFrame({"id": [1], "review": ["a b"]}), {"id": ["1"], "review": ["a b"]}]
+)
+def test_a_table_in_place_of_texts_is_refused(table: Any) -> None:
+    # Its names would be the texts.
+    with pytest.raises(ConfigError, match=r"texts is a .* such as texts\['review'\]"):
+        bw.learn_vocabulary(table, size=50)
+    with pytest.raises(ConfigError, match=r"files is a .* such as files\['review'\]"):
+        bw.build_corpus(table, tokenizer="x")

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
+from bothways.io.conll import ConllFormat
 from bothways.io.records import ParagraphReader
 from bothways.io.squad import read_questions
+from bothways.io.tagged import read_tagged
 from bothways.io.text_columns import table_in, text_columns
 from bothways.tasks.options import SplitConfig, TaggingOptions, TaskOptions
 from bothways.tasks.readers import Rows, read_rows, row_windows
@@ -324,3 +326,16 @@ def test_questions_without_any_answer_are_not_trained_on(tmp_path: Path) -> None
     found = read_questions(write_json(tmp_path, *items), labelled=True)
     with pytest.raises(InputError, match=r"a\.json: no question has an answer"):
         SpanTask.define(TaskOptions(kind="spans"), found)
+
+
+# ------------------------------------------------------------------------------------ words and tags
+
+
+def test_a_table_of_short_texts_is_not_one_of_words(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "id,text\n1,Paris is nice\n2,Rome\n3,London\n4,Berlin\n")
+    with pytest.raises(InputError, match="its rows hold texts, such as 'Paris is nice'"):
+        read_tagged(path, ConllFormat(), labelled=False)
+    path = write(tmp_path, "b.csv", "text,tag\nNew York,B-LOC\nis,O\nbig,O\n")
+    found = read_tagged(path, ConllFormat(), labelled=True)
+    assert found.sentences is not None
+    assert found.sentences.words == [["New York", "is", "big"]]

@@ -138,10 +138,18 @@ def listed(values: Any, name: str) -> list[Any]:
     """A column as a list of plain values; what is missing (NaN, NA) is None.
 
     Raises:
-        ConfigError: it is a single text, or cannot be listed.
+        ConfigError: it is a single text, a table or dictionary, or cannot be listed.
     """
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ConfigError(f"{name} is {type_of(values)}; give a list of values.")
+    names = [*values] if isinstance(values, Mapping) else names_of(values)
+    if names is not None:  # which would be listed themselves
+        column = text_column(filter(lambda one: isinstance(one, str), names))
+        column = next(iter(names), "text") if column is None else column
+        shown = ", ".join(map(repr, names[:12])) or "nothing in it"
+        raise ConfigError(
+            f"{name} is {type_of(values)} with {shown}; give the values of one of these, such as {name}[{column!r}]."
+        )
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, method):
             values = getattr(values, method)()

@@ -38,6 +38,7 @@ from bothways.io.delimited import Record, delimited_records, remove_above, title
 from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
 from bothways.io.text import beginning
+from bothways.io.text_columns import TEXT_NAMES
 
 
 def has_word_columns(path: Path) -> bool:
@@ -312,7 +313,8 @@ def word_rows(
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
     collected.end_sentence()
-    _refuse_texts_as_words(collected.words, path)
+    of_texts = tag is None and header[word].casefold() in TEXT_NAMES and not columns.is_word
+    _refuse_texts_as_words(collected.words, path, most=not of_texts)
     remarks = [f"it has a word per row: {columns.shown}", *ends.remarks]
     if without_word:
         remarks.append(f"{without_word:,} rows without a word are left out")
@@ -364,11 +366,14 @@ def _refuse_no_value(
             raise InputError(f"column {header[column]!r} {value.problem}.", path=path, line=line)
 
 
-def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path) -> None:
-    """Refuse rows most of which hold several words, as those of texts with labels do."""
+def _refuse_texts_as_words(
+    sentences: Sequence[Sequence[str]], path: Path, *, most: bool = True
+) -> None:
+    """Refuse rows that hold several words, as those of texts with labels do: if most of them do, or
+    one."""
     words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
     several = [word for word in words if len(word.split()) > 1]
-    if 2 * len(several) > len(words):
+    if several and (2 * len(several) > len(words) or not most):
         raise InputError(
             f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
             "labels of whole texts choose another --kind, for tags of words write a word per row.",
