@@ -241,8 +241,9 @@ def _refuse_numbers(sentences: Sentences) -> None:
     found = {tag for tags in sentences.tags for tag in tags}
     if all(map(str.isdecimal, found)):
         raise InputError(
-            f"its tags are numbers, such as {max(found)}, whose names it does not have; write "
-            "B-PER, I-PER, O ... for them (if they mean no entities: --task.tagging.scheme none).",
+            f"its tags are numbers, such as {max(found)}, whose names it does not have; name all "
+            "tags in the order of their numbers: --task.labels O B-PER I-PER ... (if they mean no "
+            "entities: --task.tagging.scheme none).",
             path=sentences.path,
             line=sentences.lines[0][0],
         )
