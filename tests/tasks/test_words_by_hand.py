@@ -4,6 +4,8 @@ followed here to the letter."""
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,9 @@ def read(path: Path, labels: tuple[str, ...] = (), **options: Any) -> Sentences:
             "d.json",
             [
                 {"sentence_id": n, "word": word, "tag": tag}
-                for n, word, tag in [(1, "Mary", 1), (1, "Smith", 2), (1, "left", 0)]
-                + [(2, "Paris", 3)]
+                for n, word, tag in zip(
+                    (1, 1, 1, 2), ("Mary", "Smith", "left", "Paris"), (1, 2, 0, 3), strict=True
+                )
             ],
         ),
         (
@@ -72,3 +75,53 @@ def test_labels_that_are_numbers_stay_as_they_are(tmp_path: Path) -> None:
     found = read(path, ("0", "1"), scheme="none")
     assert found.tags == [["1", "0"]]
     assert found.notes == ()
+
+
+MARY = [["Mary", "left"], ["Paris"]]
+OF_MARY = [["B-PER", "O"], ["B-LOC"]]
+
+
+def followed(error: InputError, path: Path) -> Path:
+    """The file that the command of a message makes."""
+    command = re.search(r"(?:awk|tail|sed|tr|python3) .*NEW\S*?(?=[.,;]? |\.?$)", str(error))
+    assert command is not None, error
+    new = path.with_name(f"new-{path.name}")
+    shell = command[0].rstrip(".").replace("OLD", str(path)).replace("NEW", str(new))
+    subprocess.run(shell, shell=True, check=True)
+    return new
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("title.conll", "My corpus of names\n\nMary\tB-PER\nleft\tO\n\nParis\tB-LOC\n"),
+        ("spaces.conll", "Document 1: News\nMary B-PER\nleft O\n\nParis B-LOC\n"),
+        ("word.conll", "Annotations\n\nMary B-PER\nleft O\n\nParis B-LOC\n"),
+        ("tabs.conll", "Annotations\nMary\tB-PER\nleft\tO\n\nParis\tB-LOC\n"),
+        ("columns.conll", "Mary NNP B-PER\nleft VBD O\n\nParis B-LOC\n"),
+        ("columns.bio", "Mary\tB-PER\nleft\tVBD\tO\n\nParis\tNNP\tB-LOC\n"),
+        ("documents.conll", "-DOCSTART- -X- O\n\nMary NNP B-PER\nleft O\n\nParis B-LOC\n"),
+    ],
+)
+def test_lines_of_another_width_have_a_remedy(name: str, content: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=r"has \d columns?, ") as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+
+
+@pytest.mark.parametrize("mark", ["//", "%%", "##"])
+def test_comments_of_another_width_have_the_option(mark: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.conll", f"Mary B-PER\nleft O\n\n{mark} by hand, twice\nParis B-LOC\n")
+    with pytest.raises(InputError, match=f"--task.tagging.comment '{mark}'"):
+        read(path)
+    assert read(path, comment=mark).words == MARY
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2003"])
+def test_odd_spaces_between_columns(space: str, tmp_path: Path) -> None:
+    content = f"Mary{space}B-PER\nleft{space}{space}O\n\nParis{space}B-LOC\n"
+    found = read(write(tmp_path, "a.conll", content))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+    assert "are read as by tabs" in " ".join(found.notes)

@@ -145,12 +145,17 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             UTF-8; file and line are named.
     """
     lines = text_lines(path)
+    odd = _odd_space([line for _, line in lines])
+    if odd:
+        lines = [(number, re.sub(f"{odd}+", "\t", line.strip(odd))) for number, line in lines]
     if _is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
     by_default = layout.is_default
     if by_default:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
     remarks: list[str] = []
+    if odd:
+        remarks.append(f"its columns are separated by {_ODD_SPACES[odd]}, and are read as by tabs")
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
     collected, separator, columns, spaced = SentenceCollector(), _separator(lines), 0, 0
     ends: Counter[str] = Counter()
@@ -173,6 +178,9 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             by_spaces = _fields(line, " ")
             if len(by_spaces) == columns:
                 values, spaced = by_spaces, spaced + 1
+        if len(values) != columns or (labelled and columns == 1 and not collected.words):
+            widths = Widths(columns, lines, separator, quoted=quoted)
+            widths.refuse(values, path, number, labelled=labelled)
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
         )
@@ -199,6 +207,97 @@ def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
     if separator == " ":
         return re.split("[ \t]+", line.strip(" \t"))
     return fields_of(line, "\t") if quoted else line.split("\t")
+
+
+_ODD_SPACES = {
+    "\u3000": "wide spaces (U+3000)",
+    "\u00a0": "no-break spaces (U+00A0)",
+    "\u2003": "em spaces (U+2003)",
+}
+
+
+def _odd_space(lines: Sequence[str]) -> str:
+    """What stands between the columns of every line in place of tabs and spaces; empty if these
+    do."""
+    words = [line for line in lines[:LOOKED_AT] if _has_word(line)]
+    if any(re.search("[ \t]", line.strip(" \t")) for line in words):
+        return ""
+    return next((s for s in _ODD_SPACES if words and all(s in w.strip(s) for w in words)), "")
+
+
+@dataclass(frozen=True)
+class Widths:
+    """What a file whose lines have different numbers of columns may be.
+
+    Attributes:
+        first: how many columns the first line with a word has.
+        lines: of the file.
+        separator: between columns.
+        quoted: whether quotation marks may stand around them.
+    """
+
+    first: int
+    lines: Sequence[tuple[int, str]]
+    separator: str
+    quoted: bool
+
+    def refuse(self, values: Sequence[str], path: Path, number: int, *, labelled: bool) -> None:
+        """Refuse the line that has another number than the first one, or a title as the first.
+
+        Raises:
+            InputError: with what to do.
+        """
+        shown = f"has {len(values)} column{'s' * (len(values) != 1)}"
+        title = self._title()
+        if len(values) == self.first:
+            if title:
+                raise InputError(
+                    f"{shown}, and the lines from {title} on more: {listed(values, 6)}; it seems "
+                    f"to be a title; remove it: tail -n +{title} OLD > NEW.",
+                    path=path,
+                    line=number,
+                )
+            return
+        remedy = (
+            f"what is above line {title} seems to be a title; remove it: tail -n +{title} OLD > NEW"
+            if title
+            else self._remedy(values)
+        )
+        if not labelled:
+            remedy += f". If its lines are no words, {_RUNNING_TEXT}"
+        raise InputError(
+            f"{shown}, but the lines before have {self.first}: {listed(values, 6)}; {remedy}.",
+            path=path,
+            line=number,
+        )
+
+    def _title(self) -> int:
+        """The line after a title, which has another number of columns than those below; 0: there
+        is none."""
+        rows = [(number, line) for number, line in self.lines if _has_word(line)]
+        widths = [len(_fields(line, self.separator, quoted=self.quoted)) for _, line in rows]
+        (usual, times), *_ = Counter(widths).most_common(1)
+        start = widths.index(usual)
+        tagged = any(TAG.fullmatch(line.split()[-1]) for _, line in rows[:start])
+        above = 0 < start <= _TITLE and not tagged and times >= 0.9 * (len(widths) - start)
+        return rows[start][0] if above and self.first != usual and times > start else 0
+
+    def _remedy(self, values: Sequence[str]) -> str:
+        if mark := _COMMENT.match(values[0]):
+            return (
+                f"if it is a comment, name how such lines begin: --task.tagging.comment {mark[0]!r}"
+            )
+        if len(values) == 1:
+            return "a word has its tag behind it in the same line (O for a word of no entity)"
+        between = " -F '\\t'" if self.separator == "\t" else ""
+        return (
+            "where all words stand first and all tags last in their lines, keep these columns: "
+            f"awk{between} 'NF > 1 {{print $1 \"\\t\" $NF}} NF < 2' OLD > NEW"
+        )
+
+
+_TITLE = 5  # lines
+_COMMENT = re.compile(r"#+|%+|//|;+")
 
 
 _END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)
@@ -619,22 +718,22 @@ def _word_and_tag(
 ) -> tuple[str, int, str]:
     """Word, line number and tag of a line."""
     word, tag = column_numbers(columns, layout)
-    if len(values) != columns or word is None or (labelled and tag is None):
-        problem = (
-            f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
-            "lines begin)"
+    if len(values) != columns:
+        raise InputError(
+            f"has {len(values)} column{'s' * (len(values) > 1)}, but the lines before have "
+            f"{columns}: {listed(values, 6)}.",
+            path=path,
+            line=number,
         )
-        if not labelled:
-            problem += f"; {_RUNNING_TEXT}"
-        if len(values) == columns:
-            name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
-            problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
-            if values[0].startswith("#"):
-                problem += " (a comment? task.tagging.comment names how such lines begin)"
-            if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
-                problem += (
-                    f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
-                )
+    if word is None or (labelled and tag is None):
+        name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
+        problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
+        if values[0].startswith("#"):
+            problem += " (a comment? task.tagging.comment names how such lines begin)"
+        if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
+            problem += (
+                f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
+            )
         raise InputError(
             f"has {len(values)} column{'s' * (len(values) > 1)}, {problem}: {listed(values, 6)}.",
             path=path,
