@@ -145,21 +145,16 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             UTF-8; file and line are named.
     """
     lines = text_lines(path)
-    odd = _odd_space([line for _, line in lines])
-    if odd:
-        lines = [(number, re.sub(f"{odd}+", "\t", line.strip(odd))) for number, line in lines]
+    lines, remarks = _with_tabs(lines)
     if _is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
     by_default = layout.is_default
     if by_default:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
-    remarks: list[str] = []
-    if odd:
-        remarks.append(f"its columns are separated by {_ODD_SPACES[odd]}, and are read as by tabs")
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = SentenceCollector(), _separator(lines), 0, 0
+    collected, separator = SentenceCollector(), _separator(lines)
+    rows = _Rows(lines, separator, _quoted_by_line([line for _, line in lines]))
     ends: Counter[str] = Counter()
-    quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if _is_blank(line):
             collected.end_sentence()
@@ -168,36 +163,30 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             collected.document += 1
             continue
-        if columns > 1 and _END.fullmatch(line.strip()):
+        if rows.width > 1 and _END.fullmatch(line.strip()):
             collected.end_sentence()
             ends[line.strip()] += 1
             continue
-        values = _fields(line, separator, quoted=quoted)
-        columns = columns or len(values)
-        if len(values) != columns and separator == "\t" and line[0] != "#":
-            by_spaces = _fields(line, " ")
-            if len(by_spaces) == columns:
-                values, spaced = by_spaces, spaced + 1
-        if len(values) != columns or (labelled and columns == 1 and not collected.words):
-            widths = Widths(columns, lines, separator, quoted=quoted)
-            widths.refuse(values, path, number, labelled=labelled)
+        values = rows.values(line, path, number, labelled=labelled)
         collected.current.append(
-            _word_and_tag(values, columns, layout, path, number, labelled=labelled)
+            _word_and_tag(values, rows.width, layout, path, number, labelled=labelled)
         )
     collected.end_sentence()
     for mark, count in ends.items():
         remarks.append(f"{count:,} lines {mark!r} end sentences")
-    if spaced:
-        remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
+    if rows.spaced:
+        remarks.append(
+            f"{rows.spaced:,} lines have spaces where the first has tabs between columns"
+        )
     if labelled and by_default:
         _refuse_tags_first(collected, path)
         remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
-    _refuse_running_text(collected, columns, separator, path, labelled=labelled)
+    _refuse_running_text(collected, rows.width, separator, path, labelled=labelled)
     return collected.file(
         path,
         separator,
         remarks,
-        has_tags=column_numbers(columns, layout)[1] is not None,
+        has_tags=column_numbers(rows.width, layout)[1] is not None,
         without_ends="no blank lines, which end sentences",
     )
 
@@ -216,6 +205,14 @@ _ODD_SPACES = {
 }
 
 
+def _with_tabs(lines: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], list[str]]:
+    """Lines with tabs in place of odd spaces between columns, and a remark on it."""
+    if not (odd := _odd_space([line for _, line in lines])):
+        return lines, []
+    tabs = [(number, re.sub(f"{odd}+", "\t", line.strip(odd))) for number, line in lines]
+    return tabs, [f"its columns are separated by {_ODD_SPACES[odd]}, and are read as by tabs"]
+
+
 def _odd_space(lines: Sequence[str]) -> str:
     """What stands between the columns of every line in place of tabs and spaces; empty if these
     do."""
@@ -225,53 +222,58 @@ def _odd_space(lines: Sequence[str]) -> str:
     return next((s for s in _ODD_SPACES if words and all(s in w.strip(s) for w in words)), "")
 
 
-@dataclass(frozen=True)
-class Widths:
-    """What a file whose lines have different numbers of columns may be.
+@dataclass
+class _Rows:
+    """The lines of words of a file, as columns.
 
     Attributes:
-        first: how many columns the first line with a word has.
         lines: of the file.
         separator: between columns.
         quoted: whether quotation marks may stand around them.
+        width: how many columns the first line with a word has.
+        spaced: lines with spaces where the first has tabs.
     """
 
-    first: int
     lines: Sequence[tuple[int, str]]
     separator: str
     quoted: bool
+    width: int = 0
+    spaced: int = 0
 
-    def refuse(self, values: Sequence[str], path: Path, number: int, *, labelled: bool) -> None:
-        """Refuse the line that has another number than the first one, or a title as the first.
+    def values(self, line: str, path: Path, number: int, *, labelled: bool) -> list[str]:
+        """The columns of a line.
 
         Raises:
-            InputError: with what to do.
+            InputError: it has another number of them than the first, or is a title above them.
         """
+        values = _fields(line, self.separator, quoted=self.quoted)
+        first = not self.width
+        self.width = self.width or len(values)
+        if len(values) != self.width and self.separator == "\t" and line[0] != "#":
+            by_spaces = _fields(line, " ")
+            if len(by_spaces) == self.width:
+                values, self.spaced = by_spaces, self.spaced + 1
         shown = f"has {len(values)} column{'s' * (len(values) != 1)}"
-        title = self._title()
-        if len(values) == self.first:
-            if title:
-                raise InputError(
-                    f"{shown}, and the lines from {title} on more: {listed(values, 6)}; it seems "
-                    f"to be a title; remove it: tail -n +{title} OLD > NEW.",
-                    path=path,
-                    line=number,
-                )
-            return
-        remedy = (
-            f"what is above line {title} seems to be a title; remove it: tail -n +{title} OLD > NEW"
-            if title
-            else self._remedy(values)
-        )
-        if not labelled:
-            remedy += f". If its lines are no words, {_RUNNING_TEXT}"
-        raise InputError(
-            f"{shown}, but the lines before have {self.first}: {listed(values, 6)}; {remedy}.",
-            path=path,
-            line=number,
-        )
+        if len(values) != self.width:
+            remedy = self._without_title() or self._remedy(values)
+            if not labelled:
+                remedy += f". If its lines are no words, {_RUNNING_TEXT}"
+            problem = (
+                f"{shown}, but the lines before have {self.width}: {listed(values, 6)}; {remedy}."
+            )
+            raise InputError(problem, path=path, line=number)
+        if first and labelled and len(values) == 1 and (remedy := self._without_title()):
+            problem = f"{shown}, but the lines below have more: {listed(values)}; {remedy}."
+            raise InputError(problem, path=path, line=number)
+        return values
 
-    def _title(self) -> int:
+    def _without_title(self) -> str:
+        """How to remove a title, if there is one above."""
+        line = self._below_title()
+        removed = f"what is above line {line} seems to be a title; remove it: tail -n +{line}"
+        return f"{removed} OLD > NEW" if line else ""
+
+    def _below_title(self) -> int:
         """The line after a title, which has another number of columns than those below; 0: there
         is none."""
         rows = [(number, line) for number, line in self.lines if _has_word(line)]
@@ -280,7 +282,7 @@ class Widths:
         start = widths.index(usual)
         tagged = any(TAG.fullmatch(line.split()[-1]) for _, line in rows[:start])
         above = 0 < start <= _TITLE and not tagged and times >= 0.9 * (len(widths) - start)
-        return rows[start][0] if above and self.first != usual and times > start else 0
+        return rows[start][0] if above and self.width != usual and times > start else 0
 
     def _remedy(self, values: Sequence[str]) -> str:
         if mark := _COMMENT.match(values[0]):
