@@ -71,15 +71,20 @@ class Dialect:
     @property
     def name(self) -> str:
         """Of the separator."""
-        return _SEPARATORS.get(self.separator, repr(self.separator))
+        return (
+            "space"
+            if self.separator == " "
+            else _SEPARATORS.get(self.separator, repr(self.separator))
+        )
 
 
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
     dialect, records = delimited_records(path, names, layout, broken)
-    if path.suffix.lower() != ".csv" and dialect.quoted:
+    if path.suffix.lower() != ".csv" and dialect.quoted and dialect.separator == "\t":
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
-    if (path.suffix.lower() == ".csv") != (dialect.separator != "\t"):
+    expected = {",", ";", "|"} if path.suffix.lower() == ".csv" else {"\t"}
+    if dialect.separator not in expected:
         broken.remark(
             f"its columns are separated by {dialect.name}s, though its name ends in {path.suffix}"
         )
@@ -246,6 +251,8 @@ def delimited_records(
     is_pipe = not path.is_file()  # which is read but once, so as a whole
     lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
     separator, lines = _without_preamble(lines, names, layout, path, broken)
+    if not separator and _of_r([line for _, line in lines]):
+        separator = " "
     if not separator and is_csv:
         separator = _separator(lines, names, layout)
     if not separator and (found := _of_csv(lines, names, layout)):
@@ -253,17 +260,72 @@ def delimited_records(
     separator = separator or "\t"
     _refuse_other_notation(lines, separator, names, path)
     quoted = is_csv or separator != "\t"
-    if not quoted:
-        whole: Iterable[Line] = lines
+    escaped = quoted and _has_escaped_quotes(lines, path, separator)
+
+    def whole() -> Iterable[str]:
+        again: Iterable[Line] = lines
         if goes_on:
             again = stream_lines(path, tabs=True, broken=Broken(ahead.action))
-            whole = dropwhile(lambda line: line[0] < lines[0][0], again)
-        quoted = quoted_as_csv(line for _, line in whole)
+            again = dropwhile(lambda line: line[0] < lines[0][0], again)
+        return (line for _, line in again)
+
+    if not quoted:
+        quoted = quoted_as_csv(whole())
+        if not quoted and any(_ESCAPED in line for _, line in lines):
+            quoted = escaped = quoted_as_csv(map(_doubled, whole()))
     every = ahead.told(chain(lines, coming), broken)
+    if escaped:
+        broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
+        every = ((number, _doubled(line)) for number, line in every)
     records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+    if separator == " ":
+        records = _with_row_names(records, broken)
     if names and is_csv:
         records = _with_values(records, broken)
     return Dialect(separator, quoted), records
+
+
+_OF_R = re.compile(r'"[^"\\]*"(?: "[^"\\]*")+ *')
+_ESCAPED = '\\"'
+
+
+def _of_r(lines: Sequence[str]) -> bool:
+    """Whether columns are separated by spaces, names and texts in quotation marks, as R's
+    write.table has them."""
+    return bool(lines) and _OF_R.fullmatch(lines[0]) is not None
+
+
+def _with_row_names(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
+    """The rows, with a name for the first column where R gives none to that of the rows' names."""
+    number, names, raw = next(records)
+    begun = [*islice(records, 1)]
+    if begun and len(begun[0][1]) == len(names) + 1:
+        broken.remark("its first column has names of rows, as R's write.table leaves them")
+        names = ["", *names]
+    yield number, names, raw
+    yield from chain(begun, records)
+
+
+def _doubled(line: str) -> str:
+    """A line with doubled quotation marks in place of those behind a backslash."""
+    return re.sub(r'(?<!\\)((?:\\\\)*)\\"', r'\1""', line) if _ESCAPED in line else line
+
+
+def _has_escaped_quotes(lines: Sequence[Line], path: Path, separator: str) -> bool:
+    """Whether lines are those of a CSV file only with doubled quotation marks in place of those
+    behind a backslash."""
+    if not any(_ESCAPED in line for _, line in lines):
+        return False
+
+    def fits(doubled: bool) -> bool:
+        own = ((n, _doubled(line) if doubled else line) for n, line in lines)
+        try:
+            rows = islice(_csv_records(own, path, separator), 1, None)  # R names not all columns
+            return len({len(values) for _, values, _ in rows}) == 1
+        except InputError as error:
+            return doubled and "unexpected end of data" in error.problem  # of the first lines
+
+    return fits(True) and not fits(False)
 
 
 def _with_values(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
@@ -696,8 +758,7 @@ def _columns_by_name(
         if len(header) == 1 and set(names) <= set(cells):
             raise MissingColumnError(
                 f"the line of column names is {listed(header)}: what stands between its names "
-                "separates no columns here. Separate all lines alike, by commas (.csv) or tabs "
-                "(.tsv).",
+                f"separates no columns here. {_to_tabs(header[0], cells)}",
                 header,
                 path=path,
                 line=line,
@@ -715,6 +776,21 @@ def _columns_by_name(
             missing=name,
         )
     return [header.index(name) for name in names]
+
+
+def _to_tabs(line: str, names: Sequence[str]) -> str:
+    """How to write tabs in place of what stands between names."""
+    rest = line
+    for name in names:
+        rest = rest.replace(name, "\n", 1)
+    marks = {mark.replace('"', "") for mark in rest.strip("\n").split("\n") if mark.strip('"')}
+    if len(marks) != 1 or not (mark := marks.pop()).strip(" '"):
+        return "Separate all lines alike, by commas (.csv) or tabs (.tsv)."
+    shown = ascii(mark)
+    return (
+        'Write tabs: python3 -c "import sys; sys.stdout.writelines(s.replace('
+        f"{shown}, '\\t') for s in sys.stdin)\" < OLD > NEW.tsv."
+    )
 
 
 _FASTTEXT = re.compile(r"(__label__\S+ +)+\S")

@@ -1,0 +1,118 @@
+"""Tables with other separators and other quotation marks: the right values, or a remedy that is
+followed here to the letter."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways.errors import InputError
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import Rows, read_rows
+
+TEXTS = ['a "good", great film', "bad film"]
+
+
+def write(folder: Path, name: str, content: str) -> Path:
+    (folder / name).write_bytes(content.encode())
+    return folder / name
+
+
+def read(path: Path, **options: Any) -> Rows:
+    return read_rows(path, TaskOptions(**options), labelled=True)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv"])
+@pytest.mark.parametrize(
+    ("content", "remark"),
+    [
+        ('"sentence" "label"\n"a ""good"", great film" "pos"\n"bad film" "neg"\n', "spaces"),
+        (
+            '"sentence" "label"\n"1" "a \\"good\\", great film" "pos"\n"2" "bad film" "neg"\n',
+            "names of rows",
+        ),
+        (
+            '"id" "sentence" "label"\n"1" 7 "a \\"good\\", great film" "pos"\n'
+            '"2" 8 "bad film" "neg"\n',
+            "stand behind backslashes",
+        ),
+    ],
+)
+def test_tables_of_r(name: str, content: str, remark: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, name, content))
+    assert (found.a, found.labels) == (TEXTS, ["pos", "neg"])
+    notes = " ".join(found.broken.notes(name))
+    assert remark in notes
+    assert "separated by spaces" in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'sentence,label\n"a \\"good\\", great film",pos\nbad film,neg\n'),
+        ("a.csv", 'label;sentence\npos;"a \\"good\\", great film"\nneg;"bad film"\n'),
+        ("a.tsv", '"sentence"\t"label"\n"a \\"good\\", great film"\t"pos"\n"bad film"\t"neg"\n'),
+        ("a.tsv", 'sentence\tlabel\n"a \\"good\\", great film"\tpos\nbad film\tneg\n'),
+        ("a.txt", 'sentence,label\n"a \\"good\\", great film",pos\nbad film,neg\n'),
+    ],
+)
+def test_backslashes_before_quotation_marks(name: str, content: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, name, content))
+    assert (found.a, found.labels) == (TEXTS, ["pos", "neg"])
+    assert "stand behind backslashes" in " ".join(found.broken.notes(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.csv", 'sentence,label\n"C:\\",pos\n"b",neg\n', "C:\\"),
+        ("a.csv", 'sentence,label\n"a \\n ""b""",pos\n"b",neg\n', 'a \\n "b"'),
+        ("a.tsv", 'sentence\tlabel\nsays \\"yes\\"\tpos\nb\tneg\n', 'says \\"yes\\"'),
+    ],
+)
+def test_backslashes_that_are_text(name: str, content: str, text: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, name, content))
+    assert found.a[0] == text
+    assert "backslashes" not in " ".join(found.broken.notes(name))
+
+
+def test_backslashes_after_the_beginning_have_a_remedy(tmp_path: Path) -> None:
+    plain = "".join(f"text {n},pos\n" for n in range(2500))
+    path = write(tmp_path, "a.csv", f'sentence,label\n{plain}"a \\"good\\", great film",neg\n')
+    with pytest.raises(InputError, match=r":2502: .*backslashes") as raised:
+        read(path)
+    assert read(followed(raised.value, path)).a[-1] == TEXTS[0]
+
+
+def followed(error: InputError, path: Path) -> Path:
+    """The file that the command of a message makes."""
+    command = re.search(r"(python3|sed) .*OLD > NEW(\.\w+)?", str(error))
+    assert command is not None, error
+    new = path.with_name(f"new{command[2] or path.suffix}")
+    shell = command[0].replace(f"NEW{command[2] or ''}", str(new)).replace("OLD", str(path))
+    subprocess.run(shell, shell=True, check=True)
+    return new
+
+
+@pytest.mark.parametrize(
+    "mark", ["\u3000", "\u00a0", "\uff0c", "~", "::", "^", "\x01", "@@@"]
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+def test_other_separators_have_a_remedy(name: str, mark: str, tmp_path: Path) -> None:
+    rows = [("sentence", "label"), ("a good film", "pos"), ("bad, film", "neg")]
+    path = write(tmp_path, name, "".join(f"{mark.join(row)}\n" for row in rows))
+    with pytest.raises(InputError, match="separates no columns here") as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.a, found.labels) == (["a good film", "bad, film"], ["pos", "neg"])
+
+
+def test_commas_in_a_text_file_are_not_told_as_quotation_marks(tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.txt", "sentence,label\na good film,pos\nbad film,neg\n"))
+    assert found.broken.notes("a.txt") == [
+        "a.txt: its columns are separated by commas, though its name ends in .txt"
+    ]
