@@ -98,9 +98,7 @@ def followed(error: InputError, path: Path) -> Path:
     return new
 
 
-@pytest.mark.parametrize(
-    "mark", ["\u3000", "\u00a0", "\uff0c", "~", "::", "^", "\x01", "@@@"]
-)
+@pytest.mark.parametrize("mark", ["\u3000", "\u00a0", "\uff0c", "~", "::", "^", "\x01", "@@@"])
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
 def test_other_separators_have_a_remedy(name: str, mark: str, tmp_path: Path) -> None:
     rows = [("sentence", "label"), ("a good film", "pos"), ("bad, film", "neg")]

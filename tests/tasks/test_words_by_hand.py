@@ -125,3 +125,41 @@ def test_odd_spaces_between_columns(space: str, tmp_path: Path) -> None:
     found = read(write(tmp_path, "a.conll", content))
     assert (found.words, found.tags) == (MARY, OF_MARY)
     assert "are read as by tabs" in " ".join(found.notes)
+
+
+WHO = {"annotator": 1, "annotation_id": 3, "created_at": "2024", "updated_at": "2024"}
+MARKED = [{"start": 0, "end": 4, "text": "Mary", "labels": ["PER"]}]
+TASK = [
+    {"from_name": "ner", "to_name": "text", "type": "labels", "value": MARKED[0]},
+    {"from_name": "mood", "to_name": "text", "type": "choices", "value": {"choices": ["x"]}},
+    {"type": "relation", "from_id": "a", "to_id": "b", "labels": ["knows"]},
+]
+SPANS = [{"id": 1, "label": "PER", "start_offset": 0, "end_offset": 4}]
+
+
+@pytest.mark.parametrize(
+    ("content", "unread"),
+    [
+        ({"text": "Mary left", "id": 1, "ner": MARKED, "mood": "x", **WHO}, "'mood'"),
+        (
+            {"data": {"text": "Mary left"}, "annotations": [{"result": TASK}]},
+            "'mood', 'relations'",
+        ),
+        ({"text": "Mary left", "entities": SPANS, "relations": [{"id": 1}]}, "'relations'"),
+        ({"text": "Mary left", "label": [[0, 4, "PER"]], "cats": ["news"]}, "'cats'"),
+        ({"text": "Mary left", "entities": SPANS, "relations": [], "Comments": ["?"]}, ""),
+    ],
+)
+def test_what_stands_beside_spans_is_said(content: object, unread: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.json", [content]))
+    assert found.tags == [["B-PER", "O"]]
+    said = [note for note in found.notes if "is not read" in note]
+    assert said == ([f"a.json: what stands under {unread} is not read"] if unread else [])
+
+
+def test_what_brat_has_beside_spans_is_counted(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", "Mary left")
+    lines = ["T1\tPER 0 4\tMary", "A1\tNegated T1", "R1\tknows Arg1:T1 Arg2:T1", "#1\tNote T1\t?"]
+    found = read(write(tmp_path, "a.ann", "\n".join(lines) + "\n"))
+    assert found.tags == [["B-PER", "O"]]
+    assert "a.ann: 1 attributes, 1 relations are not read" in found.notes

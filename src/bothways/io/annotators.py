@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -660,6 +661,32 @@ def values_of_controls(item: dict[str, Any]) -> list[str]:
     return [name for name, own in item.items() if name not in texts and isinstance(own, str | dict)]
 
 
+def said_by(item: Item) -> set[str]:
+    """The names of the controls by which the annotator of a task of Label Studio said anything, of
+    whole texts or of spans; empty of other objects."""
+    if _is_label_studio(item):
+        results = label_studio_results(item) or []
+        said = {str(one["from_name"]) for one in results if "from_name" in one}
+        return said | {"relations" for one in results if one.get("type") == "relation"}
+    if isinstance(item, dict) and "id" in item and "annotation_id" in item:  # its short form
+        names = [*item]
+        # It writes what the task holds, the id, then the controls, then who annotated and when.
+        behind = names[names.index("id") + 1 :]
+        own = takewhile(lambda name: name not in _OF_MIN, behind)
+        return {name for name in own if item[name] not in (None, "", [])}
+    return set()
+
+
+_BESIDE_SPANS = ("relations", "links", "cats", "events")
+
+
+def beside_spans(item: Item) -> set[str]:
+    """What an object of any tool has besides spans or tags, which is not read with them."""
+    if not isinstance(item, dict):
+        return set()
+    return (said_by(item) - controls(item)) | {name for name in _BESIDE_SPANS if item.get(name)}
+
+
 def kind_of_control(item: dict[str, Any], name: str) -> str:
     """What a control of a task of Label Studio is by which the annotator said something; empty if
     nothing was said, or it is no such task."""
@@ -812,7 +839,7 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
     """A document of brat: a text, and the lines of its ``.ann`` file.
 
     Only text-bound annotations (``T1``, tab, type and offsets, tab, text) are read; relations,
-    events and notes tag no words.
+    events, attributes and notes tag no words.
 
     Raises:
         InputError: a line that begins with T and is none.

@@ -26,6 +26,7 @@ from bothways.io.annotators import (
     is_annotated_twice,
     kind_of_control,
     plain_row,
+    said_by,
     values_of_controls,
 )
 from bothways.io.broken import LIST, TEXT, Broken
@@ -132,7 +133,7 @@ class _Choices:
         path: the file.
         labels: the columns.
         chosen: those of them for which something was chosen so far.
-        others: further names for which something was chosen.
+        others: further names for which something was chosen, or spans were marked.
         of_data: those that were given from a task's data -> the line of the first such task.
     """
 
@@ -150,7 +151,7 @@ class _Choices:
         """
         own = chosen_names(item) or set()
         self.chosen |= self.labels & own
-        self.others |= own - self.labels
+        self.others |= said_by(item) - self.labels
         if mistaken := sorted(self.chosen & self.of_data.keys()):
             raise self._error(mistaken[0], self.of_data[mistaken[0]])
 
@@ -178,10 +179,10 @@ class _Choices:
     @property
     def remarks(self) -> list[str]:
         """On what was chosen and is not read."""
-        if not (self.chosen and self.others):
+        if not (self.labels and self.others):
             return []
-        own, others = listed(sorted(self.chosen)), listed(sorted(self.others))
-        return [f"annotators chose for {others}, too; the labels are those of {own}"]
+        own, others = listed(sorted(self.labels)), listed(sorted(self.others))
+        return [f"annotators answered {others}, too; the labels are those of {own}"]
 
     def _error(self, name: str, number: int) -> InputError:
         return InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from bothways.io.annotators import (
     SpanChecks,
     SpanText,
     TaggedWords,
+    beside_spans,
     checked_spans,
     chosen_names,
     controls,
@@ -151,9 +153,13 @@ def read_tagged(
         found, named = _named(read(path, layout, labelled=labelled), names, path, labelled=labelled)
         return TaggedFile(form, found, remarks=(*found.remarks, *named))
     if form == BRAT:
-        texts = [_brat_document(one) for one in brat_files(path)]
+        beside: Counter[str] = Counter()
+        texts = [_brat_document(one, beside) for one in brat_files(path)]
         own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
         remarks = [own, *_left_out_of_folder(path)]
+        if beside:
+            counted = (f"{count:,} {_OF_BRAT[kind]}" for kind, count in sorted(beside.items()))
+            remarks.append(f"{', '.join(counted)} are not read")
         return _with_texts(form, texts, remarks, path, labelled=labelled)
     return _read_json(path, layout, labelled=labelled, names=names)
 
@@ -174,14 +180,25 @@ def _left_out_of_folder(path: Path) -> list[str]:
     ]
 
 
-def _brat_document(path: Path) -> SpanText:
-    beside = path.with_suffix(".txt")
-    if not beside.is_file():
+_OF_BRAT = {
+    "R": "relations",
+    "*": "equivalences",
+    "E": "events",
+    "A": "attributes",
+    "M": "attributes",
+}
+
+
+def _brat_document(path: Path, beside: Counter[str]) -> SpanText:
+    """A document; counts what it has beside spans."""
+    text = path.with_suffix(".txt")
+    if not text.is_file():
         raise InputError(
-            f"the text that it annotates is not beside it: {beside.name} is missing.", path=path
+            f"the text that it annotates is not beside it: {text.name} is missing.", path=path
         )
-    empty = not path.stat().st_size
-    return read_brat(path, read_whole(beside, as_it_is=True), [] if empty else [*read_texts(path)])
+    lines = [*read_texts(path)] if path.stat().st_size else []
+    beside.update(line[0] for _, line in lines if line[:1] in _OF_BRAT)
+    return read_brat(path, read_whole(text, as_it_is=True), lines)
 
 
 def _read_json(
@@ -288,6 +305,8 @@ def _about_answers(
         remarks.append(f"{left_out:,} spans that the annotator rejected are left out")
     if len(together := sorted(set().union(*map(controls, items)))) > 1:
         remarks.append(f"spans of several controls ({listed(together)}) are read together")
+    if beside := sorted(set().union(*map(beside_spans, items))):
+        remarks.append(f"what stands under {listed(beside)} is not read")
     if single := sum(map(is_of_one_span, items)):
         remarks.append(
             f"{single:,} answers are about one span each (_is_binary), so other entities of their "
