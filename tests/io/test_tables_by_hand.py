@@ -3,6 +3,7 @@ followed here to the letter."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_backslashes_after_the_beginning_have_a_remedy(tmp_path: Path) -> None:
 
 def followed(error: InputError, path: Path) -> Path:
     """The file that the command of a message makes."""
-    command = re.search(r"(python3|sed) .*OLD > NEW(\.\w+)?", str(error))
+    command = re.search(r"(python3 -c|sed ').*OLD > NEW(\.\w+)?", str(error))
     assert command is not None, error
     new = path.with_name(f"new{command[2] or path.suffix}")
     shell = command[0].replace(f"NEW{command[2] or ''}", str(new)).replace("OLD", str(path))
@@ -113,4 +114,93 @@ def test_commas_in_a_text_file_are_not_told_as_quotation_marks(tmp_path: Path) -
     found = read(write(tmp_path, "a.txt", "sentence,label\na good film,pos\nbad film,neg\n"))
     assert found.broken.notes("a.txt") == [
         "a.txt: its columns are separated by commas, though its name ends in .txt"
+    ]
+
+
+LINES = ['{"sentence": "a", "label": "x"}', '{"sentence": "b", "label": "y"}']
+
+
+def test_commas_at_the_ends_of_json_lines(tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.jsonl", "".join(f"{line},\n" for line in LINES)))
+    assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
+    assert found.broken.remarks == ["2 lines end in a comma, which is left out"]
+
+
+def test_commas_behind_lines_as_python_prints_them(tmp_path: Path) -> None:
+    """The command wrote a list of each."""
+    content = "".join(f"{line},\n" for line in LINES).replace('"', "'")
+    path = write(tmp_path, "a.jsonl", content)
+    with pytest.raises(InputError, match="as Python prints it") as raised:
+        read(path)
+    assert read(followed(raised.value, path)).labels == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"meta": {"n": 2}, "nlu": {"examples": [' + ", ".join(LINES) + '], "more": []}}',
+        '{"dataset": [' + ", ".join(LINES) + '], "version": 1}',
+    ],
+)
+def test_the_only_list_of_examples_in_an_object(content: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.json", content))
+    assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
+    assert "of one object" in " ".join(found.broken.remarks)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", '[["a text", "x"], ["b text", "y"]]', "JSON but not an object"),
+        ("a.json", '[["x", "a text"], ["y", "b text"]]', "JSON but not an object"),
+        ("a.jsonl", '["a text", "x"]\n["b text", "y"]\n', "JSON but not an object"),
+        ("a.json", '{"a text": "x", "b text": "y"}', "a value under each of its 2 keys"),
+        (
+            "a.jsonl",
+            "".join(
+                json.dumps({"messages": [{"content": f"{text} text"}, {"content": label}]}) + "\n"
+                for text, label in ("ax", "by")
+            ),
+            "It is a dialogue",
+        ),
+    ],
+)
+def test_texts_and_labels_without_keys_have_a_command(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=message) as raised:
+        read(path)
+    found = read(followed(raised.value, path), text_a="text")
+    assert (found.a, found.labels) == (["a text", "b text"], ["x", "y"])
+
+
+def test_objects_without_any_text(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No key has a text; write an object for each"):
+        read(write(tmp_path, "a.jsonl", '{"ids": [1, 2], "label": 0}\n'))
+
+
+def test_texts_all_in_quotation_marks_with_backslashes(tmp_path: Path) -> None:
+    """As R and others write texts alone in them."""
+    content = (
+        'id\tlabel\tsentence\n"1_8"\tpos\t"a \\"good\\", great film"\n"2_9"\tneg\t"bad film"\n'
+    )
+    found = read(write(tmp_path, "a.tsv", content))
+    assert (found.a, found.labels) == (TEXTS, ["pos", "neg"])
+
+
+@pytest.mark.parametrize("mark", ["|", ",", ";"])
+def test_columns_by_number_in_a_text_file(mark: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", f"a{mark}x\nb{mark}y\n")
+    found = read(path, text_a="0", label="1", header=False)
+    assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
+
+
+def test_commas_in_a_table_of_one_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "sentence\na, b\nc\n")
+    with pytest.raises(InputError, match=r":2: .*or name the file \.tsv"):
+        read_rows(path, TaskOptions(), labelled=False)
+    assert read_rows(path.rename(tmp_path / "a.tsv"), TaskOptions(), labelled=False).a == [
+        "a, b",
+        "c",
     ]

@@ -83,10 +83,10 @@ OF_MARY = [["B-PER", "O"], ["B-LOC"]]
 
 def followed(error: InputError, path: Path) -> Path:
     """The file that the command of a message makes."""
-    command = re.search(r"(?:awk|tail|sed|tr|python3) .*NEW\S*?(?=[.,;]? |\.?$)", str(error))
+    command = re.search(r"(?:awk|tail|sed|tr|python3) .*> NEW(\.\w+)?", str(error))
     assert command is not None, error
-    new = path.with_name(f"new-{path.name}")
-    shell = command[0].rstrip(".").replace("OLD", str(path)).replace("NEW", str(new))
+    new = path.with_name(f"new{command[1] or path.suffix}")
+    shell = command[0].replace(f"NEW{command[1] or ''}", str(new)).replace("OLD", str(path))
     subprocess.run(shell, shell=True, check=True)
     return new
 
@@ -163,3 +163,100 @@ def test_what_brat_has_beside_spans_is_counted(tmp_path: Path) -> None:
     found = read(write(tmp_path, "a.ann", "\n".join(lines) + "\n"))
     assert found.tags == [["B-PER", "O"]]
     assert "a.ann: 1 attributes, 1 relations are not read" in found.notes
+
+
+DATATURKS = [
+    {
+        "content": "Mary left",
+        "annotation": [
+            {"label": ["PER"], "points": [{"start": 0, "end": 3, "text": "Mary"}]},
+        ],
+        "extras": None,
+    },
+    {
+        "content": "Paris",
+        "annotation": [{"label": ["LOC"], "points": [{"start": 0, "end": 4, "text": "Paris"}]}],
+    },
+    {"content": "left", "annotation": None},
+]
+CLUENER = [
+    {"text": "Mary left", "label": {"PER": {"Mary": [[0, 3]]}}},
+    {"text": "Paris", "label": {"LOC": {"Paris": [[0, 4]]}}},
+]
+RASA = {
+    "rasa_nlu_data": {
+        "common_examples": [
+            {
+                "text": "Mary left",
+                "intent": "tell",
+                "entities": [{"start": 0, "end": 4, "value": "Mary", "entity": "PER"}],
+            },
+            {
+                "text": "Paris",
+                "intent": "name",
+                "entities": [{"start": 0, "end": 5, "value": "Paris", "entity": "LOC"}],
+            },
+        ],
+        "regex_features": [],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "remark"),
+    [
+        (DATATURKS[:2], "Dataturks' JSON"),
+        (CLUENER, "as CLUENER has them"),
+        (RASA, "are the list 'rasa_nlu_data.common_examples' of one object"),
+    ],
+)
+def test_spans_of_other_tools(content: object, remark: str, tmp_path: Path) -> None:
+    found = read(write(tmp_path, "a.json", content))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+    assert remark in " ".join(found.notes)
+
+
+def test_ends_of_dataturks_are_within(tmp_path: Path) -> None:
+    wrong = json.loads(json.dumps(DATATURKS[:1]).replace('"end": 3', '"end": 5'))
+    with pytest.raises(InputError, match="is 'Mary' by the file, but 'Mary l' stands there"):
+        read(write(tmp_path, "a.json", wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.bio", "en:Mary\tB-PER\nen:left\tO\n\nen:Paris\tB-LOC\n", "as in WikiANN's files"),
+        (
+            "a.csv",
+            "tokens,ner_tags\n\"['Mary', 'left']\",\"['B-PER', 'O']\"\n['Paris'],['B-LOC']\n",
+            "holds lists of words and of tags",
+        ),
+    ],
+)
+def test_other_forms_of_words_have_a_command(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=message) as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+
+
+def test_stops_with_tags_after_slashes(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "Mary/NNP left/VBD ./.\nParis/NNP ,/, -LRB-/-LRB- fine/JJ\n")
+    with pytest.raises(InputError, match="have their tags after a slash") as raised:
+        read(path)
+    new = followed(raised.value, path)
+    found = read(new, scheme="none")
+    assert found.words == [["Mary", "left", "."], ["Paris", ",", "-LRB-", "fine"]]
+    assert found.tags == [["NNP", "VBD", "."], ["NNP", ",", "-LRB-", "JJ"]]
+
+
+@pytest.mark.parametrize("tag", ["nan", "None", r"\N"])
+@pytest.mark.parametrize("scheme", ["auto", "none"])
+def test_tags_that_say_that_there_is_none(tag: str, scheme: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", f"sentence_id,word,tag\n1,Mary,B-PER\n1,left,{tag}\n")
+    with pytest.raises(InputError, match=r"a\.csv:3: .* how programs write a missing value"):
+        read(path, scheme=scheme)
+    assert read(path, ("B-PER", tag), scheme="none").tags == [["B-PER", tag]]

@@ -9,6 +9,9 @@ label-studio       tasks: ``{"data": {"text"}, "annotations": [{"result": [{"val
                    "end", "labels"}}]}]}``, and its short form, JSON_MIN
 prodigy            ``{"text", "spans": [{"start", "end", "label"}], "answer"}``
 spacy              ``[text, {"entities": [[start, end, label]]}]``, or ``{"text", "entities"}``
+dataturks          ``{"content", "annotation": [{"label": [...], "points": [{"start", "end",
+                   "text"}]}]}``, whose ends are within
+cluener            ``{"text", "label": {"name": {"Mary": [[0, 3]]}}}``, whose ends are within
 words              ``{"tokens": [...], "ner_tags": [...]}``, as on the Hub
 
 Ends are exclusive, and count Unicode characters. Tools that run in a browser may count UTF-16 code
@@ -602,7 +605,59 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
+def _is_dataturks(item: Item) -> bool:
+    values = item.get("annotation") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and bool(values)
+        and all(
+            isinstance(value, dict) and isinstance(value.get("points"), list) for value in values
+        )
+    )
+
+
+def _read_dataturks(item: Item, path: Path, line: int) -> SpanText | None:
+    text, spans = _text_of(item, path, line), []
+    for value in item.get("annotation") or []:
+        for point in value["points"] if isinstance(value, dict) else ():
+            span = _span({"label": value.get("label"), **point}, path, line)
+            spans.append(replace(span, end=span.end + 1))  # the last character is within
+    return SpanText(text, spans, line, _id_of(item))
+
+
+def _is_cluener(item: Item) -> bool:
+    groups = item.get("label") if isinstance(item, dict) else None
+    return (
+        isinstance(groups, dict)
+        and bool(groups)
+        and all(isinstance(own, dict) for own in groups.values())
+        and all(_are_pairs(places) for own in groups.values() for places in own.values())
+    )
+
+
+def _are_pairs(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_whole, pair)) for pair in values
+    )
+
+
+def _read_cluener(item: Item, path: Path, line: int) -> SpanText | None:
+    if not (_is_cluener(item) or (isinstance(item, dict) and item.get("label") == {})):
+        return _read_spans(item, path, line)
+    spans = [
+        CharacterSpan(start, end + 1, label, said)  # the last character is within
+        for label, own in item["label"].items()
+        for said, places in own.items()
+        for start, end in places
+    ]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
 FORMATS: dict[str, AnnotatorFormat] = {
+    "cluener": AnnotatorFormat(
+        "spans by type and text, as CLUENER has them", _is_cluener, _read_cluener
+    ),
+    "dataturks": AnnotatorFormat("Dataturks' JSON lines", _is_dataturks, _read_dataturks),
     "label-studio": AnnotatorFormat(
         "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
     ),

@@ -272,7 +272,7 @@ def delimited_records(
     if not quoted:
         quoted = quoted_as_csv(whole())
         if not quoted and any(_ESCAPED in line for _, line in lines):
-            quoted = escaped = quoted_as_csv(map(_doubled, whole()))
+            quoted = escaped = quoted_as_csv(map(_doubled, whole()), everywhere=True)
     every = ahead.told(chain(lines, coming), broken)
     if escaped:
         broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
@@ -421,8 +421,12 @@ def _refuse_other_notation(
 
 def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     """What separates the columns of a file that is CSV, whatever its name says; empty: tabs."""
-    if not (names and layout.header and not layout.columns) or "\t" in lines[0][1]:
+    if not names or "\t" in lines[0][1]:
         return ""
+    if not layout.header or layout.columns:
+        several = len(layout.columns or names) > 1 or "0" not in names
+        found = _separator(lines, names, layout) if several and len(lines) > 1 else ""
+        return found if found and _divides(lines, found, 2) else ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and _may_be_header(first, names) else ""
@@ -471,6 +475,11 @@ def ragged_row(
             f"a text with {dialect.name}s or line breaks must be in quotation marks of the form "
             '"..."'
         )
+    elif dialect.quoted and width == 1:
+        hint = (
+            f"a text with {dialect.name}s must be in quotation marks; or name the file .tsv, where "
+            "a line is one text"
+        )
     elif dialect.quoted:
         hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
         hint += f" (or {of_r.format('names')})" if first_has_more else ""
@@ -492,16 +501,21 @@ def ragged_row(
     )
 
 
-def quoted_as_csv(lines: Iterable[str]) -> bool:
+def quoted_as_csv(lines: Iterable[str], *, everywhere: bool = False) -> bool:
     """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
 
     Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
     tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
     that is neither says that they are text, and at least one must be doubled.
+
+    Args:
+        lines: of the file.
+        everywhere: it is known that some texts are in quotation marks for nothing.
     """
     lines = iter(lines)
     first = next(lines, "")
-    everywhere = sure = first.startswith('"') and first.endswith('"') and len(first) > 1
+    sure = first.startswith('"') and first.endswith('"') and len(first) > 1
+    everywhere |= sure
     begun: list[str] = []  # the lines from the beginning of a field that goes on
     size = 0
     for line in chain([first], lines):

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -87,7 +87,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         choices.take(item)
         try:
             if not isinstance(item, dict):
-                raise _not_an_object(item, path, number)
+                raise _not_an_object(item, path, number, labelled=layout.labelled)
             row = plain_row(item, labelled=layout.labelled)
             if row is None:
                 rejected += 1
@@ -104,7 +104,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
                         "same keys."
                     )
                 elif error.missing == names[0] or error.missing in layout.labels:
-                    error.add("Name yours: --text KEY and --label KEY, in Python text= and label=.")
+                    error.add(_which_keys(item))
             broken.leave_out(error)
             continue
         any_row = True
@@ -122,6 +122,25 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
     for remark in choices.remarks:
         broken.remark(remark)
+
+
+def _which_keys(item: dict[str, Any]) -> str:
+    """What to do where an object lacks a key of text or label."""
+    chat = item.get("messages", item.get("conversations"))
+    if isinstance(chat, list) and chat and all(isinstance(one, dict) for one in chat):
+        name = "messages" if "messages" in item else "conversations"
+        of_text = next((n for n in ("content", "value") if n in chat[0]), "content")
+        return (
+            "It is a dialogue; to have its last question as the text and its answer as the label: "
+            f"python3 -c \"import json, sys; [print(json.dumps({{'text': m[-2]['{of_text}'], "
+            f"'label': m[-1]['{of_text}']}})) for m in (json.loads(s)['{name}'] for s in sys.stdin "
+            'if s.strip())]" < OLD > NEW.jsonl.'
+        )
+    values = [*item.values()]
+    values += [one for value in values if isinstance(value, dict) for one in value.values()]
+    if any(isinstance(value, str) for value in values):
+        return "Name yours: --text KEY and --label KEY, in Python text= and label=."
+    return 'No key has a text; write an object for each: {"text": ..., "label": ...}.'
 
 
 @dataclass
@@ -301,11 +320,41 @@ _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annota
 """Names under which files keep their list of objects."""
 
 
+_DEPTH = 3  # objects within objects
+
+
+def _nested_records(item: dict[str, Any]) -> tuple[str, list[Any]] | None:
+    """The name, with dots, and the content of the only list of examples in an object, wherever it
+    stands; None if there is none, or several."""
+    if _is_example(item) or (len(item) > 1 and _has_columns(item)):
+        return None
+    found = [*_lists_of_records(item, "", _DEPTH)]
+    return found[0] if len(found) == 1 else None
+
+
+def _lists_of_records(
+    item: dict[str, Any], before: str, depth: int
+) -> Iterator[tuple[str, list[Any]]]:
+    for name, value in item.items():
+        if isinstance(value, dict) and depth > 1:
+            yield from _lists_of_records(value, f"{before}{name}.", depth - 1)
+        elif (
+            isinstance(value, list)
+            and value
+            and all(isinstance(one, dict) and _USUAL & one.keys() for one in value)
+        ):
+            yield f"{before}{name}", value
+
+
 def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
+    commas = 0
     for number, line in stream_lines(path, broken=broken):
         if not line.strip():
             continue
         try:
+            whole = line.rstrip().removesuffix(",")
+            if whole != line.rstrip() and whole.endswith("}"):
+                line, commas = whole, commas + 1
             item = _parsed_line(line, path, number)
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path, number)
@@ -313,6 +362,8 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
             broken.leave_out(error)
             continue
         yield number, item
+    if commas:
+        broken.remark(f"{commas:,} lines end in a comma, which is left out")
 
 
 def _parsed_line(line: str, path: Path, number: int) -> Any:
@@ -335,6 +386,10 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     if (name := _list_of_records(item)) is not None:
         broken.remark(f"its {len(item[name]):,} examples are the list {name!r} of one object")
         yield from _records(item, name, text, line, path, broken)
+    elif (found := _nested_records(item)) is not None:
+        name, rows = found
+        broken.remark(f"its {len(rows):,} examples are the list {name!r} of one object")
+        yield from enumerate(rows, start=1)
     elif _are_rows(item):
         broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
         rows = ({"id": key, **row} for key, row in item.items())
@@ -344,6 +399,14 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         yield from enumerate(_rows_of_columns(item), start=1)
     elif path.suffix.lower() != ".json" or _is_example(item):
         yield line, item
+    elif all(isinstance(value, str | int | float) for value in item.values()) and len(item) > 1:
+        longest = max(item.items(), key=lambda pair: len(pair[0]) + len(str(pair[1])))
+        raise InputError(
+            f"is one object with a value under each of its {len(item):,} keys; if they are texts "
+            f"and labels, {_to_objects(longest, 'json.load(sys.stdin).items()')}.",
+            path=path,
+            line=line,
+        )
     else:
         raise InputError(
             "is not a JSON list, nor an object with one "
@@ -393,6 +456,15 @@ def _records(
         else:
             problem = f"has {len(value)} values for {len(names)} columns ({listed(names)})."
             broken.leave_out(InputError(problem, path=path, line=number))
+
+
+def _to_objects(pair: Sequence[Any], rows: str) -> str:
+    """The command that writes pairs of a text and a label as objects."""
+    names = ["text", "label"] if len(str(pair[0])) >= len(str(pair[1])) else ["label", "text"]
+    return (
+        f'write one on each line: python3 -c "import json, sys; [print(json.dumps(dict(zip({names},'
+        f' row)))) for row in {rows}]" < OLD > NEW.jsonl'
+    )
 
 
 def _lines_of_list(text: str, name: str, size: int) -> list[int] | None:
@@ -460,10 +532,14 @@ def _at(column: Any, place: Any) -> Any:
         return None
 
 
-def _not_an_object(item: Any, path: Path, number: int) -> InputError:
+def _not_an_object(item: Any, path: Path, number: int, *, labelled: bool = False) -> InputError:
     shown = item if isinstance(item, str) else json.dumps(item)
+    remedy = "write one {...} per line"
+    if labelled and isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
+        rows = "map(json.loads, sys.stdin)" if in_json_lines(path) else "json.load(sys.stdin)"
+        remedy = _to_objects(item, rows)
     return InputError(
-        f"is JSON but not an object; write one {{...}} per line, got {shown[:40]!r}.",
+        f"is JSON but not an object, {shown[:40]!r}; {remedy}.",
         path=path,
         line=number,
     )

@@ -310,6 +310,7 @@ def word_rows(
             if columns.sentence is None and not own:
                 collected.end_sentence()
             continue
+        _refuse_lists(values, columns, path, number)
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
     collected.end_sentence()
@@ -378,6 +379,24 @@ def _refuse_texts_as_words(
             f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
             "labels of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
+        )
+
+
+def _refuse_lists(values: Sequence[str], columns: _WordColumns, path: Path, line: int) -> None:
+    """Refuse a row that holds the words and the tags of a sentence as lists."""
+    word, tag = columns.word, columns.tag
+    if tag is None or columns.is_word:
+        return
+    cells = [values[column].strip() for column in (word, tag)]
+    if all(cell.startswith("[") and cell.endswith("]") and len(cell) > 2 for cell in cells):
+        raise InputError(
+            f"a row holds lists of words and of tags, {cells[1][:40]!r}; write an object for each: "
+            'python3 -c "import ast, csv, json, sys; [print(json.dumps({'
+            f"'tokens': ast.literal_eval(r['{columns.header[word]}']), "
+            f"'tags': ast.literal_eval(r['{columns.header[tag]}'])"
+            '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.',
+            path=path,
+            line=line,
         )
 
 

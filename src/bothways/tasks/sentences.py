@@ -13,7 +13,7 @@ from bothways.io.annotators import SpanText
 from bothways.io.column_forms import TAG
 from bothways.io.conll import ConllFormat
 from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
-from bothways.tasks.labels import check_spellings
+from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
     OUTSIDE,
@@ -111,6 +111,8 @@ def read_sentences(
     )
     if not labelled:
         return _with_words_noted(sentences, labels)
+    if not labels:
+        _refuse_missing(sentences)
     sentences = _with_scheme(sentences, options, labels)
     if not labels:
         _refuse_spellings(sentences)
@@ -282,6 +284,22 @@ def _refuse_wrapped(sentences: Sentences) -> None:
 
 _TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
 _A_COMMENT = " (Is it a comment? task.tagging.comment names how such lines begin.)"
+
+
+_NONE = MISSING - {"NA"}  # which may be a part of speech
+
+
+def _refuse_missing(sentences: Sentences) -> None:
+    """Refuse tags that say that there is none, as programs write it."""
+    of_sentences = zip(sentences.tags or (), sentences.lines, strict=True)
+    for tag, line in (one for own in of_sentences for one in zip(*own, strict=True)):
+        if tag in _NONE:
+            raise InputError(
+                f"the tag {tag!r} is how programs write a missing value; write the tag, O for a "
+                "word of no entity.",
+                path=sentences.path,
+                line=line,
+            )
 
 
 def _refuse_unknown_prefixes(sentences: Sentences) -> None:
