@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
+from bothways.io.forms import look_at_forms
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 
@@ -203,4 +204,44 @@ def test_commas_in_a_table_of_one_column(tmp_path: Path) -> None:
     assert read_rows(path.rename(tmp_path / "a.tsv"), TaskOptions(), labelled=False).a == [
         "a, b",
         "c",
+    ]
+
+
+def test_several_lists_of_examples_in_an_object(tmp_path: Path) -> None:
+    content = '{"train": [' + LINES[0] + '], "test": [' + LINES[1] + "]}"
+    path = write(tmp_path, "a.json", content)
+    with pytest.raises(InputError, match="holds 2 lists of examples, 'train', 'test'") as raised:
+        read(path)
+    assert read(followed(raised.value, path)).a == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("INSERT INTO t VALUES('x','p');\nINSERT INTO t VALUES('y','n');\n", "statements of SQL"),
+        ("- text: x\n  label: p\n- text: y\n  label: n\n", "this is YAML"),
+        ("@relation r\n@attribute text string\n@data\n'x',p\n", "this is ARFF"),
+        ("1 1:0.5 3:0.2\n-1 2:0.1\n", "as libsvm has them"),
+        ("- one point\n- another: text\n", "the header lacks the column"),
+        ("Mary: hello\nJohn: hi\n", "the header lacks the column"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv"])
+def test_what_is_no_table(name: str, content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read(write(tmp_path, name, content))
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_table_of_r_is_no_text(escaped: bool, tmp_path: Path) -> None:
+    rows = [f'"{n}" 7 "text ""{n}"" here" "pos"\n' for n in range(1, 6)]
+    content = '"id" "sentence" "label"\n' + "".join(rows)
+    content = re.sub(r'(?<=\w) ""|""(?= )', lambda m: m[0].replace('""', '\\"'), content)
+    content = content if escaped else content.replace('\\"', '""')
+    path = write(tmp_path, "a.txt", content)
+    with pytest.raises(InputError, match=r"as R's write\.table has it") as raised:
+        look_at_forms(content.split("\n")).refuse(path)
+    assert followed(raised.value, path).read_text().split("\n")[:2] == [
+        'text "1" here',
+        'text "2" here',
     ]

@@ -260,3 +260,29 @@ def test_tags_that_say_that_there_is_none(tag: str, scheme: str, tmp_path: Path)
     with pytest.raises(InputError, match=r"a\.csv:3: .* how programs write a missing value"):
         read(path, scheme=scheme)
     assert read(path, ("B-PER", tag), scheme="none").tags == [["B-PER", tag]]
+
+
+def test_a_sentence_and_a_list_of_tags_in_a_row(tmp_path: Path) -> None:
+    content = (
+        "Sentence #,Sentence,POS,Tag\n"
+        "Sentence: 1,Mary left,\"['NNP', 'VBD']\",\"['B-PER', 'O']\"\n"
+        "Sentence: 2,Paris,['NNP'],['B-LOC']\n"
+    )
+    path = write(tmp_path, "a.csv", content)
+    with pytest.raises(InputError, match="a sentence in 'Sentence' and a list of its") as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+
+
+def test_tags_in_angle_brackets(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", "Mary <B-PER>\nleft <O>\n\nParis <B-LOC>\n")
+    with pytest.raises(InputError, match="has angle brackets around") as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.words, found.tags) == (MARY, OF_MARY)
+
+
+def test_types_behind_brackets(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"carry tags of their own, such as '\[Mary\]\(PER\)'"):
+        read(write(tmp_path, "a.txt", "[Mary](PER) left [Paris](LOC).\n"))

@@ -71,7 +71,7 @@ _QUOTED = re.compile('"[^"]*"|"""+')
 _HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
 _MARKED = re.compile(
     rf"(?i:<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>)"
-    r"|\[[^\][]+ [A-Z]{2,}\]|\[[A-Z]{2,} [^\][]+\]|\([A-Z]{2,} [^()]+\)"
+    r"|\[[^\][]+\]\([^()\s]+\)|\[[^\][]+ [A-Z]{2,}\]|\[[A-Z]{2,} [^\][]+\]|\([A-Z]{2,} [^()]+\)"
 )
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{2,8})?:(?=\S)")
 _I2B2 = re.compile(r'c=".*" \d+:\d+ \d+:\d+\|\|t="\w+"')

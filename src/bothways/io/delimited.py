@@ -38,7 +38,7 @@ from bothways.io.lines import (
     python_spelling,
     stream_lines,
 )
-from bothways.io.text_columns import TEXT_NAMES, text_column
+from bothways.io.text_columns import OF_R, TEXT_NAMES, text_column
 
 Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
@@ -285,14 +285,13 @@ def delimited_records(
     return Dialect(separator, quoted), records
 
 
-_OF_R = re.compile(r'"[^"\\]*"(?: "[^"\\]*")+ *')
 _ESCAPED = '\\"'
 
 
 def _of_r(lines: Sequence[str]) -> bool:
     """Whether columns are separated by spaces, names and texts in quotation marks, as R's
     write.table has them."""
-    return bool(lines) and _OF_R.fullmatch(lines[0]) is not None
+    return bool(lines) and OF_R.fullmatch(lines[0]) is not None
 
 
 def _with_row_names(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
@@ -571,6 +570,8 @@ def _narrower_comments(lines: Sequence[str]) -> int:
 def title_above(begun: Sequence[Line]) -> int | None:
     """The line of the columns' names, if what is above it in a file has one value in each line, as
     a title has; None if the names stand in the first line, or it cannot be told."""
+    if begun and OF_R.fullmatch(begun[0][1]):
+        return None
     for separator in _SEPARATORS:
         rows = [(number, fields_of(line, separator)) for number, line in begun if line.strip()]
         width = len(rows[-1][1]) if rows else 0
@@ -813,6 +814,25 @@ _TO_COLUMNS = (
     " > NEW.tsv (commas then separate several labels of a text: --kind multilabel "
     "--task.label_separator ,)"
 )
+# What other files look like, line for line.
+_NO_TABLES = (
+    (
+        re.compile(r"INSERT INTO|CREATE TABLE|\(|--|BEGIN|COMMIT|DROP TABLE|PRAGMA|SET |/\*", re.I),
+        "these are statements of SQL; have the table written as CSV (sqlite3 -header -csv, psql "
+        "--csv) or with tabs (mysql --batch).",
+    ),
+    (
+        re.compile(r"- [\w-]+:(?: |$)|  |---|#"),
+        'this is YAML; write it as JSON: python3 -c "import json, sys, yaml; '
+        'print(json.dumps(yaml.safe_load(sys.stdin)))" < OLD > NEW.json.',
+    ),
+    (
+        re.compile(r"\S+(?: \d+:[-+.\deE]+)+\s*(?:#.*)?$"),
+        "these are numbers of features, as libsvm has them, without any text; take the texts that "
+        "they were made from.",
+    ),
+)
+_ARFF = re.compile(r"@relation\b|%", re.I)
 _BOX = re.compile(r"[+|]?[-=+|]{3,}")
 _ABOUT_COLUMNS = 3  # rows
 
@@ -830,11 +850,19 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
         )
     if all(_FASTTEXT.match(raw) for *_, raw in begun):
         return f"this is fastText's format; make columns of it: {_TO_COLUMNS}."
+    if _ARFF.match(first[2]) and any("@attribute" in raw.lower() for *_, raw in begun):
+        return (
+            "this is ARFF, as Weka has it; have it written as CSV there (CSVSaver), or take the "
+            "lines below @data and write the names of the attributes above them."
+        )
     if _BOX.fullmatch(first[2].strip()):
         return (
             "this is a table drawn with lines, as databases show it; have it written as CSV (psql "
             "--csv) or with tabs (mysql --batch)."
         )
+    for expression, what in _NO_TABLES:
+        if all(expression.match(raw) for *_, raw in begun if raw.strip()):
+            return what
     for number, _, raw in begun[1:]:
         if _may_be_header([cell.strip(' "') for cell in re.split("[,;|\t]", raw)], names):
             return (

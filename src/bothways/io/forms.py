@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.text_columns import TEXT_NAMES, table_in
+from bothways.io.text_columns import OF_R, TEXT_NAMES, table_in
 
 _LOOKED_AT = 1000  # lines with text, at most
 _PARSED = 50  # of them, where each is parsed
@@ -232,6 +232,8 @@ def _table(lines: Sequence[str]) -> str:
             f"{table.columns.index(table.text)}].split()) for row in [*csv.reader(sys.stdin, "
             f'delimiter={table.separator!r})][1:]]" < OLD > NEW.txt'
         )
+    if OF_R.fullmatch(lines[0]) and len(lines) > 1 and (message := _of_r(lines)):
+        return message
     rows = [line.split("\t") for line in lines]
     columns = len(rows[0])
     if columns > 1 and len(rows) >= _FEW:
@@ -249,6 +251,24 @@ def _table(lines: Sequence[str]) -> str:
             f"text; take that of the text, such as column {text + 1}{named}: {command}."
         )
     return _separated(lines) if len(lines) >= _FEW else ""
+
+
+def _of_r(lines: Sequence[str]) -> str:
+    """:func:`_table` of columns as R's write.table has them."""
+    try:
+        names, *rows = csv.reader(lines, delimiter=" ", escapechar="\\", strict=True)
+    except csv.Error:
+        return ""
+    if len({len(row) for row in rows}) > 1 or len(rows[0]) - len(names) not in (0, 1):
+        return ""
+    sizes = [sum(len(row[n - len(names)]) for row in rows) for n in range(len(names))]
+    text = sizes.index(max(sizes))
+    return (
+        f"this is a table of {len(names)} columns as R's write.table has it, which would be read "
+        f"as text; take that of the text, such as {names[text]!r}: python3 -c "
+        f'"import csv, sys; [print(*row[{text - len(names)}].split()) for row in '
+        "[*csv.reader(sys.stdin, delimiter=' ', escapechar=chr(92))][1:]]\" < OLD > NEW.txt."
+    )
 
 
 def _separated(lines: Sequence[str]) -> str:

@@ -323,13 +323,26 @@ _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annota
 _DEPTH = 3  # objects within objects
 
 
-def _nested_records(item: dict[str, Any]) -> tuple[str, list[Any]] | None:
+def _nested_records(item: dict[str, Any], path: Path) -> tuple[str, list[Any]] | None:
     """The name, with dots, and the content of the only list of examples in an object, wherever it
-    stands; None if there is none, or several."""
-    if _is_example(item) or (len(item) > 1 and _has_columns(item)):
+    stands; None if there is none.
+
+    Raises:
+        InputError: there are several.
+    """
+    if _is_example(item):
         return None
     found = [*_lists_of_records(item, "", _DEPTH)]
-    return found[0] if len(found) == 1 else None
+    if len(found) > 1:
+        first = found[0][0]
+        place = "".join(f"[{name!r}]" for name in first.split("."))
+        raise InputError(
+            f"holds {len(found)} lists of examples, {listed([name for name, _ in found])}; write "
+            'each to a file: python3 -c "import json, sys; print(json.dumps(json.load(sys.stdin)'
+            f'{place}))" < OLD > NEW.json (for {first!r}).',
+            path=path,
+        )
+    return found[0] if found and not (len(item) > 1 and _has_columns(item)) else None
 
 
 def _lists_of_records(
@@ -352,10 +365,9 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            whole = line.rstrip().removesuffix(",")
-            if whole != line.rstrip() and whole.endswith("}"):
-                line, commas = whole, commas + 1
-            item = _parsed_line(line, path, number)
+            whole = without_comma(line)
+            commas += whole != line
+            item = _parsed_line(whole, path, number)
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path, number)
         except InputError as error:
@@ -364,6 +376,12 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         yield number, item
     if commas:
         broken.remark(f"{commas:,} lines end in a comma, which is left out")
+
+
+def without_comma(line: str) -> str:
+    """A line of JSON lines without the comma behind its object, which some programs write."""
+    text = line.rstrip()
+    return text[:-1] if text.endswith("},") else line
 
 
 def _parsed_line(line: str, path: Path, number: int) -> Any:
@@ -386,14 +404,13 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     if (name := _list_of_records(item)) is not None:
         broken.remark(f"its {len(item[name]):,} examples are the list {name!r} of one object")
         yield from _records(item, name, text, line, path, broken)
-    elif (found := _nested_records(item)) is not None:
+    elif (found := _nested_records(item, path)) is not None:
         name, rows = found
         broken.remark(f"its {len(rows):,} examples are the list {name!r} of one object")
         yield from enumerate(rows, start=1)
     elif _are_rows(item):
         broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
-        rows = ({"id": key, **row} for key, row in item.items())
-        yield from enumerate(rows, start=1)
+        yield from enumerate(({"id": key, **row} for key, row in item.items()), start=1)
     elif _has_columns(item):
         broken.remark(f"it has columns, not rows: {listed(list(item))}")
         yield from enumerate(_rows_of_columns(item), start=1)

@@ -287,6 +287,8 @@ def word_rows(
         line = title_above([(number, raw) for number, _, raw in rows[:LOOKED_AT] if raw])
         if line is not None:
             error.problem = remove_above(line)
+        elif problem := _sentence_a_row(header, rows[1:2]):
+            error.problem = problem
         raise
     rows = rows if columns.is_word else rows[1:]
     if layout.is_default:
@@ -380,6 +382,26 @@ def _refuse_texts_as_words(
             "labels of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
         )
+
+
+def _sentence_a_row(header: Sequence[str], rows: Sequence[Record]) -> str:
+    """What is wrong with a table that has the text of a sentence and a list of its tags in each
+    row, and what to do; empty if it is none."""
+    tag = column_of(header, TAG_NAMES)
+    if tag is None or not rows or len(rows[0][1]) != len(header):
+        return ""
+    cells = rows[0][1]
+    tags = re.findall(r"'([^']*)'", cells[tag]) if cells[tag].startswith("['") else []
+    fitting = [n for n, cell in enumerate(cells) if n != tag and 1 < len(cell.split()) == len(tags)]
+    text = next((n for n in fitting if not any(map(str.isdigit, cells[n]))), None)
+    if text is None:
+        return ""
+    return (
+        f"a row holds a sentence in {header[text]!r} and a list of its tags in {header[tag]!r}; "
+        'write an object for each: python3 -c "import ast, csv, json, sys; [print(json.dumps({'
+        f"'tokens': r['{header[text]}'].split(), 'tags': ast.literal_eval(r['{header[tag]}'])"
+        '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.'
+    )
 
 
 def _refuse_lists(values: Sequence[str], columns: _WordColumns, path: Path, line: int) -> None:
