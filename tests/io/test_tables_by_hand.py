@@ -164,6 +164,21 @@ def test_the_only_list_of_examples_in_an_object(content: str, tmp_path: Path) ->
             ),
             "It is a dialogue",
         ),
+        (
+            "a.json",
+            json.dumps(
+                [
+                    {
+                        "conversations": [
+                            {"from": "human", "value": f"{text} text"},
+                            {"value": label},
+                        ]
+                    }
+                    for text, label in ("ax", "by")
+                ]
+            ),
+            "It is a dialogue",
+        ),
     ],
 )
 def test_texts_and_labels_without_keys_have_a_command(
@@ -174,6 +189,16 @@ def test_texts_and_labels_without_keys_have_a_command(
         read(path)
     found = read(followed(raised.value, path), text_a="text")
     assert (found.a, found.labels) == (["a text", "b text"], ["x", "y"])
+
+
+def test_lists_of_pairs_in_an_object(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", '{"train": [["a text", "x"], ["b text", "y"]], "val": []}')
+    with pytest.raises(InputError, match="If 'train' holds the examples") as raised:
+        read(path)
+    path = followed(raised.value, path)
+    with pytest.raises(InputError, match="JSON but not an object") as raised:
+        read(path)
+    assert read(followed(raised.value, path), text_a="text").labels == ["x", "y"]
 
 
 def test_objects_without_any_text(tmp_path: Path) -> None:
@@ -222,6 +247,7 @@ def test_several_lists_of_examples_in_an_object(tmp_path: Path) -> None:
         ("- text: x\n  label: p\n- text: y\n  label: n\n", "this is YAML"),
         ("@relation r\n@attribute text string\n@data\n'x',p\n", "this is ARFF"),
         ("1 1:0.5 3:0.2\n-1 2:0.1\n", "as libsvm has them"),
+        ("<table><tr><th>sentence</th><th>label</th></tr>\n</table>\n", "a page of HTML"),
         ("- one point\n- another: text\n", "the header lacks the column"),
         ("Mary: hello\nJohn: hi\n", "the header lacks the column"),
     ],

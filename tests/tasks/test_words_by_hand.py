@@ -286,3 +286,10 @@ def test_tags_in_angle_brackets(tmp_path: Path) -> None:
 def test_types_behind_brackets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"carry tags of their own, such as '\[Mary\]\(PER\)'"):
         read(write(tmp_path, "a.txt", "[Mary](PER) left [Paris](LOC).\n"))
+
+
+def test_texts_in_the_place_of_tags(tmp_path: Path) -> None:
+    """They were classes."""
+    path = write(tmp_path, "a.txt", "positive\tI love it\nnegative\tI hate it\nneutral\tWell\n")
+    with pytest.raises(InputError, match="the last column holds texts, such as 'I love it'"):
+        read(path)

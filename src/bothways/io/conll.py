@@ -180,6 +180,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         )
     if labelled and by_default:
         _refuse_tags_first(collected, path)
+        _refuse_texts(collected, path)
         remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
     _refuse_running_text(collected, rows.width, separator, path, labelled=labelled)
     return collected.file(
@@ -508,6 +509,18 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
         raise InputError(
             f"among its words are tags, such as {strict!r}, as where lines of words and of tags "
             "take turns; write a word and its tag in each line.",
+            path=path,
+        )
+
+
+def _refuse_texts(collected: SentenceCollector, path: Path) -> None:
+    """Refuse a last column that holds texts, as where labels and texts stand in lines."""
+    tags = [tag for own in collected.tags for tag in own]
+    texts = [tag for tag in tags if " " in tag]
+    if texts and 2 * len(texts) > len(tags):
+        raise InputError(
+            f"the last column holds texts, such as {texts[0][:40]!r}, and no tags; for labels of "
+            "whole texts choose another --kind, for tags write a word and its tag in each line.",
             path=path,
         )
 

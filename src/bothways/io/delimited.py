@@ -832,6 +832,7 @@ _NO_TABLES = (
         "they were made from.",
     ),
 )
+_HTML = re.compile(r"\s*<(?:table|thead|tr|div|style|meta)\b", re.I)
 _ARFF = re.compile(r"@relation\b|%", re.I)
 _BOX = re.compile(r"[+|]?[-=+|]{3,}")
 _ABOUT_COLUMNS = 3  # rows
@@ -850,6 +851,11 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
         )
     if all(_FASTTEXT.match(raw) for *_, raw in begun):
         return f"this is fastText's format; make columns of it: {_TO_COLUMNS}."
+    if _HTML.match(first[2]):
+        return (
+            "this is a page of HTML; its first table becomes CSV (pip install pandas lxml): "
+            "python3 -c \"import pandas; pandas.read_html('OLD')[0].to_csv('NEW.csv', index=False)\"."
+        )
     if _ARFF.match(first[2]) and any("@attribute" in raw.lower() for *_, raw in begun):
         return (
             "this is ARFF, as Weka has it; have it written as CSV there (CSVSaver), or take the "

@@ -104,7 +104,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
                         "same keys."
                     )
                 elif error.missing == names[0] or error.missing in layout.labels:
-                    error.add(_which_keys(item))
+                    error.add(_which_keys(item, path))
             broken.leave_out(error)
             continue
         any_row = True
@@ -124,7 +124,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(remark)
 
 
-def _which_keys(item: dict[str, Any]) -> str:
+def _which_keys(item: dict[str, Any], path: Path) -> str:
     """What to do where an object lacks a key of text or label."""
     chat = item.get("messages", item.get("conversations"))
     if isinstance(chat, list) and chat and all(isinstance(one, dict) for one in chat):
@@ -133,8 +133,8 @@ def _which_keys(item: dict[str, Any]) -> str:
         return (
             "It is a dialogue; to have its last question as the text and its answer as the label: "
             f"python3 -c \"import json, sys; [print(json.dumps({{'text': m[-2]['{of_text}'], "
-            f"'label': m[-1]['{of_text}']}})) for m in (json.loads(s)['{name}'] for s in sys.stdin "
-            'if s.strip())]" < OLD > NEW.jsonl.'
+            f"'label': m[-1]['{of_text}']}})) for m in (row['{name}'] for row in {_all_of(path)})]"
+            '" < OLD > NEW.jsonl.'
         )
     values = [*item.values()]
     values += [one for value in values if isinstance(value, dict) for one in value.values()]
@@ -309,6 +309,17 @@ def _is_example(value: dict[str, Any]) -> bool:
     return isinstance(value.get("data"), dict) or isinstance(value.get("text"), str)
 
 
+def _take_list(item: dict[str, Any]) -> str:
+    """How to have the examples of an object as a list."""
+    name = next((name for name, value in item.items() if isinstance(value, list) and value), None)
+    if name is None:
+        return "Write a list [...], or one object per line in a .jsonl file."
+    return (
+        f'If {name!r} holds the examples, take it out: python3 -c "import json, sys; '
+        f'print(json.dumps(json.load(sys.stdin)[{name!r}]))" < OLD > NEW.json.'
+    )
+
+
 def _list_of_records(value: dict[str, Any]) -> str | None:
     """The key of an object's list of examples; None if it has none, or is an example."""
     if _is_example(value):
@@ -428,7 +439,7 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         raise InputError(
             "is not a JSON list, nor an object with one "
             f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. "
-            "Write a list [...], or one object per line in a .jsonl file.",
+            f"{_take_list(item)}",
             path=path,
             line=line,
         )
@@ -473,6 +484,11 @@ def _records(
         else:
             problem = f"has {len(value)} values for {len(names)} columns ({listed(names)})."
             broken.leave_out(InputError(problem, path=path, line=number))
+
+
+def _all_of(path: Path) -> str:
+    """What has the objects of a file that stands in standard input, in Python."""
+    return "map(json.loads, sys.stdin)" if in_json_lines(path) else "json.load(sys.stdin)"
 
 
 def _to_objects(pair: Sequence[Any], rows: str) -> str:
@@ -553,8 +569,7 @@ def _not_an_object(item: Any, path: Path, number: int, *, labelled: bool = False
     shown = item if isinstance(item, str) else json.dumps(item)
     remedy = "write one {...} per line"
     if labelled and isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
-        rows = "map(json.loads, sys.stdin)" if in_json_lines(path) else "json.load(sys.stdin)"
-        remedy = _to_objects(item, rows)
+        remedy = _to_objects(item, _all_of(path))
     return InputError(
         f"is JSON but not an object, {shown[:40]!r}; {remedy}.",
         path=path,
