@@ -201,6 +201,24 @@ def test_lists_of_pairs_in_an_object(tmp_path: Path) -> None:
     assert read(followed(raised.value, path), text_a="text").labels == ["x", "y"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", " ".join(LINES) + "\n", "It holds several objects"),
+        ("a.jsonl", "".join(LINES) + "\n", "It holds several objects"),
+        ("a.tsv", r"sentence\tlabel" + "\n" + r"a\tx" + "\n" + r"b\ty" + "\n", "in place of tabs"),
+    ],
+)
+def test_rows_that_are_not_parted_have_a_command(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path, name, content)
+    with pytest.raises(InputError, match=message) as raised:
+        read(path)
+    found = read(followed(raised.value, path))
+    assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
+
+
 def test_objects_without_any_text(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No key has a text; write an object for each"):
         read(write(tmp_path, "a.jsonl", '{"ids": [1, 2], "label": 0}\n'))

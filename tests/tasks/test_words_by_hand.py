@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
+from bothways.io.annotators import FORMATS
 from bothways.tasks.options import TaggingOptions
 from bothways.tasks.sentences import Sentences, read_sentences
+from bothways.tasks.tagging import written_format
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC")
 
@@ -202,9 +204,29 @@ RASA = {
 }
 
 
+UBIAI = [
+    {
+        "documentName": "a.txt",
+        "document": text,
+        "tokens": [{"text": text[:size], "start": 0, "end": size, "entityLabel": label}],
+        "relations": [],
+    }
+    for text, size, label in (("Mary left", 4, "PER"), ("Paris", 5, "LOC"))
+]
+VERTEX = [
+    {
+        "textContent": text,
+        "textSegmentAnnotations": [{"startOffset": 0, "endOffset": size, "displayName": label}],
+    }
+    for text, size, label in (("Mary left", 4, "PER"), ("Paris", 5, "LOC"))
+]
+
+
 @pytest.mark.parametrize(
     ("content", "remark"),
     [
+        (UBIAI, "UBIAI's JSON"),
+        (VERTEX, "character spans as doccano has them"),
         (DATATURKS[:2], "Dataturks' JSON"),
         (CLUENER, "as CLUENER has them"),
         (RASA, "are the list 'rasa_nlu_data.common_examples' of one object"),
@@ -275,9 +297,16 @@ def test_a_sentence_and_a_list_of_tags_in_a_row(tmp_path: Path) -> None:
     assert (found.words, found.tags) == (MARY, OF_MARY)
 
 
-def test_tags_in_angle_brackets(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.txt", "Mary <B-PER>\nleft <O>\n\nParis <B-LOC>\n")
-    with pytest.raises(InputError, match="has angle brackets around") as raised:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("Mary <B-PER>\nleft <O>\n\nParis <B-LOC>\n", "angle brackets"),
+        ("Mary B-PER,\nleft O,\n\nParis B-LOC,\n", "a comma"),
+    ],
+)
+def test_tags_with_more_around_them(content: str, what: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "a.txt", content)
+    with pytest.raises(InputError, match=f"has {what} around or behind it") as raised:
         read(path)
     found = read(followed(raised.value, path))
     assert (found.words, found.tags) == (MARY, OF_MARY)
@@ -293,3 +322,10 @@ def test_texts_in_the_place_of_tags(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "positive\tI love it\nnegative\tI hate it\nneutral\tWell\n")
     with pytest.raises(InputError, match="the last column holds texts, such as 'I love it'"):
         read(path)
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.write is None])
+def test_predictions_for_forms_that_are_not_written_have_another(form: str) -> None:
+    for name in ("a.jsonl", "a.json"):
+        own = written_format(Path(name), form)
+        assert own == "words" or FORMATS[own].write is not None

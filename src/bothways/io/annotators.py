@@ -119,10 +119,16 @@ class AnnotatorFormat:
 _START = ("start", "start_offset", "begin", "startOffset", "start_char")
 _END = ("end", "end_offset", "stop", "endOffset", "end_char")
 _OF_TOKENS = ("token_start", "token_end")  # Prodigy's; the last token is within the span
-_LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
-_TEXT = ("text", "data", "content", "sentence", "document")
+_LABEL = (
+    *("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels"),
+    *("displayName", "entityLabel"),
+)
+_TEXT = ("text", "data", "content", "sentence", "document", "textContent")
 _ID = ("id", "doc_id", "uid", "_id")
-_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation")
+_SPANS = (
+    *("spans", "entities", "label", "labels", "ents", "annotations", "annotation"),
+    "textSegmentAnnotations",  # of Vertex AI
+)
 _WORDS = ("tokens", "words", "token", "word")
 _TAGS = (
     *("ner_tags", "ner_labels", "bio_tags", "tags", "ner", "labels", "label", "pos_tags", "pos"),
@@ -605,6 +611,21 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
+def _is_ubiai(item: Item) -> bool:
+    values = item.get("tokens") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and _first(item, _TEXT, str) is not None
+        and bool(values)
+        and all(isinstance(value, dict) and "entityLabel" in value for value in values)
+    )
+
+
+def _read_ubiai(item: Item, path: Path, line: int) -> SpanText | None:
+    spans = [_span(value, path, line) for value in item.get("tokens") or []]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
 def _is_dataturks(item: Item) -> bool:
     values = item.get("annotation") if isinstance(item, dict) else None
     return (
@@ -654,22 +675,25 @@ def _read_cluener(item: Item, path: Path, line: int) -> SpanText | None:
 
 
 FORMATS: dict[str, AnnotatorFormat] = {
-    "cluener": AnnotatorFormat(
-        "spans by type and text, as CLUENER has them", _is_cluener, _read_cluener
-    ),
-    "dataturks": AnnotatorFormat("Dataturks' JSON lines", _is_dataturks, _read_dataturks),
     "label-studio": AnnotatorFormat(
         "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
     ),
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
+    "cluener": AnnotatorFormat(
+        "spans by type and text, as CLUENER has them", _is_cluener, _read_cluener
+    ),
+    "ubiai": AnnotatorFormat("UBIAI's JSON", _is_ubiai, _read_ubiai),
+    "dataturks": AnnotatorFormat("Dataturks' JSON lines", _is_dataturks, _read_dataturks),
     "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
         "character spans as spaCy has them", _is_spacy, _read_spacy, write_spacy, ".json"
     ),
     "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, write_prodigy),
-    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, write_doccano),
+    "doccano": AnnotatorFormat(
+        "character spans as doccano has them", _has_spans, _read_spans, write_doccano
+    ),
 }
 """In the order in which they are tried: the more particular first."""
 

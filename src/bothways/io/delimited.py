@@ -769,6 +769,14 @@ def _columns_by_name(
             )
         if other := _other_form(first, rows, names):
             raise InputError(other, path=path, line=line)
+        if len(header) == 1 and set(names) & set(header[0].split(r"\t")):
+            raise MissingColumnError(
+                f"the line of column names is {listed(header)}, with a backslash and a letter in "
+                r"place of tabs; write tabs: sed 's/\\t/\t/g' OLD > NEW.tsv.",
+                header,
+                path=path,
+                line=line,
+            )
         cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
         if len(header) == 1 and set(names) <= set(cells):
             raise MissingColumnError(
@@ -854,7 +862,8 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
     if _HTML.match(first[2]):
         return (
             "this is a page of HTML; its first table becomes CSV (pip install pandas lxml): "
-            "python3 -c \"import pandas; pandas.read_html('OLD')[0].to_csv('NEW.csv', index=False)\"."
+            "python3 -c \"import pandas; pandas.read_html('OLD')[0].to_csv('NEW.csv', "
+            'index=False)".'
         )
     if _ARFF.match(first[2]) and any("@attribute" in raw.lower() for *_, raw in begun):
         return (

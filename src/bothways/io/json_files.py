@@ -389,6 +389,21 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         broken.remark(f"{commas:,} lines end in a comma, which is left out")
 
 
+def _if_several(line: str) -> str:
+    """What to do with a line that holds several objects; empty if it does not."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(line.lstrip())
+    except (ValueError, RecursionError):
+        return ""
+    rest = line.lstrip()[end:].lstrip(", ")
+    if not rest.startswith("{"):
+        return ""
+    return (
+        " It holds several objects; write one on each line: sed 's/} *,* *{\"/}\\n{\"/g' "
+        "OLD > NEW.jsonl."
+    )
+
+
 def without_comma(line: str) -> str:
     """A line of JSON lines without the comma behind its object, which some programs write."""
     text = line.rstrip()
@@ -399,7 +414,7 @@ def _parsed_line(line: str, path: Path, number: int) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
-        hint = python_spelling(line, whole=False)
+        hint = python_spelling(line, whole=False) or _if_several(line)
         raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=number) from None
 
 

@@ -257,6 +257,7 @@ _WRAPPED = {  # where a program writes more than the tag: how such tags are, and
     "apostrophes": (re.compile(f"'({_PLAIN})'"), r"s/\x27([BIESLUMW][-_][^\x27 \t]+|O)\x27/\1/g"),
     "brackets": (re.compile(rf"\[({_PLAIN})\]"), r"s/\[([BIESLUMW][-_][^] \t]+|O)\]/\1/g"),
     "angle brackets": (re.compile(rf"<({_PLAIN})>"), r"s/<([BIESLUMW][-_][^> \t]+|O)>/\1/g"),
+    "a comma": (re.compile(rf"({_PLAIN}),"), r"s/,([ \t]*)$/\1/"),
     "a score": (
         re.compile(rf"({_PLAIN}):\d?\.\d+(?:[Ee]-?\d+)?"),
         r"s/([ \t]([BIESLUMW][-_][^ \t:]+|O)):[0-9]?\.[0-9]+([Ee]-?[0-9]+)?/\1/g",
