@@ -26,7 +26,7 @@ from bothways.io.column_forms import (
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import fields_of, quoted_as_csv
+from bothways.io.fields import fields_of, quoted_as_csv
 from bothways.io.lines import INVISIBLE, listed, text_lines
 
 DOCUMENT = "-DOCSTART-"

@@ -13,12 +13,8 @@ from bothways.errors import InputError
 from bothways.io.annotators import (
     ANNOTATED_TWICE,
     FORMATS,
-    CharacterSpan,
-    SpanChecks,
-    SpanText,
     TaggedWords,
     beside_spans,
-    checked_spans,
     chosen_names,
     controls,
     is_accepted_as_empty,
@@ -41,6 +37,7 @@ from bothways.io.conll import (
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import as_json, listed
+from bothways.io.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
 from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 from bothways.io.word_rows import (
     has_word_columns,
