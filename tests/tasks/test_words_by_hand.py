@@ -72,6 +72,14 @@ def test_numbers_of_tags_have_the_names_of_the_labels(
         read(write(tmp_path, name, content), LABELS[:3])
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.tsv"])
+def test_numbers_behind_words_to_predict_stay_as_they_are(name: str, tmp_path: Path) -> None:
+    header = "word\ttag\n" if name == "a.tsv" else ""
+    path = write(tmp_path, name, f"{header}Mary\t3\nleft\t0\n")
+    found = read_sentences(path, TaggingOptions(), labelled=False, labels=LABELS)
+    assert found.unchecked_tags == [["3", "0"]]
+
+
 def test_labels_that_are_numbers_stay_as_they_are(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "Mary\t1\nleft\t0\n")
     found = read(path, ("0", "1"), scheme="none")

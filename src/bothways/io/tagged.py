@@ -147,8 +147,8 @@ def read_tagged(
         )
     if form in (COLUMNS, TABLE):
         read = read_conll if form == COLUMNS else read_word_rows
-        found, named = _named(read(path, layout, labelled=labelled), names, path, labelled=labelled)
-        return TaggedFile(form, found, remarks=(*found.remarks, *named))
+        found = read(path, layout, labelled=labelled)
+        return _of_columns(form, found, found.remarks, names, path, labelled=labelled)
     if form == BRAT:
         beside: Counter[str] = Counter()
         texts = [_brat_document(one, beside) for one in brat_files(path)]
@@ -159,6 +159,20 @@ def read_tagged(
             remarks.append(f"{', '.join(counted)} are not read")
         return _with_texts(form, texts, remarks, path, labelled=labelled)
     return _read_json(path, layout, labelled=labelled, names=names)
+
+
+def _of_columns(
+    form: str,
+    file: ConllFile,
+    remarks: Sequence[str],
+    names: tuple[str, ...],
+    path: Path,
+    *,
+    labelled: bool,
+) -> TaggedFile:
+    """A file of words in columns; what stands behind words without tags may be anything."""
+    found, named = _named(file, names, path, labelled=True) if labelled else (file, [])
+    return TaggedFile(form, found, remarks=(*remarks, *named))
 
 
 def _left_out_of_folder(path: Path) -> list[str]:
@@ -213,8 +227,8 @@ def _read_json(
             if not isinstance(item, dict):
                 raise _no_object(item, path, number)
         rows = words_of_objects(path, items, layout, labelled=labelled)
-        rows, named = _named(rows, names, path, labelled=labelled)
-        return TaggedFile(TABLE, rows, remarks=(*broken.remarks, *rows.remarks, *named))
+        said = (*broken.remarks, *rows.remarks)
+        return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
     form = _form_of(items, path, labelled=labelled)
     found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]
