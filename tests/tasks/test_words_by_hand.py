@@ -325,6 +325,12 @@ def test_types_behind_brackets(tmp_path: Path) -> None:
         read(write(tmp_path, "a.txt", "[Mary](PER) left [Paris](LOC).\n"))
 
 
+def test_types_of_several_words_are_types(tmp_path: Path) -> None:
+    content = "".join(f"w{n}\tLegal Person\n" for n in range(5)) + "left\tO\n"
+    found = read(write(tmp_path, "a.conll", content))
+    assert found.tags == [["Legal Person"] * 5 + ["O"]]
+
+
 def test_texts_in_the_place_of_tags(tmp_path: Path) -> None:
     """They were classes."""
     path = write(tmp_path, "a.txt", "positive\tI love it\nnegative\tI hate it\nneutral\tWell\n")
