@@ -328,7 +328,7 @@ def test_questions_without_any_answer_are_not_trained_on(tmp_path: Path) -> None
         SpanTask.define(TaskOptions(kind="spans"), found)
 
 
-# ------------------------------------------------------------------------------------ words and tags
+# ---------------------------------------------------------------------------------- words and tags
 
 
 def test_a_table_of_short_texts_is_not_one_of_words(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -192,7 +193,7 @@ class GraphEngine(ABC):
         states = [f"{HIDDEN}.{n}" for n in asked.layers]
         wanted = [*asked.heads, *states]
         found = dict(zip(wanted, session.run(given, wanted), strict=True))
-        shown = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
+        shown = {layer_name(n): _tokens(found.pop(f"{HIDDEN}.{n}"), real_BL) for n in asked.layers}
         return {**found, **shown}
 
     def inspect(self, batch: Batch) -> Inside:
@@ -215,9 +216,13 @@ class GraphEngine(ABC):
         states = found[: len(names[0])]
         return np.concatenate(states), np.concatenate(found[len(states) :])
 
-    def _rows(self, batch: Batch) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """A graph's inputs, and where they are tokens, bool [B, L]."""
+    def _rows(self, batch: Batch) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """A graph's inputs, and where they are tokens, bool [B, L]; None if there is no padding."""
         self._config.refuse_outside(batch.longest, _ends(batch.tokens), _ends(batch.segments))
+        shape, end = (batch.sequences, batch.longest), int(batch.bounds[-1])
+        if end == batch.sequences * batch.longest:  # as of one text, whose microseconds show
+            ids, segments = batch.tokens[:end].reshape(shape), batch.segments[:end].reshape(shape)
+            return {IDS: ids, MASK: np.ones(shape, np.int64), SEGMENTS: segments}, None
         places_BL = _padded_places(batch)
         real_BL = places_BL >= 0
 
@@ -231,13 +236,13 @@ class GraphEngine(ABC):
         self,
         file: Path,
         given: Given,
-        real_BL: NDArray[np.bool_],
+        real_BL: NDArray[np.bool_] | None,
         heads: Mapping[str, Integers],
         at: Mapping[str, Integers],
         layers: Sequence[int],
     ) -> dict[str, Floats]:
         """The outputs that a file has, at the tokens that are asked for."""
-        session = self._session(file)
+        session, shape = self._session(file), given[IDS].shape
         names = output_names(self._heads)
         missing = [head for head in heads if head not in names]
         if missing or (layers and (self._heads or set(layers) != {self._config.layers})):
@@ -259,13 +264,13 @@ class GraphEngine(ABC):
             value = values[own[0]]
             for part in own:
                 one = len(own) > 1  # an output for each column
-                self._check_output(file, part, name, values[part], real_BL.shape, one=one)
+                self._check_output(file, part, name, values[part], shape, one=one)
             if len(own) > 1:
                 value = np.stack([values[part] for part in own], -1)
             if name == HIDDEN:
-                found[layer_name(self._config.layers)] = value[real_BL]
+                found[layer_name(self._config.layers)] = _tokens(value, real_BL)
             elif name in at:
-                value = value.reshape(real_BL.size, -1)[at[name]]
+                value = value.reshape(math.prod(shape), -1)[at[name]]
                 masked = HEADS[name].reads == "masked"
                 found[name] = value[:, : self._config.vocab_size] if masked else value
             else:
@@ -482,6 +487,13 @@ def _padded_places(batch: Batch) -> Integers:
     columns = np.arange(batch.longest)
     places = batch.bounds[:-1, None] + columns
     return np.where(columns < batch.lengths[:, None], places, -1)
+
+
+def _tokens(values_BLD: Floats, real_BL: NDArray[np.bool_] | None) -> Floats:
+    """Those of tokens, [T, D]."""
+    if real_BL is None:
+        return values_BLD.reshape(-1, values_BLD.shape[-1])
+    return values_BLD[real_BL]
 
 
 def _in_rows(at: Integers, batch: Batch) -> Integers:
