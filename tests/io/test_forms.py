@@ -247,3 +247,11 @@ def test_what_has_no_command_of_its_own_is_said() -> None:
 def test_plain_text_is_plain(text: str) -> None:
     found = look_at_forms(text.split("\n"))
     assert (found.other, found.notes) == ("", {})
+
+
+@pytest.mark.parametrize("name", ["text", '"Text"', "sentence"])
+def test_a_first_line_that_may_be_a_name_is_said(name: str) -> None:
+    found = look_at_forms([name, "a good film", "bad film"])
+    assert found.other == ""
+    assert "sed 1d OLD > NEW" in found.notes["a name"]
+    assert "a name" not in look_at_forms(["a good film", name]).notes

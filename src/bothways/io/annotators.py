@@ -9,6 +9,9 @@ label-studio       tasks: ``{"data": {"text"}, "annotations": [{"result": [{"val
                    "end", "labels"}}]}]}``, and its short form, JSON_MIN
 prodigy            ``{"text", "spans": [{"start", "end", "label"}], "answer"}``
 spacy              ``[text, {"entities": [[start, end, label]]}]``, or ``{"text", "entities"}``
+dataturks          ``{"content", "annotation": [{"label": [...], "points": [{"start", "end",
+                   "text"}]}]}``, whose ends are within
+cluener            ``{"text", "label": {"name": {"Mary": [[0, 3]]}}}``, whose ends are within
 words              ``{"tokens": [...], "ner_tags": [...]}``, as on the Hub
 
 Ends are exclusive, and count Unicode characters. Tools that run in a browser may count UTF-16 code
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +119,16 @@ class AnnotatorFormat:
 _START = ("start", "start_offset", "begin", "startOffset", "start_char")
 _END = ("end", "end_offset", "stop", "endOffset", "end_char")
 _OF_TOKENS = ("token_start", "token_end")  # Prodigy's; the last token is within the span
-_LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
-_TEXT = ("text", "data", "content", "sentence", "document")
+_LABEL = (
+    *("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels"),
+    *("displayName", "entityLabel"),
+)
+_TEXT = ("text", "data", "content", "sentence", "document", "textContent")
 _ID = ("id", "doc_id", "uid", "_id")
-_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation")
+_SPANS = (
+    *("spans", "entities", "label", "labels", "ents", "annotations", "annotation"),
+    "textSegmentAnnotations",  # of Vertex AI
+)
 _WORDS = ("tokens", "words", "token", "word")
 _TAGS = (
     *("ner_tags", "ner_labels", "bio_tags", "tags", "ner", "labels", "label", "pos_tags", "pos"),
@@ -601,6 +611,69 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
+def _is_ubiai(item: Item) -> bool:
+    values = item.get("tokens") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and _first(item, _TEXT, str) is not None
+        and bool(values)
+        and all(isinstance(value, dict) and "entityLabel" in value for value in values)
+    )
+
+
+def _read_ubiai(item: Item, path: Path, line: int) -> SpanText | None:
+    spans = [_span(value, path, line) for value in item.get("tokens") or []]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
+def _is_dataturks(item: Item) -> bool:
+    values = item.get("annotation") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and bool(values)
+        and all(
+            isinstance(value, dict) and isinstance(value.get("points"), list) for value in values
+        )
+    )
+
+
+def _read_dataturks(item: Item, path: Path, line: int) -> SpanText | None:
+    text, spans = _text_of(item, path, line), []
+    for value in item.get("annotation") or []:
+        for point in value["points"] if isinstance(value, dict) else ():
+            span = _span({"label": value.get("label"), **point}, path, line)
+            spans.append(replace(span, end=span.end + 1))  # the last character is within
+    return SpanText(text, spans, line, _id_of(item))
+
+
+def _is_cluener(item: Item) -> bool:
+    groups = item.get("label") if isinstance(item, dict) else None
+    return (
+        isinstance(groups, dict)
+        and bool(groups)
+        and all(isinstance(own, dict) for own in groups.values())
+        and all(_are_pairs(places) for own in groups.values() for places in own.values())
+    )
+
+
+def _are_pairs(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_whole, pair)) for pair in values
+    )
+
+
+def _read_cluener(item: Item, path: Path, line: int) -> SpanText | None:
+    if not (_is_cluener(item) or (isinstance(item, dict) and item.get("label") == {})):
+        return _read_spans(item, path, line)
+    spans = [
+        CharacterSpan(start, end + 1, label, said)  # the last character is within
+        for label, own in item["label"].items()
+        for said, places in own.items()
+        for start, end in places
+    ]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
 FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio": AnnotatorFormat(
         "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
@@ -608,12 +681,19 @@ FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
+    "cluener": AnnotatorFormat(
+        "spans by type and text, as CLUENER has them", _is_cluener, _read_cluener
+    ),
+    "ubiai": AnnotatorFormat("UBIAI's JSON", _is_ubiai, _read_ubiai),
+    "dataturks": AnnotatorFormat("Dataturks' JSON lines", _is_dataturks, _read_dataturks),
     "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
         "character spans as spaCy has them", _is_spacy, _read_spacy, write_spacy, ".json"
     ),
     "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, write_prodigy),
-    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, write_doccano),
+    "doccano": AnnotatorFormat(
+        "character spans as doccano has them", _has_spans, _read_spans, write_doccano
+    ),
 }
 """In the order in which they are tried: the more particular first."""
 
@@ -658,6 +738,32 @@ def values_of_controls(item: dict[str, Any]) -> list[str]:
         return []
     texts = (*_TEXT, *_OF_MIN)
     return [name for name, own in item.items() if name not in texts and isinstance(own, str | dict)]
+
+
+def said_by(item: Item) -> set[str]:
+    """The names of the controls by which the annotator of a task of Label Studio said anything, of
+    whole texts or of spans; empty of other objects."""
+    if _is_label_studio(item):
+        results = label_studio_results(item) or []
+        said = {str(one["from_name"]) for one in results if "from_name" in one}
+        return said | {"relations" for one in results if one.get("type") == "relation"}
+    if isinstance(item, dict) and "id" in item and "annotation_id" in item:  # its short form
+        names = [*item]
+        # It writes what the task holds, the id, then the controls, then who annotated and when.
+        behind = names[names.index("id") + 1 :]
+        own = takewhile(lambda name: name not in _OF_MIN, behind)
+        return {name for name in own if item[name] not in (None, "", [])}
+    return set()
+
+
+_BESIDE_SPANS = ("relations", "links", "cats", "events")
+
+
+def beside_spans(item: Item) -> set[str]:
+    """What an object of any tool has besides spans or tags, which is not read with them."""
+    if not isinstance(item, dict):
+        return set()
+    return (said_by(item) - controls(item)) | {name for name in _BESIDE_SPANS if item.get(name)}
 
 
 def kind_of_control(item: dict[str, Any], name: str) -> str:
@@ -812,7 +918,7 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
     """A document of brat: a text, and the lines of its ``.ann`` file.
 
     Only text-bound annotations (``T1``, tab, type and offsets, tab, text) are read; relations,
-    events and notes tag no words.
+    events, attributes and notes tag no words.
 
     Raises:
         InputError: a line that begins with T and is none.

@@ -38,7 +38,7 @@ from bothways.io.lines import (
     python_spelling,
     stream_lines,
 )
-from bothways.io.text_columns import TEXT_NAMES, text_column
+from bothways.io.text_columns import OF_R, TEXT_NAMES, text_column
 
 Record = tuple[int, list[str], str]
 """The line on which a row starts, its fields, and the line or lines as they are."""
@@ -71,15 +71,20 @@ class Dialect:
     @property
     def name(self) -> str:
         """Of the separator."""
-        return _SEPARATORS.get(self.separator, repr(self.separator))
+        return (
+            "space"
+            if self.separator == " "
+            else _SEPARATORS.get(self.separator, repr(self.separator))
+        )
 
 
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
     dialect, records = delimited_records(path, names, layout, broken)
-    if path.suffix.lower() != ".csv" and dialect.quoted:
+    if path.suffix.lower() != ".csv" and dialect.quoted and dialect.separator == "\t":
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
-    if (path.suffix.lower() == ".csv") != (dialect.separator != "\t"):
+    expected = {",", ";", "|"} if path.suffix.lower() == ".csv" else {"\t"}
+    if dialect.separator not in expected:
         broken.remark(
             f"its columns are separated by {dialect.name}s, though its name ends in {path.suffix}"
         )
@@ -246,6 +251,8 @@ def delimited_records(
     is_pipe = not path.is_file()  # which is read but once, so as a whole
     lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
     separator, lines = _without_preamble(lines, names, layout, path, broken)
+    if not separator and _of_r([line for _, line in lines]):
+        separator = " "
     if not separator and is_csv:
         separator = _separator(lines, names, layout)
     if not separator and (found := _of_csv(lines, names, layout)):
@@ -253,17 +260,71 @@ def delimited_records(
     separator = separator or "\t"
     _refuse_other_notation(lines, separator, names, path)
     quoted = is_csv or separator != "\t"
-    if not quoted:
-        whole: Iterable[Line] = lines
+    escaped = quoted and _has_escaped_quotes(lines, path, separator)
+
+    def whole() -> Iterable[str]:
+        again: Iterable[Line] = lines
         if goes_on:
             again = stream_lines(path, tabs=True, broken=Broken(ahead.action))
-            whole = dropwhile(lambda line: line[0] < lines[0][0], again)
-        quoted = quoted_as_csv(line for _, line in whole)
+            again = dropwhile(lambda line: line[0] < lines[0][0], again)
+        return (line for _, line in again)
+
+    if not quoted:
+        quoted = quoted_as_csv(whole())
+        if not quoted and any(_ESCAPED in line for _, line in lines):
+            quoted = escaped = quoted_as_csv(map(_doubled, whole()), everywhere=True)
     every = ahead.told(chain(lines, coming), broken)
+    if escaped:
+        broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
+        every = ((number, _doubled(line)) for number, line in every)
     records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+    if separator == " ":
+        records = _with_row_names(records, broken)
     if names and is_csv:
         records = _with_values(records, broken)
     return Dialect(separator, quoted), records
+
+
+_ESCAPED = '\\"'
+
+
+def _of_r(lines: Sequence[str]) -> bool:
+    """Whether columns are separated by spaces, names and texts in quotation marks, as R's
+    write.table has them."""
+    return bool(lines) and OF_R.fullmatch(lines[0]) is not None
+
+
+def _with_row_names(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
+    """The rows, with a name for the first column where R gives none to that of the rows' names."""
+    number, names, raw = next(records)
+    begun = [*islice(records, 1)]
+    if begun and len(begun[0][1]) == len(names) + 1:
+        broken.remark("its first column has names of rows, as R's write.table leaves them")
+        names = ["", *names]
+    yield number, names, raw
+    yield from chain(begun, records)
+
+
+def _doubled(line: str) -> str:
+    """A line with doubled quotation marks in place of those behind a backslash."""
+    return re.sub(r'(?<!\\)((?:\\\\)*)\\"', r'\1""', line) if _ESCAPED in line else line
+
+
+def _has_escaped_quotes(lines: Sequence[Line], path: Path, separator: str) -> bool:
+    """Whether lines are those of a CSV file only with doubled quotation marks in place of those
+    behind a backslash."""
+    if not any(_ESCAPED in line for _, line in lines):
+        return False
+
+    def fits(doubled: bool) -> bool:
+        own = ((n, _doubled(line) if doubled else line) for n, line in lines)
+        try:
+            rows = islice(_csv_records(own, path, separator), 1, None)  # R names not all columns
+            return len({len(values) for _, values, _ in rows}) == 1
+        except InputError as error:
+            return doubled and "unexpected end of data" in error.problem  # of the first lines
+
+    return fits(True) and not fits(False)
 
 
 def _with_values(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
@@ -359,8 +420,12 @@ def _refuse_other_notation(
 
 def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     """What separates the columns of a file that is CSV, whatever its name says; empty: tabs."""
-    if not (names and layout.header and not layout.columns) or "\t" in lines[0][1]:
+    if not names or "\t" in lines[0][1]:
         return ""
+    if not layout.header or layout.columns:
+        several = len(layout.columns or names) > 1 or "0" not in names
+        found = _separator(lines, names, layout) if several and len(lines) > 1 else ""
+        return found if found and _divides(lines, found, 2) else ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and _may_be_header(first, names) else ""
@@ -409,6 +474,11 @@ def ragged_row(
             f"a text with {dialect.name}s or line breaks must be in quotation marks of the form "
             '"..."'
         )
+    elif dialect.quoted and width == 1:
+        hint = (
+            f"a text with {dialect.name}s must be in quotation marks; or name the file .tsv, where "
+            "a line is one text"
+        )
     elif dialect.quoted:
         hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
         hint += f" (or {of_r.format('names')})" if first_has_more else ""
@@ -430,16 +500,21 @@ def ragged_row(
     )
 
 
-def quoted_as_csv(lines: Iterable[str]) -> bool:
+def quoted_as_csv(lines: Iterable[str], *, everywhere: bool = False) -> bool:
     """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
 
     Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
     tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
     that is neither says that they are text, and at least one must be doubled.
+
+    Args:
+        lines: of the file.
+        everywhere: it is known that some texts are in quotation marks for nothing.
     """
     lines = iter(lines)
     first = next(lines, "")
-    everywhere = sure = first.startswith('"') and first.endswith('"') and len(first) > 1
+    sure = first.startswith('"') and first.endswith('"') and len(first) > 1
+    everywhere |= sure
     begun: list[str] = []  # the lines from the beginning of a field that goes on
     size = 0
     for line in chain([first], lines):
@@ -495,6 +570,8 @@ def _narrower_comments(lines: Sequence[str]) -> int:
 def title_above(begun: Sequence[Line]) -> int | None:
     """The line of the columns' names, if what is above it in a file has one value in each line, as
     a title has; None if the names stand in the first line, or it cannot be told."""
+    if begun and OF_R.fullmatch(begun[0][1]):
+        return None
     for separator in _SEPARATORS:
         rows = [(number, fields_of(line, separator)) for number, line in begun if line.strip()]
         width = len(rows[-1][1]) if rows else 0
@@ -692,12 +769,19 @@ def _columns_by_name(
             )
         if other := _other_form(first, rows, names):
             raise InputError(other, path=path, line=line)
+        if len(header) == 1 and set(names) & set(header[0].split(r"\t")):
+            raise MissingColumnError(
+                f"the line of column names is {listed(header)}, with a backslash and a letter in "
+                r"place of tabs; write tabs: sed 's/\\t/\t/g' OLD > NEW.tsv.",
+                header,
+                path=path,
+                line=line,
+            )
         cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
         if len(header) == 1 and set(names) <= set(cells):
             raise MissingColumnError(
                 f"the line of column names is {listed(header)}: what stands between its names "
-                "separates no columns here. Separate all lines alike, by commas (.csv) or tabs "
-                "(.tsv).",
+                f"separates no columns here. {_to_tabs(header[0], cells)}",
                 header,
                 path=path,
                 line=line,
@@ -717,12 +801,47 @@ def _columns_by_name(
     return [header.index(name) for name in names]
 
 
+def _to_tabs(line: str, names: Sequence[str]) -> str:
+    """How to write tabs in place of what stands between names."""
+    rest = line
+    for name in names:
+        rest = rest.replace(name, "\n", 1)
+    marks = {mark.replace('"', "") for mark in rest.strip("\n").split("\n") if mark.strip('"')}
+    if len(marks) != 1 or not (mark := marks.pop()).strip(" '"):
+        return "Separate all lines alike, by commas (.csv) or tabs (.tsv)."
+    shown = ascii(mark)
+    return (
+        'Write tabs: python3 -c "import sys; sys.stdout.writelines(s.replace('
+        f"{shown}, '\\t') for s in sys.stdin)\" < OLD > NEW.tsv."
+    )
+
+
 _FASTTEXT = re.compile(r"(__label__\S+ +)+\S")
 _TO_COLUMNS = (
     r"(printf 'label\tsentence\n'; sed -E 's/ +__label__/,/g; s/^__label__([^ ]*) +/\1\t/' OLD)"
     " > NEW.tsv (commas then separate several labels of a text: --kind multilabel "
     "--task.label_separator ,)"
 )
+# What other files look like, line for line.
+_NO_TABLES = (
+    (
+        re.compile(r"INSERT INTO|CREATE TABLE|\(|--|BEGIN|COMMIT|DROP TABLE|PRAGMA|SET |/\*", re.I),
+        "these are statements of SQL; have the table written as CSV (sqlite3 -header -csv, psql "
+        "--csv) or with tabs (mysql --batch).",
+    ),
+    (
+        re.compile(r"- [\w-]+:(?: |$)|  |---|#"),
+        'this is YAML; write it as JSON: python3 -c "import json, sys, yaml; '
+        'print(json.dumps(yaml.safe_load(sys.stdin)))" < OLD > NEW.json.',
+    ),
+    (
+        re.compile(r"\S+(?: \d+:[-+.\deE]+)+\s*(?:#.*)?$"),
+        "these are numbers of features, as libsvm has them, without any text; take the texts that "
+        "they were made from.",
+    ),
+)
+_HTML = re.compile(r"\s*<(?:table|thead|tr|div|style|meta)\b", re.I)
+_ARFF = re.compile(r"@relation\b|%", re.I)
 _BOX = re.compile(r"[+|]?[-=+|]{3,}")
 _ABOUT_COLUMNS = 3  # rows
 
@@ -740,11 +859,25 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
         )
     if all(_FASTTEXT.match(raw) for *_, raw in begun):
         return f"this is fastText's format; make columns of it: {_TO_COLUMNS}."
+    if _HTML.match(first[2]):
+        return (
+            "this is a page of HTML; its first table becomes CSV (pip install pandas lxml): "
+            "python3 -c \"import pandas; pandas.read_html('OLD')[0].to_csv('NEW.csv', "
+            'index=False)".'
+        )
+    if _ARFF.match(first[2]) and any("@attribute" in raw.lower() for *_, raw in begun):
+        return (
+            "this is ARFF, as Weka has it; have it written as CSV there (CSVSaver), or take the "
+            "lines below @data and write the names of the attributes above them."
+        )
     if _BOX.fullmatch(first[2].strip()):
         return (
             "this is a table drawn with lines, as databases show it; have it written as CSV (psql "
             "--csv) or with tabs (mysql --batch)."
         )
+    for expression, what in _NO_TABLES:
+        if all(expression.match(raw) for *_, raw in begun if raw.strip()):
+            return what
     for number, _, raw in begun[1:]:
         if _may_be_header([cell.strip(' "') for cell in re.split("[,;|\t]", raw)], names):
             return (

@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.text_columns import table_in
+from bothways.io.text_columns import OF_R, TEXT_NAMES, table_in
 
 _LOOKED_AT = 1000  # lines with text, at most
 _PARSED = 50  # of them, where each is parsed
@@ -56,15 +56,25 @@ def look_at_forms(lines: Sequence[str], option: str = OPTION) -> Forms:
 
     Args:
         lines: without line ends.
-        option: that which names the text of JSON lines, for the message.
+        option: that which names the text of JSON lines, for the message; empty if there is none, as
+            where one text is read.
     """
     full = [text for line in lines if (text := line.strip("\ufeff\r\n\x1a ")).strip()][:_LOOKED_AT]
     if not full:
         return Forms()
     for other in _OTHERS:
         if message := other(full):
-            return Forms(other=message.replace(OPTION, option))
+            return Forms(other=message.replace(OPTION, option) if option else _alone(message))
     return Forms(notes={name: said for name, note in _NOTES.items() if (said := note(full))})
+
+
+_AS_TEXT = "whose syntax would be read as text; "
+
+
+def _alone(message: str) -> str:
+    """A message where no records are read: what the file is, and that its text is needed alone."""
+    what, found, _ = message.partition(_AS_TEXT)
+    return f"{what}{found}write the text alone to a .txt file." if found else message
 
 
 def _share(pattern: re.Pattern[str], lines: Sequence[str]) -> float:
@@ -110,7 +120,7 @@ def _json(lines: Sequence[str]) -> str:
             return _NOTEBOOK
         keys = ", ".join(repr(key[:_EXAMPLE]) for key in [*keyed[0]][:8])
         return (
-            "its lines are JSON, whose syntax would be read as text; let the file's name end in "
+            f"its lines are JSON, {_AS_TEXT}let the file's name end in "
             f".jsonl, and give {OPTION} NAME for the key of the text. The first line has {keys}."
         )
     whole = len(lines) == 1 or sum(_JSON_LINE.fullmatch(line) is not None for line in lines) >= (
@@ -120,7 +130,7 @@ def _json(lines: Sequence[str]) -> str:
         return ""
     if '"cells"' in "".join(lines[:3])[:200]:
         return _NOTEBOOK
-    return f"this is JSON, whose syntax would be read as text; {_TO_JSON_LINES}."
+    return f"this is JSON, {_AS_TEXT}{_TO_JSON_LINES}."
 
 
 def _parsed(line: str) -> object:
@@ -145,7 +155,7 @@ def _python(lines: Sequence[str]) -> str:
             return ""
         keys = keys or [repr(key) for key in found][:8]
     return (
-        "its lines are objects as Python writes them, whose syntax would be read as text; write "
+        f"its lines are objects as Python writes them, {_AS_TEXT}write "
         "them as JSON lines: python -c 'import ast, json, sys; [print(json.dumps("
         "ast.literal_eval(s))) for s in sys.stdin if s.strip()]' < OLD > NEW.jsonl, and give "
         f"{OPTION} NAME for the key of the text. The first line has {', '.join(keys)}."
@@ -222,6 +232,8 @@ def _table(lines: Sequence[str]) -> str:
             f"{table.columns.index(table.text)}].split()) for row in [*csv.reader(sys.stdin, "
             f'delimiter={table.separator!r})][1:]]" < OLD > NEW.txt'
         )
+    if OF_R.fullmatch(lines[0]) and len(lines) > 1 and (message := _of_r(lines)):
+        return message
     rows = [line.split("\t") for line in lines]
     columns = len(rows[0])
     if columns > 1 and len(rows) >= _FEW:
@@ -239,6 +251,24 @@ def _table(lines: Sequence[str]) -> str:
             f"text; take that of the text, such as column {text + 1}{named}: {command}."
         )
     return _separated(lines) if len(lines) >= _FEW else ""
+
+
+def _of_r(lines: Sequence[str]) -> str:
+    """:func:`_table` of columns as R's write.table has them."""
+    try:
+        names, *rows = csv.reader(lines, delimiter=" ", escapechar="\\", strict=True)
+    except csv.Error:
+        return ""
+    if len({len(row) for row in rows}) > 1 or len(rows[0]) - len(names) not in (0, 1):
+        return ""
+    sizes = [sum(len(row[n - len(names)]) for row in rows) for n in range(len(names))]
+    text = sizes.index(max(sizes))
+    return (
+        f"this is a table of {len(names)} columns as R's write.table has it, which would be read "
+        f"as text; take that of the text, such as {names[text]!r}: python3 -c "
+        f'"import csv, sys; [print(*row[{text - len(names)}].split()) for row in '
+        "[*csv.reader(sys.stdin, delimiter=' ', escapechar=chr(92))][1:]]\" < OLD > NEW.txt."
+    )
 
 
 def _separated(lines: Sequence[str]) -> str:
@@ -695,7 +725,17 @@ def _only_numbers(lines: Sequence[str]) -> str:
     )
 
 
+def _name(lines: Sequence[str]) -> str:
+    if len(lines) < 2 or lines[0].strip(' "').casefold() not in TEXT_NAMES:
+        return ""
+    return (
+        f"its first line, {_shown(lines[0])}, may be the name of a column, which is text here; if "
+        "it is, take it out: sed 1d OLD > NEW"
+    )
+
+
 _NOTES: dict[str, Callable[[Sequence[str]], str]] = {
+    "a name": _name,
     "times": _times,
     "numbers": _numbers,
     "speakers": _speakers,
