@@ -519,6 +519,8 @@ def test_a_tokenizer_without_a_form_for_pairs_is_for_single_texts(
         ({"truncation_side": "right"}, {"direction": "Left"}, ""),
         ({}, {"direction": "Right"}, ""),
         ({"split_special_tokens": True}, None, "split_special_tokens is true"),
+        ({"model_max_length": 20}, None, "model_max_length is 20"),
+        ({"model_max_length": int(1e30)}, None, ""),
     ],
 )
 def test_what_transformers_does_otherwise_with_texts_is_said(
@@ -531,6 +533,16 @@ def test_what_transformers_does_otherwise_with_texts_is_said(
     set_json(folder / "tokenizer_config.json", **settings)
     notes = load_model(folder).notes
     assert [note in n for n in notes] == ([True] if note else [])
+
+
+def test_vectors_are_cut_where_their_library_does_it_without_a_note(folder: Path) -> None:
+    set_json(folder / "tokenizer_config.json", model_max_length=4)
+    assert "model_max_length is 4" in str(load_model(folder).notes)
+    whole = load(folder).embed(TEXTS)
+    write_modules(folder, "mean")
+    cut = load(folder)
+    assert not cut.loaded.notes
+    assert not np.allclose(cut.embed(TEXTS)[0], whole[0])
 
 
 def test_an_added_token_with_an_infinite_id(folder: Path) -> None:

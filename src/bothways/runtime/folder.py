@@ -306,12 +306,15 @@ def load_model(
         refused={} if weights is None else dict(weights.refused),
         folder=folder if adapted is None and checkpoint is None else None,
     )
+    modules = _modules_of(named, adapted)
     if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
+        # Vectors and the scores of pairs are cut where that library does it.
+        cut = has_modules(modules) or (loaded.task_head, loaded.task_outputs) == (CLASSIFIER, 1)
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
-    modules = _modules_of(named, adapted)
+        notes += disagreements(source, tokenizer)
+        notes += cut_elsewhere(source, tokenizer, None if cut else config.positions)
     if not ours or modules != named:
         _add_vectors(loaded, modules)
     if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:

@@ -108,9 +108,14 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
-def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Sentences where transformers cuts long texts at their beginning, or takes special tokens in a
-    text for letters, which is not done here.
+def cut_elsewhere(folder: Path, tokenizer: Tokenizer, positions: int | None) -> list[str]:
+    """Sentences where transformers cuts texts shorter or at their beginning, or takes special
+    tokens in a text for letters, which is not done here.
+
+    Args:
+        folder: of the tokenizer.
+        tokenizer: read from it.
+        positions: that the model has; None where something else says how long texts may be.
 
     Raises:
         ModelError: the settings are damaged.
@@ -121,6 +126,13 @@ def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
         found.append(
             f"{folder}: truncation_side is left (or the direction of its tokenizer.json), so that "
             "transformers cuts off the beginning of a long text; where one is cut here, its end is"
+        )
+    limit = settings.get("model_max_length")
+    if positions and isinstance(limit, int | float) and 0 < limit < positions:
+        found.append(
+            f"{folder / SETTINGS_FILE}: model_max_length is {limit:g}, where transformers cuts a "
+            f"text if it cuts any; here up to {positions} tokens are read, as config.json has "
+            "positions for. If the model was not trained on longer texts, divide them"
         )
     if settings.get("split_special_tokens") is True:
         found.append(
