@@ -647,6 +647,56 @@ def test_a_page_in_place_of_a_file(name: str, folder: Path) -> None:
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"error":"Entry not found"}',
+        '{"message": "Not Found", "documentation_url": "https://...", "status": "404"}',
+        '{"detail": {"reason": "gated"}}',
+        *("Entry not found", "404: Not Found", "Invalid username or password.\n"),
+        "Access to model w/x is restricted. You must be authenticated to access it.",
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("added_tokens.json", "model.safetensors", "modules.json", "1_Pooling/config.json"),
+        *("sentence_bert_config.json", "config_sentence_transformers.json", "bothways.json"),
+    ],
+)
+def test_an_answer_of_a_server_in_place_of_a_file(name: str, answer: str, folder: Path) -> None:
+    """Of settings that say nothing else, as if they were empty."""
+    write_modules(folder, "mean")
+    (folder / name).write_text(answer)
+    with pytest.raises(ModelError, match=re.escape(f"{name}") + ".*a server answers"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "onnx/model.onnx", "model.onnx"])
+def test_an_answer_of_a_server_or_a_pointer_in_place_of_other_files(
+    name: str, folder: Path
+) -> None:
+    """A graph, and a vocabulary without a tokenizer.json."""
+    (folder / "tokenizer.json").unlink()
+    if name != "vocab.txt":
+        (folder / "model.safetensors").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    for content, said in (
+        ("Entry not found", "a server answers"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
+    ):
+        (folder / name).write_text(content)
+        with pytest.raises(ModelError, match=f"{name}.*{said}"):
+            load_model(folder)
+
+
+def test_settings_that_are_like_an_answer_are_read(folder: Path) -> None:
+    set_json(folder / "config.json", error="none", title="a model")
+    (folder / "special_tokens_map.json").write_text("{}")
+    assert "error, title" in str(load_model(folder).notes)
+
+
 @pytest.mark.parametrize("part", ["query", "key"])
 def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
     """Fused attention gives numbers for them, as if nothing were wrong."""

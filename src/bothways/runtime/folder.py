@@ -501,6 +501,10 @@ def _heads_of_graph(
 
     path = graph_in(folder) or folder / GRAPH
     try:
+        checked(path)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    try:
         graph = onnx.load_model(path, load_external_data=False).graph
         if not graph.output:  # of the format, an empty file is a whole one
             raise ValueError("it holds no graph")
