@@ -89,6 +89,15 @@ def test_wrappers_of_single_modules(
         load_model(folder)
 
 
+@pytest.mark.parametrize("name", ["model_head.pkl", "model_head.joblib"])
+def test_a_head_of_setfit_is_named(name: str, folder: Path, vectors: np.ndarray) -> None:
+    (folder / name).write_bytes(b"\x80\x04")
+    (note,) = load_model(folder).notes
+    assert name in note
+    assert "SetFit" in note
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
+
+
 # ------------------------------------------------------------ adapters
 
 
@@ -183,6 +192,11 @@ def deepspeed(folder: Path) -> None:
     (folder / "zero_to_fp32.py").write_text("")
 
 
+def deepspeed_without_script(folder: Path) -> None:
+    (folder / "global_step10").mkdir()
+    (folder / "global_step10/mp_rank_00_model_states.pt").write_bytes(b"PK")
+
+
 def sharded(folder: Path) -> None:
     (folder / "pytorch_model_fsdp_0").mkdir()
     (folder / "pytorch_model_fsdp_0/__0_0.distcp").write_bytes(b"x")
@@ -199,6 +213,7 @@ def quantised(folder: Path) -> None:
         (h5, r"tf_model\.h5 .*up to version 4 .*from_tf=True"),
         (msgpack, r"flax_model\.msgpack .*from_flax=True"),
         (deepspeed, r"python zero_to_fp32\.py \. \."),
+        (deepspeed_without_script, r"step10/mp_rank_00.*DeepSpeed.*python zero_to_fp32\.py \. "),
         (sharded, r"accelerate merge-weights .*pytorch_model_fsdp_0"),
         (quantised, r"onnx/model_quantized\.onnx.*one in 32 bits is read as onnx/model\.onnx"),
     ],

@@ -43,7 +43,7 @@ from bothways.runtime.adapters import (
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
-from bothways.runtime.no_model import what_it_is
+from bothways.runtime.no_model import heads_beside, what_it_is
 from bothways.runtime.original_files import (
     SETTINGS,
     named_checkpoint,
@@ -257,7 +257,7 @@ def load_model(
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
-    notes += left_beside(folder)
+    notes += [*left_beside(folder), *heads_beside(folder)]
     classes = _classes(values, config, notes)
     weights: Weights | None = None
     if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
