@@ -301,9 +301,9 @@ def _of_another_form(folder: Path) -> str:
     if shards := sorted(folder.glob("global_step*/*_model_states.pt")) or sorted(
         folder.glob("*_model_states.pt")
     ):
-        place = shards[0].relative_to(folder).as_posix()
+        first = shards[0].relative_to(folder).as_posix()
         return (
-            f" {place} is of a checkpoint of DeepSpeed, and the zero_to_fp32.py that it writes "
+            f" {first} is of a checkpoint of DeepSpeed, and the zero_to_fp32.py that it writes "
             f"beside its parts is missing: copy it there (it is deepspeed/utils/zero_to_fp32.py of "
             f"that package), and run python zero_to_fp32.py . {OLD_WEIGHTS}."
         )
