@@ -30,6 +30,7 @@ from bothways.batch import Batch
 from bothways.errors import DiskError, InputError, ModelError, is_out_of_memory
 from bothways.families.heads import CHOICE, HEADS
 from bothways.io.files import new_folder, sha256, write_json
+from bothways.io.folder_files import checked
 from bothways.io.json_files import read_json_file
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
@@ -49,7 +50,8 @@ from bothways.runtime.onnx_graph import (
     write_graph,
 )
 from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
-from bothways.runtime.weights import weight_files
+from bothways.runtime.weights import Weights, weight_files
+from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -110,7 +112,7 @@ class GraphEngine(ABC):
                 loaded.folder / GRAPH_OF_8_BITS if precision == "int8" else graph_in(loaded.folder)
             )
             self._file = own or loaded.folder / GRAPH
-            _check_file(self._file, loaded.folder)
+            _check_file(self._file, loaded.folder, self._weights)
         self._sessions: dict[Outputs | Path, Session] = {}
         self._lock = Lock()
 
@@ -410,14 +412,27 @@ def _is_whole(folder: Path) -> bool:
         return False
 
 
-def _check_file(file: Path, folder: Path) -> None:
+def _check_file(file: Path, folder: Path, weights: Weights | None) -> None:
     """Refuse the file of a graph that is not the one that was exported.
+
+    Args:
+        file: the graph.
+        folder: that it is in.
+        weights: beside it, if there are any.
 
     Raises:
         ModelError: it is missing, or its content is another.
     """
     if not file.exists():
         raise ModelError(f"{file} does not exist; export the model again (`bothways export`).")
+    try:
+        other = weights is not None and is_anothers(checked(file), weights)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    except Exception:  # said when it is computed, or by its checksum
+        other = False
+    if other:
+        raise ModelError(OF_ANOTHER_MODEL.format(file))
     own = file.relative_to(folder).as_posix()
     for name, what in changed_files(folder, whole=True, of=own).items():
         raise ModelError(
