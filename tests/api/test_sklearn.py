@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import signal
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks as checks
+from sklearn.utils.validation import check_is_fitted
 
 import bothways as bw
 from bothways.api.sklearn import (
@@ -30,6 +33,7 @@ from bothways.api.sklearn import (
 )
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FinetuneConfig
+from bothways.training.trainer import Trainer
 from finetuning_examples import MAGIC, start_model, words
 
 ALL = (TextClassifier, TextRegressor, MultiLabelClassifier, TextTagger, TextEmbedder)
@@ -104,6 +108,38 @@ def test_what_was_fitted_is_pickled_copied_and_saved(classifier: Any, tmp_path: 
         classifier.save(tmp_path / "saved")
     with pytest.raises(ConfigError, match="kind classification; TextRegressor loads"):
         TextRegressor.load(tmp_path / "saved")
+
+
+def test_ctrl_c_leaves_an_estimator_as_new(
+    quick: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also one that was fitted before, with other labels."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    texts, labels = examples(32)
+    model = quick(TextClassifier, epochs=1).fit(texts, labels)
+    others = [f"other {label}" for label in labels]
+
+    def interrupt(*_: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return step(*_)
+
+    step = Trainer.step
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", interrupt)
+        capsys.readouterr()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            model.fit(texts, others)
+    assert capsys.readouterr() == ("", "")
+    assert raised.value.__context__ is None
+    assert [*tmp_path.iterdir()] == []
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+    with pytest.raises(NotFittedError):
+        model.predict(texts)
+    assert {*model.fit(texts, others).predict(texts)} <= {*others}
 
 
 def test_nothing_is_left_where_the_program_runs(

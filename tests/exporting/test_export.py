@@ -321,6 +321,28 @@ def test_what_holds_is_written_and_used(of_8_bits: Path, task: tuple[Path, Path]
         load(task[0], precision="int8")
 
 
+def test_a_graph_of_other_weights_is_named(
+    of_8_bits: Path, task: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Where nothing else tells, as shapes and names are the same."""
+    folder = tmp_path / "m"
+    shutil.copytree(task[0], folder)
+    (folder / "checksums.json").unlink()
+    shutil.copytree(of_8_bits / "onnx", folder / "onnx")
+    assert bothways.diagnose(folder) == []
+    load(folder, precision="int8")
+    theirs = tmp_path / "theirs"
+    save_model(theirs, small_bert(small_config((3, 64, 4, 128, 97)), classes=3, seed=7), TOKENIZER)
+    shutil.copy(theirs / "model.safetensors", folder)
+    one, two = bothways.diagnose(folder)
+    assert "onnx/model.onnx was not made from the weights beside it" in one
+    assert "onnx/model_quantized.onnx was not made from the weights beside it" in two
+    with pytest.raises(ModelError, match=r"model_quantized\.onnx was not made from the weights"):
+        load(folder, precision="int8")
+    (folder / "onnx/model.onnx").write_bytes(b"x")
+    assert any("model.onnx is damaged" in problem for problem in bothways.diagnose(folder))
+
+
 def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:
     """Alone, in random batches, and beside a long text."""
     engine = load(of_8_bits, precision="int8").loaded.engine

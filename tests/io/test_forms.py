@@ -45,7 +45,8 @@ def command_of(message: str) -> str:
 
 
 def refused(text: str) -> str:
-    return look_at_forms(text.split("\n")).other
+    found = look_at_forms(text.split("\n")).syntax
+    return found.problem if found else ""
 
 
 CONLL = "\n\n".join(
@@ -78,7 +79,7 @@ XML = "".join(f'<tu>\n<tuv xml:lang="en"><seg>{s}</seg></tuv>\n</tu>\n' for s in
         (lines([f"{{{n}}}{{{n + 9}}}{s}" for n, s in enumerate(S)]), "subtitles", S),
         (json.dumps(NOTEBOOK, indent=1), "notebook", S),
         (json.dumps(NOTEBOOK), "notebook", S),
-        ("<body>\n<header/>\n" + XML + "</body>\n", "tags of HTML or XML", S),
+        ("<body>\n<header/>\n" + XML + "</body>\n", "are HTML or XML", S),
         ("id\ttext\tlabel\n" + lines([f"{n}\t{s}\ta" for n, s in enumerate(S)]), "'text'", S),
         (lines([f"{n}\t{s}" for n, s in enumerate(S)]), "column 2", S),
         (lines([f"{n * 7}\teng\t{s}" for n, s in enumerate(S)]), "column 3", S),
@@ -119,11 +120,13 @@ def test_json_lines_are_named_with_their_keys() -> None:
     text = lines([json.dumps({"url": "u", "content": s}) for s in S])
     assert "end in .jsonl, and give --text_field NAME for the key of the text" in refused(text)
     assert "'url', 'content'" in refused(text)
-    assert "--text_a NAME" in look_at_forms(text.split("\n"), "--text_a").other
+    named = look_at_forms(text.split("\n"), "--text_a").syntax
+    assert named is not None
+    assert "--text_a NAME" in named.problem
     assert "'text'" in refused(json.dumps({"text": "A single one."}))
     # A line of many megabytes, of which the beginning is there.
     one = json.dumps([{"text": s} for s in S])[:500]
-    assert "this is JSON" in look_at_forms(first_lines(one, cut=True)).other
+    assert "this is JSON" in refused("\n".join(first_lines(one, cut=True)))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_what_stands_beside_the_text_is_said_and_the_command_takes_it_out(
     text: str, name: str, expected: list[str], tmp_path: Path
 ) -> None:
     found = look_at_forms(text.split("\n"))
-    assert not found.other
+    assert found.syntax is None
     assert run(command_of(found.notes[name]), text, tmp_path) == expected
     if "\\r" in found.notes[name] or name == "mails":
         windows = text.replace("\n", "\r\n")
@@ -246,12 +249,12 @@ def test_what_has_no_command_of_its_own_is_said() -> None:
 )
 def test_plain_text_is_plain(text: str) -> None:
     found = look_at_forms(text.split("\n"))
-    assert (found.other, found.notes) == ("", {})
+    assert (found.syntax, found.notes) == (None, {})
 
 
 @pytest.mark.parametrize("name", ["text", '"Text"', "sentence"])
 def test_a_first_line_that_may_be_a_name_is_said(name: str) -> None:
     found = look_at_forms([name, "a good film", "bad film"])
-    assert found.other == ""
+    assert found.syntax is None
     assert "sed 1d OLD > NEW" in found.notes["a name"]
     assert "a name" not in look_at_forms(["a good film", name]).notes

@@ -126,3 +126,17 @@ def test_children_never_see_ctrl_c() -> None:
     assert child.returncode == 0
     with pytest.raises(KeyboardInterrupt), processes.deaf_children():
         signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_waits_for_the_end_of_an_import() -> None:
+    done = []
+
+    def load() -> None:
+        with processes.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("whole")
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert done == ["whole"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.forms import look_at_forms
+from bothways.io.forms import KEEP, look_at_forms
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 
@@ -284,7 +284,7 @@ def test_a_table_of_r_is_no_text(escaped: bool, tmp_path: Path) -> None:
     content = content if escaped else content.replace('\\"', '""')
     path = write(tmp_path, "a.txt", content)
     with pytest.raises(InputError, match=r"as R's write\.table has it") as raised:
-        look_at_forms(content.split("\n")).refuse(path)
+        look_at_forms(content.split("\n")).refuse(path, KEEP)
     assert followed(raised.value, path).read_text().split("\n")[:2] == [
         'text "1" here',
         'text "2" here',

@@ -157,6 +157,54 @@ def test_the_asynchronous_client(server: Running) -> None:
     assert asyncio.run(ask()) == client(server, "classes").text_classification(TEXT)
 
 
+NAMED = {
+    "ner": ("tags", "token-classification"),
+    "NER": ("tags", "token-classification"),
+    "pos": ("tags", "token-classification"),
+    "sentiment-analysis": ("classes", "text-classification"),
+    "text_classification": ("classes", "text-classification"),
+    "multilabel": ("several", "text-classification"),
+    "qa": ("answers", "question-answering"),
+    "masked-lm": ("pretrained", "fill-mask"),
+    "embeddings": ("vectors", "feature-extraction"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_tasks_by_the_names_that_people_use(server: Running, name: str) -> None:
+    model, task = NAMED[name]
+    inputs = {"qa": ASKED, "masked-lm": MASKED}.get(name, TEXT)
+    expected = server.post(f"/models/{model}/pipeline/{task}", {"inputs": inputs})
+    found = server.post(f"/models/{model}/pipeline/{name}", {"inputs": inputs})
+    assert (found.status_code, found.content) == (200, expected.content)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/hf-inference/models/tags",
+        "/hf-inference/models/tags/pipeline/token-classification",
+        "/hf-inference/models/owner/tags/pipeline/token-classification/",
+        "/pipeline/token-classification/tags",
+        "/pipeline/ner/owner/tags",
+        "/models/owner/tags",
+    ],
+)
+def test_addresses_of_hugging_faces_servers(server: Running, path: str) -> None:
+    """Its router's, with the owner of a model or without, and those of older clients."""
+    expected = server.post("/models/tags", {"inputs": TEXT})
+    found = server.post(path, {"inputs": TEXT})
+    assert (found.status_code, found.content) == (200, expected.content)
+
+
+def test_a_model_that_does_not_exist_by_these_addresses(server: Running) -> None:
+    for path in ("/pipeline/ner/nothing", "/hf-inference/models/owner/nothing", "/models/a/b/tags"):
+        assert server.post(path, {"inputs": TEXT}).status_code == 404
+    refused = server.post("/models/tags/pipeline/qa", {"inputs": ASKED})
+    assert refused.status_code == 422
+    assert "does not do question-answering" in refused.json()["error"]
+
+
 LABEL = {"label": str, "score": float}
 ENTITY = {"entity_group": str, "score": float, "word": str, "start": int, "end": int}
 WORD = {"entity": str, "score": float, "index": int, "word": str, "start": int, "end": int}

@@ -44,6 +44,7 @@ from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
+from bothways.io.processes import uninterrupted
 from bothways.io.terminal import (
     line_printer,
     print_note,
@@ -682,7 +683,8 @@ def _prepared(run: str, overwrite: bool) -> Iterator[None]:
     """Within, a run folder is used: an earlier run is removed first, if that is asked for, else an
     error says that it can be; and no folder is left of a run that was refused before it began."""
     folder = Path(run)
-    from bothways.training.runfolder import RunLock, refuse_other_folder
+    with uninterrupted():  # it brings torch
+        from bothways.training.runfolder import RunLock, refuse_other_folder
 
     if overwrite and folder.is_dir():
         if not (folder / RUN_FILE).is_file():

@@ -32,6 +32,7 @@ from bothways.config.fields import option_types
 from bothways.config.parsing import hint_for
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.finetuning.options import FinetuneConfig
+from bothways.io.files import new_folder
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.pipeline import Prediction
 from bothways.shipped import DEFAULT
@@ -181,7 +182,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         out = Path(folder)
         if out.exists():
             raise ConfigError(f"{out} exists already; choose a new folder.")
-        shutil.copytree(self.files_.path, out)
+        with new_folder(out) as partial:
+            shutil.copytree(self.files_.path, partial, dirs_exist_ok=True)
         return out
 
     @classmethod
@@ -225,7 +227,10 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         return {**own, **(self.options or {})}
 
     def _tune(self, columns: dict[str, list[Any]], kind: str, **options: Any) -> None:
-        """Fine-tune on examples, and keep the model."""
+        """Fine-tune on examples, and keep the model. What was learned before is forgotten first, so
+        that after Ctrl-C or an error the estimator is as new."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         size = len(next(iter(columns.values())))
         dev: Any = self.dev
         if dev is None:
@@ -328,15 +333,15 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             given = [label for (label,) in given]  # a matrix of one column
         labels = np.asarray(given)
         check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
+        classes, numbers = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            only = classes.tolist()[0]
             raise ValueError(f"y has one class, {only!r}; two or more are needed.")
-        names = _names(self.classes_)
+        names = _names(classes)
         columns["label"] = [names[n] for n in numbers.tolist()]
         weights: Any = self.class_weight
         if isinstance(weights, Mapping):
-            known = dict(zip(self.classes_.tolist(), names, strict=True))
+            known = dict(zip(classes.tolist(), names, strict=True))
             if unknown := [key for key in weights if key not in known]:
                 raise ValueError(
                     f"class_weight has {unknown[0]!r}, which is no class of y; they are "
@@ -347,6 +352,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         if weighed and "class_weights" in (self.options or {}):
             raise ValueError("class_weight and class_weights in options: leave one of them out.")
         self._tune(columns, self._kind, labels=names, **weighed)
+        self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -430,7 +436,7 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             ValueError: lengths differ, or a text has a string in place of a list.
         """
         columns, given = _columns(X, y), _labels(y)
-        self.lists_ = not _is_matrix(given)
+        lists = not _is_matrix(given)
         for place, labels in enumerate(given):
             if isinstance(labels, list) and None in labels:
                 raise ValueError(f"y[{place}] has a missing label (NaN or None).")
@@ -439,18 +445,19 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
                     f"y[{place}] is {labels!r}; give a list of labels for each text, such as "
                     f"[{labels!r}], or a matrix of 0 and 1."
                 )
-        if self.lists_:
-            self.classes_ = np.unique([label for labels in given for label in labels])
-            names = _names(self.classes_)
-            of_label = dict(zip(self.classes_.tolist(), names, strict=True))
+        if lists:
+            classes = np.unique([label for labels in given for label in labels])
+            names = _names(classes)
+            of_label = dict(zip(classes.tolist(), names, strict=True))
             columns["label"] = [[of_label[label] for label in labels] for labels in given]
         else:
-            self.classes_ = np.array(rows.names_of(y) or range(len(given[0])))
-            names = _names(self.classes_)
+            classes = np.array(rows.names_of(y) or range(len(given[0])))
+            names = _names(classes)
             columns["label"] = [[names[n] for n, is_on in enumerate(r) if is_on] for r in given]
         # Thresholds are tuned on what is held out; what a model was trained on has none to tell.
         fixed = {} if self.dev is not None else {"task.multilabel.tune": "none"}
         self._tune(columns, self._kind, labels=names, **fixed)
+        self.classes_, self.lists_ = classes, lists
         return self
 
     def predict(self, X: Any) -> Any:

@@ -381,7 +381,9 @@ def _text_to_search(path: Path) -> str:
         InputError: it cannot be read, or holds something else than text.
     """
     refuse_records(path, "write the text to a .txt file", also=(".tsv",))
-    look_at_forms(beginning_lines(path), option="").refuse(path)
+    look_at_forms(beginning_lines(path), option="").refuse(
+        path, 'give it as --context "$(cat FILE)"'
+    )
     lines = [line for _, line in read_texts(path)]
     for note in odd_notes(odd_characters(lines)).values():
         print_note(f"{path.name}: {note}")

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
-from bothways.io.forms import look_at_forms
+from bothways.io.forms import KEEP, look_at_forms
 from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
@@ -268,8 +268,11 @@ def _from_offset(
     layout = Layout()
     if item.kind == "text":
         lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
-        layout = Layout(forms=look_at_forms(lines)) if config.lines == "keep" else look(lines)
-        layout.forms.refuse(item.name)
+        if config.lines == "keep":
+            layout = Layout(forms=look_at_forms(lines))
+        else:
+            layout = look(lines)
+            layout.forms.refuse(item.name, KEEP)
     if offset > len(head):
         _skip(file, offset, len(head))
         return layout, _Text(b"", file)

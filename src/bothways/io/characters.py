@@ -140,25 +140,27 @@ ODD: Mapping[str, tuple[re.Pattern[str], str]] = {
 }
 """What is looked for, and what is said of it, by what it is about."""
 
-_IN_ASCII = ("escapes", "entities", "line ends", "separators", "control characters")
-_MAYBE_IN_ASCII = re.compile(r"[\\&\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# Found fast, and needed by any of the others: letters of many languages only before what seldom
-# follows them there.
-_OTHERS = re.compile(
-    "[ÂÃÐÑØÙÎÏ×ÄÅà-ð√‚├](?=[^\x00-\x7f])|[ÂÃ](?=[ ,.;])"
-    "|[РС](?=[\xa0-\xbbЂ-џ€‚„…†‡‰‹‘-•–—™›])"
-    "|[\xad\ufb00-\ufb06\ufeff\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\x7f-\x9f\ue000-\uf8ff\ufffd]"
+# One of these stands in a text that has any of the above, and is found fast: letters of many
+# languages only before what seldom follows them there.
+_BEFORE_ONE, _BEFORE_TWO = "ÂÃ√├", "ÐÑØÙÎÏ×ÄÅà-ð‚"
+_ALONE = (
+    "\xad\ufb00-\ufb06\ufeff\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\x7f-\x9f\ue000-\uf8ff\ufffd"
+    "\\\\&\x01-\x08\x0b\x0c\x0e-\x1f"
 )
+_MAYBE = re.compile(
+    f"[{_BEFORE_ONE}{_BEFORE_TWO}РС{_ALONE}]"
+    f"(?:(?<=[{_BEFORE_ONE}])(?=[^\x00-\x7f])|(?<=[{_BEFORE_TWO}])(?=[^\x00-\x7f]{{2}})"
+    "|(?<=[ÂÃ])(?=[ ,.;])"
+    f"|(?<=[РС])(?=[\xa0-\xbbЂ-џ€‚„…†‡‰‹‘-•–—™›])|(?<=[{_ALONE}]))"
+)
+_MAYBE_IN_ASCII = re.compile(r"[\\&\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def odd_characters(texts: Iterable[str]) -> Counter[str]:
     """How many texts have characters of each kind of :data:`ODD`."""
     counts: Counter[str] = Counter()
     for text in texts:
-        if text.isascii():
-            if _MAYBE_IN_ASCII.search(text):
-                counts.update(name for name in _IN_ASCII if ODD[name][0].search(text))
-        elif _OTHERS.search(text) or _MAYBE_IN_ASCII.search(text):
+        if (_MAYBE_IN_ASCII if text.isascii() else _MAYBE).search(text):
             counts.update(name for name, (pattern, _) in ODD.items() if pattern.search(text))
     return counts
 

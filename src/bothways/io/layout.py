@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from bothways.io.forms import OPTION, Forms, look_at_forms
+from bothways.io.forms import Forms, look_at_forms
+from bothways.io.syntaxes import OPTION
 
 Lines = Literal["auto", "keep", "join"]
 
@@ -115,6 +116,8 @@ class Layout:
             documents: what separates documents: ``blank`` lines, ``line`` or ``file``.
         """
         notes = {**self.forms.notes}
+        if self.forms.syntax is not None:
+            notes["syntax"] = self.forms.syntax.kept
         joined = self.joins(lines)
         if self.wrapped:
             what = (
@@ -176,13 +179,15 @@ class Layout:
         }
 
 
+# Letters and signs, all but these, take a column each.
+_NOT_ONE = re.compile("[^\x00-\u02ff\u0370-\u0482\u048a-\u0590\u1e00-\u20cf\u2100-\u22ff]")
+
+
 def columns(text: str) -> int:
     """How wide a text is: East Asian characters take two columns, marks none."""
-    if text.isascii():
-        return len(text)
-    kinds = (unicodedata.east_asian_width(c) if ord(c) > 0x10FF else "N" for c in text)
-    marks = sum(unicodedata.combining(c) > 0 for c in text)
-    return len(text) - marks + sum(kind in "WF" for kind in kinds)
+    others = _NOT_ONE.findall(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in others)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in others)
 
 
 def look(lines: Sequence[str], option: str = OPTION) -> Layout:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any
 
 _LOOK_EVERY = 1.0  # seconds
 
@@ -57,6 +58,25 @@ def deaf_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Keep Ctrl-C until the block is over, such as the import of a large library: of one that was
+    imported by half, a notebook's process can make no use any more."""
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if here else None
+    if not callable(before):  # ignored, or not set from Python
+        yield
+        return
+    kept: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: kept.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if kept:
+            before(*kept[0])
 
 
 def usual_threads() -> int:

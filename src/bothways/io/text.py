@@ -612,6 +612,12 @@ def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:
 
 
 def _unreadable_error(path: Path, error: OSError) -> InputError:
+    if str(path) == "-":
+        return InputError(
+            "no file has this name; standard input is /dev/stdin where a file is expected, or is "
+            "read line by line where no file is named.",
+            path=path,
+        )
     return InputError(
         f"cannot be read: {error.strerror or error}. Check that it exists and its permissions.",
         path=path,

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError, not_installed
+from bothways.io.processes import uninterrupted
 from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
@@ -222,7 +223,8 @@ class _MissingError(Exception):
 
 def _opener(entry: EntryPoint) -> Callable[[Any], Engine]:
     try:
-        opener: Callable[[Any], Engine] = entry.load()
+        with uninterrupted():
+            opener: Callable[[Any], Engine] = entry.load()
     except ModuleNotFoundError as error:
         needed = (error.name or "").partition(".")[0]
         package = entry.dist.name if entry.dist else "bothways"

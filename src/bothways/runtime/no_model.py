@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.errors import nearest
 from bothways.io.base_folder import ADAPTER
-from bothways.io.folder_files import first_bytes
+from bothways.io.folder_files import first_bytes, is_there
 from bothways.io.hub import cache
 from bothways.io.lines import listed
 from bothways.runtime.original_files import SETTINGS
@@ -32,6 +32,21 @@ def models_in(folder: Path) -> list[Path]:
     found = {path.parent for name in (_CONFIG, ADAPTER) for path in folder.glob(f"*/{name}")}
     found = {path for path in found if not re.match(r"\d_", path.name)}  # of modules
     return sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))
+
+
+# A head that SetFit has beside an encoder: of scikit-learn, pickled.
+_HEADS = ("model_head.pkl", "model_head.joblib")
+
+
+def heads_beside(folder: Path) -> list[str]:
+    """That a classifier of another library lies beside an encoder, as a sentence."""
+    return [
+        f"{folder / name} is a classifier of scikit-learn that SetFit trained on the encoder's "
+        "vectors; it is pickled, and not read here. Use SetFit to predict with it; or fine-tune "
+        "this encoder on the same labels (`bothways finetune`)"
+        for name in _HEADS
+        if is_there(folder / name)
+    ]
 
 
 def what_it_is(folder: Path) -> str:

@@ -298,6 +298,15 @@ def _of_another_form(folder: Path) -> str:
             f"zero_to_fp32.py makes {OLD_WEIGHTS} of them: python zero_to_fp32.py . . (older ones: "
             f"python zero_to_fp32.py . {OLD_WEIGHTS})."
         )
+    if shards := sorted(folder.glob("global_step*/*_model_states.pt")) or sorted(
+        folder.glob("*_model_states.pt")
+    ):
+        first = shards[0].relative_to(folder).as_posix()
+        return (
+            f" {first} is of a checkpoint of DeepSpeed, and the zero_to_fp32.py that it writes "
+            f"beside its parts is missing: copy it there (it is deepspeed/utils/zero_to_fp32.py of "
+            f"that package), and run python zero_to_fp32.py . {OLD_WEIGHTS}."
+        )
     parts = {path.parent for path in folder.glob("*/*.distcp")}
     for place in sorted(path for path in parts if not path.name.startswith("optimizer")):
         return (
@@ -730,7 +739,9 @@ def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str)
     if extra:
         raise ModelError(
             f"{where} holds weights of layers beyond the {count} that config.json calls for, "
-            f"such as {extra[0]}; the folder's files do not belong together."
+            f"such as {extra[0]}; the folder's files do not belong together. Get the config.json "
+            f"that was saved with them; or, if the first {count} layers are meant, save the model "
+            "with transformers (from_pretrained, save_pretrained), which leaves out the others."
         )
     inside = [name for name, number in numbers.items() if number is not None]
     if inside:

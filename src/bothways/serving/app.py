@@ -9,7 +9,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -46,6 +46,7 @@ from bothways.serving.served import (
     VECTORS,
     ServedModel,
     Threads,
+    task_named,
 )
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
@@ -54,6 +55,7 @@ log = logging.getLogger("bothways.serving")
 ANY = ""
 """The task of a route that every model has."""
 _OPENAI = "/v1/"
+_ROUTER = "/hf-inference/"
 _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
 _CLOSE = {"Connection": "close"}
@@ -189,7 +191,9 @@ def application(server: Server) -> Starlette:
     # Of two routes with the same path, Starlette would answer for the second with the first's
     # methods; one route then has both.
     app = Starlette(
-        routes=_merged(routes), lifespan=lifespan, middleware=[Middleware(_PlainTarget)]
+        routes=_merged(routes),
+        lifespan=lifespan,
+        middleware=[Middleware(_PlainTarget, names=tuple(server.models))],
     )
     app.router.redirect_slashes = False
     app.add_exception_handler(
@@ -201,14 +205,16 @@ def application(server: Server) -> Starlette:
 class _PlainTarget:
     """Takes a request's target in absolute form, ``http://host/path``, as its path: a server must
     (RFC 9112, 3.2.2), and uvicorn does not. A slash at the end is nothing: Starlette would send the
-    client, with its key and its texts, to a ``http`` address that the request names.
+    client, with its key and its texts, to a ``http`` address that the request names. Addresses of
+    Hugging Face's own servers are those of the routes.
 
     Args:
         app: that answers.
+        names: of the models.
     """
 
-    def __init__(self, app: ASGIApp):
-        self._app = app
+    def __init__(self, app: ASGIApp, names: Collection[str]):
+        self._app, self._names = app, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
@@ -220,7 +226,22 @@ class _PlainTarget:
                 scope = {**scope, "raw_path": raw, "path": unquote(raw.decode("ascii"))}
         if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"] != "/":
             scope = {**scope, "path": scope["path"][:-1]}
+        if scope["type"] == "http":
+            scope = {**scope, "path": _route_of(scope["path"], self._names)}
         await self._app(scope, receive, send)
+
+
+def _route_of(path: str, names: Collection[str]) -> str:
+    """The path of a route for one of Hugging Face's servers: below its router's name of the
+    provider, of older clients with the task first, and with the owner before a model's name."""
+    if path.startswith(_ROUTER):
+        path = path.removeprefix(_ROUTER.rstrip("/"))
+    match path.split("/"):
+        case ["", "pipeline", task, *owner, name] if name in names and len(owner) < 2:
+            return f"/models/{name}/pipeline/{task}"
+        case ["", "models", owner, name, *rest] if owner not in names and name in names:
+            return "/".join(["/models", name, *rest])
+    return path
 
 
 def _merged(routes: list[Route]) -> list[Route]:
@@ -381,7 +402,8 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
         task = ask.task
         more: tuple[Any, ...] = ()
         if isinstance(form, wire.Inference):
-            task = request.path_params.get("task") or answers.task_of_inference(served, form)
+            named = request.path_params.get("task")
+            task = task_named(named) if named else answers.task_of_inference(served, form)
             more = (task,)
         if task != ANY:
             served.refuse_other(task, server.models.values())

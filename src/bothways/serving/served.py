@@ -33,6 +33,7 @@ from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
+from bothways.tasks.options import KIND_NAMES, TEXT_KINDS
 from bothways.tasks.texts import TextTask
 
 T = TypeVar("T")
@@ -43,6 +44,17 @@ FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similar
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 ATTENTION, ATTRIBUTION = "attention", "attribution"
 """What models do, by Hugging Face's names where it has one."""
+_OF_KINDS = {
+    **dict.fromkeys(TEXT_KINDS, CLASSES),
+    **{"tagging": TAGS, "spans": ANSWERS, "choice": CHOOSE},
+}
+_TASK_NAMES = {
+    "sentiment-analysis": CLASSES,
+    **dict.fromkeys(("embed", "embeddings", "sentence-embeddings"), VECTORS),
+    **dict.fromkeys(("masked-lm", "masked-language-modeling"), FILL),
+    **{"rerank": RANK, "reranking": RANK},
+}
+"""What they are called elsewhere, besides the names of the kinds of tasks."""
 _OF_HEADS = {
     **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
     MASKED_LM: FILL,
@@ -54,6 +66,13 @@ _MEASURED = 1024
 _PROBE_EVERY, _FRESH = 5.0, 10.0
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
+
+
+def task_named(name: str) -> str:
+    """A task by its name, or by one that people use for it, such as ``ner`` or ``qa``."""
+    plain = name.lower().replace("_", "-")
+    plain = _TASK_NAMES.get(plain, plain)
+    return _OF_KINDS.get(KIND_NAMES.get(plain, plain), plain)
 
 
 class Threads:

@@ -316,22 +316,32 @@ def with_named_tokens(
         path: the vocabulary's file, next to which a special_tokens_map.json may be.
         rows: of the model's embedding, if it is known; tokens without a row are no pieces.
     """
-    named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
-    items: list[Any] = [named.get(key) for key in ("bos_token", "eos_token")]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        value = named.get(key)
-        listed = list(value.values()) if isinstance(value, Mapping) else value
-        items += listed if isinstance(listed, list) else []
     known = added_tokens(library)
-    for item in items:
-        text = item.get("content") if isinstance(item, Mapping) else item
-        if not isinstance(text, str) or not text or text in known:
+    for text in named_tokens(settings, path):
+        if text in known:
             continue
         room = rows is None or library.get_vocab_size() < rows
         if room or library.token_to_id(text) is not None:
             library.add_special_tokens([AddedToken(text, normalized=False)])
             known.add(text)
     return library
+
+
+def named_tokens(settings: Mapping[str, Any], path: Path) -> list[str]:
+    """The further special tokens that files name, besides those of roles.
+
+    Args:
+        settings: those of the tokenizer_config.json.
+        path: of a file beside them.
+    """
+    named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
+    items: list[Any] = [named.get(key) for key in ("bos_token", "eos_token")]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = named.get(key)
+        listed = list(value.values()) if isinstance(value, Mapping) else value
+        items += listed if isinstance(listed, list) else []
+    texts = [item.get("content") if isinstance(item, Mapping) else item for item in items]
+    return [text for text in texts if isinstance(text, str) and text]
 
 
 def added_tokens(library: tokenizers.Tokenizer) -> set[str]:

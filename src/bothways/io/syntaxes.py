@@ -1,0 +1,365 @@
+"""Formats whose syntax would be read as text: recognised, with the command that gives the text."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bothways.io.alike import ALIKE, FEW, MOST, NEARLY_ALL, of_first, share_of, shown
+from bothways.io.text_columns import OF_R, table_in
+
+OPTION = "--text_field"
+"""That which names the text of records."""
+_PARSED = 50  # lines at most, where each is parsed
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """Another format in the place of text.
+
+    Attributes:
+        found: what the file is, as the beginning of a sentence.
+        remedy: what gives its text, as the end of one.
+        part: of it, that would be read as text.
+    """
+
+    found: str
+    remedy: str
+    part: str = "syntax"
+
+    @property
+    def problem(self) -> str:
+        """Why it is no text, and what to do."""
+        return f"{self.found}, whose {self.part} would be read as text; {self.remedy}."
+
+    @property
+    def kept(self) -> str:
+        """What is said where it is read as text."""
+        return f"{self.found}, whose {self.part} is read as text (--lines keep)"
+
+
+def other_syntax(lines: Sequence[str], option: str = OPTION) -> Syntax | None:
+    """The format that a file has in the place of text, by its first lines; None if it is text.
+
+    Args:
+        lines: those that are not blank, at least one.
+        option: that which names the text of JSON lines, for the message.
+    """
+    for recognise in _SYNTAXES:
+        if (found := recognise(lines)) is not None:
+            return replace(found, remedy=found.remedy.replace(OPTION, option))
+    return None
+
+
+# -------------------------------------------------------------------------------------------- JSON
+
+_TO_JSON_LINES = (
+    "write an object on each line of a .jsonl file: python -c 'import json, sys; "
+    "d = json.load(sys.stdin); [print(json.dumps(x if isinstance(x, dict) else "
+    '{"text": x})) for x in (d.values() if isinstance(d, dict) else d)]\' < OLD > NEW.jsonl'
+)
+_NOTEBOOK = Syntax(
+    "this is a notebook of Jupyter",
+    "take the text of its cells: python -c 'import "
+    'json, sys; [print("".join(c["source"]), end="\\n\\n") for c in json.load(sys.stdin)["cells"] '
+    'if c["cell_type"] == "markdown"]\' < OLD > NEW',
+)
+# The beginning of an object or a list, and a line within one that is laid out over several.
+_JSON_BEGINS = re.compile(r'(?:\[\s*)*(?:\{\s*"(?:[^"\\]|\\.)*"\s*:|\[\s*"(?:[^"\\]|\\.)*"\s*,)')
+_JSON_LINE = re.compile(
+    r'(?:[{}\[\]],?|"(?:[^"\\]|\\.)*"\s*:.*|"(?:[^"\\]|\\.)*",?|-?\d[\d.eE+-]*,?|(?:true|false'
+    r"|null),?|\{.*|\}, ?\{|\[.*)\s*"
+)
+
+
+def _json(lines: Sequence[str]) -> Syntax | None:
+    if not _JSON_BEGINS.match("\n".join(lines[:3])):
+        return None
+    objects = [found for line in lines[:_PARSED] if isinstance(found := _parsed(line), dict | list)]
+    keyed = [found for found in objects if isinstance(found, dict)]
+    several = len(lines) > 1 or (keyed and not isinstance(next(iter(keyed[0].values()), 0), dict))
+    if keyed and several and len(objects) >= NEARLY_ALL * len(lines[:_PARSED]):
+        if "cells" in keyed[0] and "nbformat" in keyed[0]:
+            return _NOTEBOOK
+        return Syntax(
+            "its lines are JSON",
+            f"let the file's name end in .jsonl, and give {_the_key([*keyed[0]])}",
+        )
+    whole = len(lines) == 1 or sum(_JSON_LINE.fullmatch(line) is not None for line in lines) >= (
+        NEARLY_ALL * len(lines)
+    )
+    if not whole:
+        return None
+    is_notebook = '"cells"' in "".join(lines[:3])[:200]
+    return _NOTEBOOK if is_notebook else Syntax("this is JSON", _TO_JSON_LINES)
+
+
+def _the_key(keys: Sequence[str]) -> str:
+    """How to name the text's key, of those in the first object."""
+    named = ", ".join(map(shown, keys[:8]))
+    return f"{OPTION} NAME for the key of the text (the first line has {named})"
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _python(lines: Sequence[str]) -> Syntax | None:
+    looked_at = lines[:_PARSED]
+    starts = all(line.startswith(("{'", '{"')) for line in looked_at)
+    if not starts or all(isinstance(_parsed(line), dict) for line in looked_at):
+        return None
+    keys: list[str] = []
+    for line in looked_at:
+        try:
+            found = ast.literal_eval(line)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        keys = keys or [*map(str, found)]
+    return Syntax(
+        "its lines are objects as Python writes them",
+        "write them as JSON lines: python -c 'import ast, json, sys; [print(json.dumps("
+        "ast.literal_eval(s))) for s in sys.stdin if s.strip()]' < OLD > NEW.jsonl, and give "
+        + _the_key(keys),
+    )
+
+
+# --------------------------------------------------------------------- archives, subtitles, markup
+
+_WARC = re.compile(r"WARC/[01]\.\d")
+
+
+def _web_archive(lines: Sequence[str]) -> Syntax | None:
+    if not _WARC.fullmatch(lines[0]):
+        return None
+    found, part = "this is a web archive (WARC)", "headers"
+    if any(line.startswith("HTTP/1.") or line == "WARC-Type: response" for line in lines):
+        return Syntax(
+            f"{found} with pages as servers sent them",
+            "take their text out, such as by trafilatura or resiliparse, or take the files of text "
+            "(.warc.wet.gz)",
+            part,
+        )
+    return Syntax(
+        found,
+        "take them out: awk '/^WARC\\/[01]/ {h = 1} !h; /^\\r?$/ {h = 0}' OLD > NEW",
+        part,
+    )
+
+
+_SBV = re.compile(r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}")
+_FRAMES = re.compile(r"\{\d+\}\{\d*\}")
+
+
+def _subtitles(lines: Sequence[str]) -> Syntax | None:
+    if lines[0] == "[Script Info]":
+        command = (
+            r"grep ^Dialogue: OLD | cut -d, -f10- | sed -E 's/\{[^}]*\}//g; s/\\[Nnh]/ /g' > NEW"
+        )
+    elif _SBV.fullmatch(lines[0]):
+        command = r"sed -E '/^[0-9:.]+,[0-9:.]+\r?$/d' OLD > NEW"
+    elif share_of(_FRAMES, lines) >= NEARLY_ALL:
+        command = r"sed -E 's/^(\{[0-9]*\})+//; s/\|/ /g' OLD > NEW"
+    else:
+        return None
+    return Syntax("these are subtitles", f"take them out: {command}", "times")
+
+
+_TAG_LINE = re.compile(r"<(?!s>|/s>|\|)[!?/]?([a-zA-Z][\w:.-]*)[^<>]*>(?:.*>)?\Z")
+_NAMES = 3  # of tags that lines begin with; text that is marked has one or two
+
+
+def _xml(lines: Sequence[str]) -> Syntax | None:
+    if not _TAG_LINE.match(first := lines[0].strip()):
+        return None
+    tagged = [match[1] for line in lines if (match := _TAG_LINE.match(line.strip()))]
+    if len(tagged) < max(FEW, 0.9 * len(lines)) or len({*tagged}) < _NAMES:
+        return None
+    return Syntax(
+        f"{of_first(len(tagged), lines)} are HTML or XML, such as {shown(first)}",
+        "take them out: python -c 'import html, re, sys; "
+        'print(html.unescape(re.sub("<[^>]*>", "", sys.stdin.read())))\' < OLD > NEW',
+        "tags",
+    )
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+_NAME = re.compile(r"[^\W\d][\w.#()/ -]{0,39}|")
+_KNOWN_NAMES = frozenset(
+    "id text sentence sentence1 sentence2 label labels document title review content body category "
+    "class url date author source target question answer context message tweet comment rating name "
+    "language lang score description abstract summary topic sentiment".split()
+)
+
+
+def _table(lines: Sequence[str]) -> Syntax | None:
+    if (table := table_in(lines)) is not None:
+        names, text = list(table.columns), table.columns.index(table.text)
+        return _of_column(table.separator, names, text, header=True)
+    if OF_R.fullmatch(lines[0]) and len(lines) > 1 and (found := _of_r(lines)):
+        return found
+    if len(lines) < FEW:
+        return None
+    for separator in "\t,;|":
+        if found := _separated(lines, separator):
+            return found
+    return None
+
+
+def _of_r(lines: Sequence[str]) -> Syntax | None:
+    """A table of columns as R's write.table has them; it may leave the first without a name."""
+    try:
+        names, *rows = csv.reader(lines, delimiter=" ", escapechar="\\", strict=True)
+    except csv.Error:
+        return None
+    if len({len(row) for row in rows}) > 1 or len(rows[0]) - len(names) not in (0, 1):
+        return None
+    text = _text_column([names, *(row[len(row) - len(names) :] for row in rows)])
+    return Syntax(
+        f"this is a table of {len(names)} columns as R's write.table has it",
+        f"take that of the text, such as {shown(names[text])}: python3 -c "
+        f'"import csv, sys; [print(*row[{text - len(names)}].split()) for row in '
+        "[*csv.reader(sys.stdin, delimiter=' ', escapechar=chr(92))][1:]]\" < OLD > NEW.txt",
+        "other columns",
+    )
+
+
+def _separated(lines: Sequence[str], separator: str) -> Syntax | None:
+    """A table with this separator, by its names or by what stands in its columns."""
+    if separator not in lines[0]:
+        return None
+    if separator == "\t":
+        rows, least = [line.split("\t") for line in lines], ALIKE * len(lines)
+    else:
+        try:
+            rows = [*csv.reader(lines, delimiter=separator)]
+        except csv.Error:
+            return None
+        least = max(FEW - 1, 0.9 * len(rows))
+    columns = len(rows[0])
+    alike = [row for row in rows if len(row) == columns]
+    if columns < 2 or len(alike) < least:
+        return None
+    text, header = _text_column(alike), _has_names(alike)
+    is_told = separator == "\t" and any(_is_about(alike, n, text) for n in range(columns))
+    return _of_column(separator, rows[0], text, header=header) if header or is_told else None
+
+
+def _of_column(separator: str, first: Sequence[str], text: int, *, header: bool) -> Syntax:
+    """A table, and the command that takes a column out.
+
+    Args:
+        separator: between the columns.
+        first: its first row.
+        text: number of the column with the texts, from 0.
+        header: whether the first row has names.
+    """
+    between = "tabs" if separator == "\t" else repr(separator)
+    named = f" ({shown(first[text].strip())})" if header else ""
+    sign = "\\t" if separator == "\t" else separator
+    rows = f'csv.reader(sys.stdin, delimiter="{sign}")'
+    return Syntax(
+        f"this is a table of {len(first)} columns with {between} between them",
+        f"take that of the text, such as column {text + 1}{named}: "
+        "python -c 'import csv, sys; csv.field_size_limit(10**9); "
+        f'[print(*" ".join(r[{text}:{text + 1}]).split()) for r in '
+        f"{f'[*{rows}][1:]' if header else rows}]' < OLD > NEW",
+        "other columns",
+    )
+
+
+def _text_column(rows: Sequence[Sequence[str]]) -> int:
+    """The column with the longest texts."""
+    sizes = [sum(map(len, column)) for column in zip(*rows[1:], strict=True)]
+    return sizes.index(max(sizes))
+
+
+def _has_names(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names the columns: short words, one of which is a usual name or all of
+    which are far shorter than what stands below."""
+    first = [cell.strip().strip('"') for cell in rows[0]]
+    if len(set(first)) < len(first) or not all(_NAME.fullmatch(cell) for cell in first):
+        return False
+    if {cell.lower() for cell in first} & _KNOWN_NAMES:
+        return True
+    text = _text_column(rows)
+    below = sum(len(row[text]) for row in rows[1:]) / len(rows[1:])
+    return all(cell and " " not in cell for cell in first) and below > 4 * max(map(len, first))
+
+
+def _is_about(rows: Sequence[Sequence[str]], column: int, text: int) -> bool:
+    """Whether a column holds numbers, labels or codes about the texts in another."""
+    cells = [row[column].strip() for row in rows]
+    if column == text or sum(map(len, cells)) > 0.5 * sum(len(row[text]) for row in rows):
+        return False
+    numbers = sum(cell.isdigit() for cell in cells)
+    return numbers >= NEARLY_ALL * len(cells) or len(set(cells)) <= max(1, 0.1 * len(cells))
+
+
+# -------------------------------------------------------------------------------- words with tags
+
+_WORD_LINES = 20
+_TAG = re.compile(r"[A-Z]{1,5}\$?|[A-Z]{1,5}-\S+|O|[.,:;'`\"#$()_-]{1,3}|[A-Z]+[|:]\S+|_|-?\d{1,3}")
+_BREAK = re.compile(r"<[^<>]+>|-DOCSTART-|# ")
+
+
+def _tagged_words(lines: Sequence[str]) -> Syntax | None:
+    if sum(len(line) > 200 for line in lines) > 0.2 * len(lines):
+        return None
+    lines = [line for line in lines if not _BREAK.match(line)]
+    if len(lines) < _WORD_LINES:
+        return None
+    separator = "\t" if "\t" in lines[0] else " "
+    rows = [[cell for cell in line.strip().split(separator) if cell] for line in lines]
+    (columns, times), *_ = Counter(map(len, rows)).most_common(1)
+    rows = [row for row in rows if len(row) == columns]
+    if times < NEARLY_ALL * len(lines) or not 2 <= columns <= 14:
+        return None
+    numbered = columns >= 8 and sum(row[0][:1].isdigit() for row in rows) >= MOST * len(rows)
+    words = [row[1 if numbered else 0] for row in rows]
+    if sum(map(len, words)) > 15 * len(words) or any(" " in word for word in words[:_PARSED]):
+        return None
+    if sum(word[0].isalpha() for word in words) < 0.5 * len(words) or len({*words}) < 10:
+        return None
+    is_tagged = numbered or any(_are_tags([row[n] for row in rows]) for n in range(1, columns))
+    if not is_tagged:
+        return None
+    word = "$2" if numbered else "$1"
+    between = "-F '\\t' " if separator == "\t" else ""
+    return Syntax(
+        f"its lines hold a word each, with tags in {columns} columns as in CoNLL's files",
+        f"write its sentences on a line each: awk {between}'{{e = !NF || "
+        f'/^<|^#|^-DOCSTART/}} !e {{printf "%s%s", (n++ ? " " : ""), {word}}} e && n {{print ""; '
+        'n = 0} END {if (n) print ""}\' OLD > NEW',
+        "tags",
+    )
+
+
+def _are_tags(cells: Sequence[str]) -> bool:
+    known = set(cells)
+    letters = any(cell.isalpha() or "-" in cell[:6] for cell in known)
+    fit = sum(_TAG.fullmatch(cell) is not None for cell in cells)
+    return letters and len(known) <= max(2, 0.2 * len(cells)) and fit >= 0.9 * len(cells)
+
+
+_SYNTAXES: tuple[Callable[[Sequence[str]], Syntax | None], ...] = (
+    _web_archive,
+    _subtitles,
+    _python,
+    _json,
+    _tagged_words,
+    _table,
+    _xml,
+)
+"""In this order; the first that recognises the lines says it."""
