@@ -17,6 +17,9 @@ from bothways.runtime.stored import OLD_WEIGHTS
 from bothways.shipped import SHIPPED
 
 _CONFIG = "config.json"
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".7z", ".rar")
+_ALIKE = re.compile(r"config( ?\(\d+\))?\.json(\.txt)?", re.IGNORECASE)
+"""Names that downloads and other systems make of config.json."""
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 
@@ -47,6 +50,15 @@ def heads_beside(folder: Path) -> list[str]:
         for name in _HEADS
         if is_there(folder / name)
     ]
+
+
+def _of_file(path: Path) -> str:
+    """What a file in the place of a folder is, and the remedy."""
+    if path.name.lower().endswith(_ARCHIVES):
+        return "this is an archive; unpack it, and name the folder that was in it"
+    if is_there(path.parent / _CONFIG):
+        return f"this is a file of a model's folder, which is named as a whole: {path.parent}"
+    return "this is a file, and a model is a folder; where a verb takes both, the model is first"
 
 
 def what_it_is(folder: Path) -> str:
@@ -87,10 +99,10 @@ def what_it_is(folder: Path) -> str:
             "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "
             "the folder of the encoder that it was made from"
         )
+    if alike := [p.name for p in sorted(folder.glob("*")) if _ALIKE.fullmatch(p.name)]:
+        return f"if {alike[0]} is it, name it {_CONFIG}"
     if folder.is_file():
-        return (
-            "this is a file, and a model is a folder; where a verb takes both, the model is first"
-        )
+        return _of_file(folder)
     beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
     close = nearest(folder.name, [*SHIPPED, *beside])
     near = close if close is None or close in SHIPPED else folder.parent / close
