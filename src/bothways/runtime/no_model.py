@@ -87,18 +87,17 @@ def _of_ours(folder: Path) -> str:
     """What it is if it is a run, a corpus or a vocabulary of ours; empty if not."""
     if (folder / RUN_FILE).exists():
         if models := models_of_run(folder):
-            names = listed([str(path) for path in models], 4)
+            names = ", ".join(map(str, models[:4]))
             which = "its models are several" if len(models) > 1 else "it is not finished"
             return f"this is a run folder, and {which}; name a model in it: {names}"
         if saved := checkpoints_of_run(folder):
             return (
-                "this is the folder of a run that is not finished, and there is no model in it yet; "
-                f"name what was saved on the way, {saved[-1]}, or finish the run: the same command "
-                "goes on"
+                "this is the folder of a run that is not finished, without a model yet; name what "
+                f"was saved on the way, {saved[-1]}, or finish it: the same command goes on"
             )
         return (
-            "this is the folder of a run that is not finished, and there is no model in it yet; "
-            "finish the run: the same command goes on"
+            "this is the folder of a run that is not finished, without a model yet; finish it: the "
+            "same command goes on"
         )
     if (folder / "corpus.json").is_file():
         return (
