@@ -72,6 +72,14 @@ def test_numbers_of_tags_have_the_names_of_the_labels(
         read(write(tmp_path, name, content), LABELS[:3])
 
 
+@pytest.mark.parametrize("name", ["a.conll", "a.tsv"])
+def test_numbers_behind_words_to_predict_stay_as_they_are(name: str, tmp_path: Path) -> None:
+    header = "word\ttag\n" if name == "a.tsv" else ""
+    path = write(tmp_path, name, f"{header}Mary\t3\nleft\t0\n")
+    found = read_sentences(path, TaggingOptions(), labelled=False, labels=LABELS)
+    assert found.unchecked_tags == [["3", "0"]]
+
+
 def test_labels_that_are_numbers_stay_as_they_are(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "Mary\t1\nleft\t0\n")
     found = read(path, ("0", "1"), scheme="none")
@@ -315,6 +323,12 @@ def test_tags_with_more_around_them(content: str, what: str, tmp_path: Path) -> 
 def test_types_behind_brackets(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"carry tags of their own, such as '\[Mary\]\(PER\)'"):
         read(write(tmp_path, "a.txt", "[Mary](PER) left [Paris](LOC).\n"))
+
+
+def test_types_of_several_words_are_types(tmp_path: Path) -> None:
+    content = "".join(f"w{n}\tLegal Person\n" for n in range(5)) + "left\tO\n"
+    found = read(write(tmp_path, "a.conll", content))
+    assert found.tags == [["Legal Person"] * 5 + ["O"]]
 
 
 def test_texts_in_the_place_of_tags(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from bothways.io.column_forms import (
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import fields_of, quoted_as_csv
+from bothways.io.fields import fields_of, quoted_as_csv
 from bothways.io.lines import INVISIBLE, listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
@@ -516,8 +516,9 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
 def _refuse_texts(collected: SentenceCollector, path: Path) -> None:
     """Refuse a last column that holds texts, as where labels and texts stand in lines."""
     tags = [tag for own in collected.tags for tag in own]
-    texts = [tag for tag in tags if " " in tag]
-    if texts and 2 * len(texts) > len(tags):
+    texts = [tag for tag in tags if " " in tag and not TAG.fullmatch(tag)]
+    differ = 2 * len(set(texts)) > len(texts)  # as types of entities do not
+    if differ and 2 * len(texts) > len(tags):
         raise InputError(
             f"the last column holds texts, such as {texts[0][:40]!r}, and no tags; for labels of "
             "whole texts choose another --kind, for tags write a word and its tag in each line.",

@@ -14,11 +14,9 @@ columns, and lines of ``#`` before the line of column names are comments.
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import math
 import re
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,23 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.broken import TEXT, Broken
+from bothways.io.broken import Broken
+from bothways.io.fields import (
+    ESCAPED,
+    LOOKED_AT,
+    QUOTED,
+    SEPARATORS,
+    Dialect,
+    Record,
+    csv_records,
+    decimal_commas,
+    divides,
+    doubled,
+    fields_of,
+    has_escaped_quotes,
+    quoted_as_csv,
+    tsv_records,
+)
 from bothways.io.lines import (
     Layout,
     Line,
@@ -40,42 +54,12 @@ from bothways.io.lines import (
 )
 from bothways.io.text_columns import OF_R, TEXT_NAMES, text_column
 
-Record = tuple[int, list[str], str]
-"""The line on which a row starts, its fields, and the line or lines as they are."""
-
-_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*[|+])+(?:\s*:?-{3,}:?\s*)?")
 _NAMED_SEPARATOR = re.compile(r'"?sep=(\\t|.)"?[,;\t|]*', re.IGNORECASE)
 _OTHER_SEPARATORS = re.compile(r"[^\w\s'\"-]|\s+|[\x00-\x1f]")
-_QUOTED = re.compile('"[^"]*"')
-_FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
-_OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
-_LOOKED_AT = 20  # lines
 # What is kept at most while it is found out how a file is written: lines, characters.
 _BEGINNING, _KEPT = 2000, 2**24
 _LONGEST_NAME = 100  # characters
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How the fields of a file are told apart.
-
-    Attributes:
-        separator: between fields.
-        quoted: whether quotation marks may stand around them.
-    """
-
-    separator: str
-    quoted: bool
-
-    @property
-    def name(self) -> str:
-        """Of the separator."""
-        return (
-            "space"
-            if self.separator == " "
-            else _SEPARATORS.get(self.separator, repr(self.separator))
-        )
 
 
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
@@ -205,7 +189,7 @@ def table_items(
         header = lower
     for names in needed:
         if not any(name in header for name in names):
-            begun = [(start, raw), *((n, line) for n, _, line in islice(records, _LOOKED_AT))]
+            begun = [(start, raw), *((n, line) for n, _, line in islice(records, LOOKED_AT))]
             if (line := title_above(begun)) is not None:
                 raise InputError(remove_above(line), path=path, line=start)
             raise MissingColumnError(
@@ -260,7 +244,7 @@ def delimited_records(
     separator = separator or "\t"
     _refuse_other_notation(lines, separator, names, path)
     quoted = is_csv or separator != "\t"
-    escaped = quoted and _has_escaped_quotes(lines, path, separator)
+    escaped = quoted and has_escaped_quotes(lines, path, separator)
 
     def whole() -> Iterable[str]:
         again: Iterable[Line] = lines
@@ -271,21 +255,18 @@ def delimited_records(
 
     if not quoted:
         quoted = quoted_as_csv(whole())
-        if not quoted and any(_ESCAPED in line for _, line in lines):
-            quoted = escaped = quoted_as_csv(map(_doubled, whole()), everywhere=True)
+        if not quoted and any(ESCAPED in line for _, line in lines):
+            quoted = escaped = quoted_as_csv(map(doubled, whole()), everywhere=True)
     every = ahead.told(chain(lines, coming), broken)
     if escaped:
         broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
-        every = ((number, _doubled(line)) for number, line in every)
-    records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+        every = ((number, doubled(line)) for number, line in every)
+    records = csv_records(every, path, separator) if quoted else tsv_records(every)
     if separator == " ":
         records = _with_row_names(records, broken)
     if names and is_csv:
         records = _with_values(records, broken)
     return Dialect(separator, quoted), records
-
-
-_ESCAPED = '\\"'
 
 
 def _of_r(lines: Sequence[str]) -> bool:
@@ -303,28 +284,6 @@ def _with_row_names(records: Iterator[Record], broken: Broken) -> Iterator[Recor
         names = ["", *names]
     yield number, names, raw
     yield from chain(begun, records)
-
-
-def _doubled(line: str) -> str:
-    """A line with doubled quotation marks in place of those behind a backslash."""
-    return re.sub(r'(?<!\\)((?:\\\\)*)\\"', r'\1""', line) if _ESCAPED in line else line
-
-
-def _has_escaped_quotes(lines: Sequence[Line], path: Path, separator: str) -> bool:
-    """Whether lines are those of a CSV file only with doubled quotation marks in place of those
-    behind a backslash."""
-    if not any(_ESCAPED in line for _, line in lines):
-        return False
-
-    def fits(doubled: bool) -> bool:
-        own = ((n, _doubled(line) if doubled else line) for n, line in lines)
-        try:
-            rows = islice(_csv_records(own, path, separator), 1, None)  # R names not all columns
-            return len({len(values) for _, values, _ in rows}) == 1
-        except InputError as error:
-            return doubled and "unexpected end of data" in error.problem  # of the first lines
-
-    return fits(True) and not fits(False)
 
 
 def _with_values(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
@@ -425,7 +384,7 @@ def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     if not layout.header or layout.columns:
         several = len(layout.columns or names) > 1 or "0" not in names
         found = _separator(lines, names, layout) if several and len(lines) > 1 else ""
-        return found if found and _divides(lines, found, 2) else ""
+        return found if found and divides(lines, found, 2) else ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and _may_be_header(first, names) else ""
@@ -488,8 +447,8 @@ def ragged_row(
             "a file that also has others (a .csv file may)"
         )
     whole = dialect.separator.join(values)
-    others = [n for s, n in _SEPARATORS.items() if s != dialect.separator]
-    for separator, name in _SEPARATORS.items():
+    others = [n for s, n in SEPARATORS.items() if s != dialect.separator]
+    for separator, name in SEPARATORS.items():
         if name in others and width > 1 and len(whole.split(separator)) == width:
             hint = f"with {name}s between columns it would have {width}; separate all lines alike"
     return InputError(
@@ -500,55 +459,13 @@ def ragged_row(
     )
 
 
-def quoted_as_csv(lines: Iterable[str], *, everywhere: bool = False) -> bool:
-    """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
-
-    Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
-    tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
-    that is neither says that they are text, and at least one must be doubled.
-
-    Args:
-        lines: of the file.
-        everywhere: it is known that some texts are in quotation marks for nothing.
-    """
-    lines = iter(lines)
-    first = next(lines, "")
-    sure = first.startswith('"') and first.endswith('"') and len(first) > 1
-    everywhere |= sure
-    begun: list[str] = []  # the lines from the beginning of a field that goes on
-    size = 0
-    for line in chain([first], lines):
-        if begun:
-            begun.append(line)
-            size += len(line)
-        if size > TEXT.bytes:
-            return False
-        if '"' not in line:
-            continue
-        text, position = "\n".join(begun) if begun else line, 0
-        while position <= len(text):
-            found = _FIELD.match(text, position)
-            if found is None:
-                break
-            if body := found[1]:
-                sure |= '""' in body
-                if not (everywhere or '"' in body or "\t" in body or "\n" in body):
-                    return False
-            position = found.end() + 1
-        begun = [text[position:]] if position <= len(text) else []
-        size = sum(map(len, begun))
-        if begun and _OPEN.fullmatch(begun[0]) is None:
-            return False
-    return sure and not begun
-
-
 def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> int:
     """How many lines of ``#`` stand before the line with the column names."""
     if not layout.header:
         return 0
     if not names:
-        return _narrower_comments([line for _, line in lines[:_LOOKED_AT]])
-    for number, (_, line) in enumerate(lines[:_LOOKED_AT]):
+        return _narrower_comments([line for _, line in lines[:LOOKED_AT]])
+    for number, (_, line) in enumerate(lines[:LOOKED_AT]):
         fields = [field.strip(' "') for field in re.split("[,;|\t]", line)]
         if _may_be_header(fields, names):
             return number
@@ -561,8 +478,8 @@ def _narrower_comments(lines: Sequence[str]) -> int:
     """How many lines of ``#`` begin a file, where the line after them has several columns and none
     of them as many."""
     number = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
-    first = _QUOTED.sub("", lines[number])
-    counts = {s: first.count(s) for s in _SEPARATORS if s in first}
+    first = QUOTED.sub("", lines[number])
+    counts = {s: first.count(s) for s in SEPARATORS if s in first}
     apart = all(line.count(s) != count for line in lines[:number] for s, count in counts.items())
     return number if counts and apart else 0
 
@@ -572,7 +489,7 @@ def title_above(begun: Sequence[Line]) -> int | None:
     a title has; None if the names stand in the first line, or it cannot be told."""
     if begun and OF_R.fullmatch(begun[0][1]):
         return None
-    for separator in _SEPARATORS:
+    for separator in SEPARATORS:
         rows = [(number, fields_of(line, separator)) for number, line in begun if line.strip()]
         width = len(rows[-1][1]) if rows else 0
         alone = [sum(map(bool, map(str.strip, row))) < 2 for _, row in rows]
@@ -604,114 +521,18 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     """
     if layout.header and not layout.columns:
         for holds in (has_header, _may_be_header):
-            for separator in _SEPARATORS:
+            for separator in SEPARATORS:
                 first = fields_of(lines[0][1], separator)
                 if names and holds(first, names) and len(first) > 1:
                     return separator
-        first_line = _QUOTED.sub("", lines[0][1])
-        return next((s for s in _SEPARATORS if s in first_line), ",")
+        first_line = QUOTED.sub("", lines[0][1])
+        return next((s for s in SEPARATORS if s in first_line), ",")
     numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
     width = len(layout.columns) or 1 + max(numbers, default=max(len(names), 2) - 1)
-    dividing = [s for s in _SEPARATORS if _divides(lines, s, width)]
-    if "," in dividing and len(dividing) > 1 and _decimal_commas(lines):
+    dividing = [s for s in SEPARATORS if divides(lines, s, width)]
+    if "," in dividing and len(dividing) > 1 and decimal_commas(lines):
         dividing.remove(",")
     return dividing[0] if dividing else ","
-
-
-def _divides(lines: Sequence[Line], separator: str, width: int) -> bool:
-    reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator)
-    with contextlib.suppress(csv.Error), _long_fields():
-        widths = {len(row) for row in islice(filter(None, reader), _LOOKED_AT)}
-        return len(widths) == 1 and min(widths) >= width
-    return False
-
-
-def _decimal_commas(lines: Sequence[Line]) -> bool:
-    text = "\n".join(_QUOTED.sub("", line) for _, line in lines[:_LOOKED_AT])
-    return text.count(",") == len(re.findall(r"(?<=\d),(?=\d)", text))
-
-
-def _tsv_records(lines: Iterable[Line]) -> Iterator[Record]:
-    several: bool | None = None
-    for number, line in lines:
-        several = "\t" in line if several is None else several
-        if not (several and not line.strip() and "\t" not in line):
-            yield number, line.split("\t"), line
-
-
-def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[Record]:
-    lines = iter(lines)
-    head = next(lines)
-    # A writer that puts spaces behind separators has them in the line of names, too.
-    count = head[1].count(separator)
-    spaced = separator != " " and 0 < count == head[1].count(separator + " ")
-    taken: list[Line] = []  # for the record that is read
-
-    def feed() -> Iterator[str]:
-        for line in chain([head], lines):
-            taken.append(line)
-            yield line[1] + "\n"
-
-    reader = csv.reader(feed(), delimiter=separator, strict=True, skipinitialspace=spaced)
-    first = 0
-    try:
-        while True:
-            taken.clear()
-            with _long_fields():
-                values = next(reader, None)
-            if values is None:
-                return
-            if len(values) > 1 or (values and (values[0].strip() or first == 1)):
-                first = first or len(values)
-                yield taken[0][0], values, "\n".join(line for _, line in taken)
-    except csv.Error as error:
-        number = taken[0][0]
-        if "field limit" in str(error):
-            raise InputError(
-                f"holds a field longer than {TEXT.mib:g} MiB{TEXT.remedy} Or close the quotation "
-                "mark that opens it.",
-                path=path,
-                line=number,
-            ) from None
-        if "new-line character" in str(error):
-            raise InputError(
-                "a line break within a field (a carriage return) is not in quotation marks; put "
-                "the field into quotation marks, or remove it. If such lines end there: "
-                "tr '\\r' '\\n' < OLD > NEW.",
-                path=path,
-                line=number,
-            ) from None
-        raise InputError(
-            f"a quotation mark opens or closes a field where none should ({error}). A field that "
-            "holds one must be in quotation marks, with each quotation mark inside written twice"
-            + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else ".")
-            + " (Where quotation marks are text, name the file .tsv.)" * (separator == "\t"),
-            path=path,
-            line=number,
-        ) from None
-
-
-_BACKSLASHES = r""": sed 's/\\"/""/g' OLD > NEW (this file has backslashes before them)."""
-_FIELD_LIMIT = threading.Lock()
-
-
-@contextlib.contextmanager
-def _long_fields() -> Iterator[None]:
-    """Allow fields as long as a text may be; the limit is the process's, so it is put back after
-    each record, and one thread changes it at a time."""
-    with _FIELD_LIMIT:
-        limit = csv.field_size_limit(TEXT.bytes)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(limit)
-
-
-def fields_of(line: str, separator: str) -> list[str]:
-    """The fields of a line by itself, as CSV; none if it is no CSV, as with a carriage return."""
-    with contextlib.suppress(csv.Error), _long_fields():
-        return next(csv.reader([line], delimiter=separator), [])
-    return []
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
@@ -850,7 +671,7 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
     """What a file without its names in the first line is, and what to do; empty: not known."""
     begun = [first]
     with contextlib.suppress(InputError):
-        begun.extend(islice(rows, _LOOKED_AT))
+        begun.extend(islice(rows, LOOKED_AT))
     cells = [cell.strip() for cell in first[1]]
     if len(cells) > 1 and all(re.fullmatch("'.+'", cell) for cell in cells):
         return (

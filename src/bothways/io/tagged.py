@@ -13,12 +13,8 @@ from bothways.errors import InputError
 from bothways.io.annotators import (
     ANNOTATED_TWICE,
     FORMATS,
-    CharacterSpan,
-    SpanChecks,
-    SpanText,
     TaggedWords,
     beside_spans,
-    checked_spans,
     chosen_names,
     controls,
     is_accepted_as_empty,
@@ -41,6 +37,7 @@ from bothways.io.conll import (
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import as_json, listed
+from bothways.io.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
 from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 from bothways.io.word_rows import (
     has_word_columns,
@@ -150,8 +147,8 @@ def read_tagged(
         )
     if form in (COLUMNS, TABLE):
         read = read_conll if form == COLUMNS else read_word_rows
-        found, named = _named(read(path, layout, labelled=labelled), names, path, labelled=labelled)
-        return TaggedFile(form, found, remarks=(*found.remarks, *named))
+        found = read(path, layout, labelled=labelled)
+        return _of_columns(form, found, found.remarks, names, path, labelled=labelled)
     if form == BRAT:
         beside: Counter[str] = Counter()
         texts = [_brat_document(one, beside) for one in brat_files(path)]
@@ -162,6 +159,20 @@ def read_tagged(
             remarks.append(f"{', '.join(counted)} are not read")
         return _with_texts(form, texts, remarks, path, labelled=labelled)
     return _read_json(path, layout, labelled=labelled, names=names)
+
+
+def _of_columns(
+    form: str,
+    file: ConllFile,
+    remarks: Sequence[str],
+    names: tuple[str, ...],
+    path: Path,
+    *,
+    labelled: bool,
+) -> TaggedFile:
+    """A file of words in columns; what stands behind words without tags may be anything."""
+    found, named = _named(file, names, path, labelled=True) if labelled else (file, [])
+    return TaggedFile(form, found, remarks=(*remarks, *named))
 
 
 def _left_out_of_folder(path: Path) -> list[str]:
@@ -216,8 +227,8 @@ def _read_json(
             if not isinstance(item, dict):
                 raise _no_object(item, path, number)
         rows = words_of_objects(path, items, layout, labelled=labelled)
-        rows, named = _named(rows, names, path, labelled=labelled)
-        return TaggedFile(TABLE, rows, remarks=(*broken.remarks, *rows.remarks, *named))
+        said = (*broken.remarks, *rows.remarks)
+        return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
     form = _form_of(items, path, labelled=labelled)
     found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]

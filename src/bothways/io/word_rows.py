@@ -34,7 +34,8 @@ from bothways.io.conll import (
     SentenceCollector,
     column_numbers,
 )
-from bothways.io.delimited import Record, delimited_records, remove_above, title_above
+from bothways.io.delimited import delimited_records, remove_above, title_above
+from bothways.io.fields import Record
 from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
 from bothways.io.text import beginning

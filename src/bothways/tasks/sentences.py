@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.annotators import SpanText
 from bothways.io.column_forms import TAG
 from bothways.io.conll import ConllFormat
+from bothways.io.spans import SpanText
 from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
