@@ -234,7 +234,6 @@ def test_what_has_no_command_of_its_own_is_said() -> None:
         lines([f"{n} foxes were seen." for n in (3, 9, 4, 12, 8) * 8]),
         lines([f"Note: {s}" if n % 3 else s for n, s in enumerate(S)]),
         lines([f"At 10:{n} it began. {s}" for n, s in enumerate(S)]),
-        lines([f"<p>{s}</p>" for s in S]),  # said as markup
         lines([f"“{s}” ..." for s in S]),
         "# include <a>\n" + lines([f"int {w}(void);" for w in WORDS]),
         "The word { stands here.\n" + lines(S),
