@@ -39,6 +39,7 @@ _BEGINNINGS = (
     ("labels", r"^(__label__[^ ]+ +)+"),
 )
 # Lines that are nothing but when, and by whom, what follows was said.
+_NAMED_HEAD = rf"^[^:]{{1,40}}  +\(?{_TIME}\)?$"
 _DAY = rf"({_DATE}|[0-9]{{1,2}}-[A-Z][a-z]{{2}}-[0-9]{{2,4}})"
 _HEAD = rf"^.{{0,40}}{_DAY}[T ,]+{_TIME}( ?[AP]M)?\]?.{{0,30}}$"
 
@@ -88,7 +89,7 @@ _OUT = "text here; take them out"
 _SIGNS = (
     *(
         _Sign(
-            "times",
+            "times" if "times" in what else what,
             re.compile(begin),
             MANY,
             f"begin with {what} such as {{}}, which are {_OUT}",
@@ -131,7 +132,8 @@ _SIGNS = (
     _Sign(
         "lines of tags",
         re.compile(  # not names in brackets, such as those of companies
-            r"^(?!</?s>)(?:</?[A-Za-z][\w-]*>\Z|</[A-Za-z]|<[A-Za-z][\w-]* [\w-]+=|<[a-z]+>.*</[a-z]+>\Z)"
+            r"^(?!</?s>)(?:</?[A-Za-z][\w-]*>\Z|</[A-Za-z]|<[A-Za-z][\w-]* [\w-]+="
+            r"|<[a-z]+>.*</[a-z]+>\Z)"
         ),
         0.005,
         f"are tags or begin with one, such as {{}}, which are {_OUT}",
@@ -181,6 +183,30 @@ _SIGNS = (
         "grep -vE '^[^ ]{30,}$' OLD > NEW",
     ),
     _Sign(
+        "times",
+        re.compile(_NAMED_HEAD),
+        0.25,
+        f"are names and times such as {{}}, which are {_OUT}",
+        f"sed -E '/{_NAMED_HEAD[:-1]}\\r?$/d' OLD > NEW",
+    ),
+    _Sign(
+        "names",
+        re.compile(r"^<(?!/|(?:[bips]|h\d|li|br|div|span)>)[^<>/= ]+> +(?=\S)"),
+        MANY,
+        f"begin with names such as {{}}, as in a chat, which are {_OUT}",
+        "sed -E 's/^<[^<>]+> +//' OLD > NEW",
+    ),
+    _Sign(
+        "hyphens inside lines",
+        re.compile(
+            r"[a-zà-ÿ]{2}[-\u00ad] (?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller) )[a-zà-ÿ]{2}"
+        ),
+        0.25,
+        "have a hyphen and a space inside, such as {}, as words have that a line broke; join them",
+        "sed -E 's/([a-z])- ([a-z])/\\1\\2/g' OLD > NEW",
+        "- ",
+    ),
+    _Sign(
         "quotes",
         re.compile("^>"),
         2 * SOME,
@@ -202,6 +228,7 @@ _SIGNS = (
     _pieces("##", r"\S ##[^\s#]", 0.2, "sed 's/ ##//g' OLD > NEW"),
     _pieces("\u2581", "(?:\\A|\\s)\u2581\\w", 0.5, "sed 's/ //g; s/\u2581/ /g; s/^ //' OLD > NEW"),
     _pieces("\u0120", "(?:\\s\u0120\\w.*){2}", 0.5, "sed 's/ //g; s/\u0120/ /g; s/^ //' OLD > NEW"),
+    _pieces(" +", r"\S \+[\uac00-\ud7ff]", MANY, "sed 's/ +//g' OLD > NEW"),
     _pieces(" @", r"\S @[-,.]@ \S", 0.02, "sed -E 's/ @([-,.])@ /\\1/g' OLD > NEW"),
     _Sign(
         "headings",
@@ -218,7 +245,7 @@ _SIGNS = (
 
 # With a chapter before it, as verses have one; a number alone is part of a sentence if that goes on
 # in small letters.
-_NUMBER = re.compile(r"\s*(?:\d+[:.])?(\d+)(?:[.:)]\s*|\t| {2,}|(?<=\d) (?![a-z]))(?=\S)")
+_NUMBER = re.compile(r"\s*(?:[\[(]|\d+[:.])?(\d+)(?:[].:)]\s*|\t| {2,}|(?<=\d) (?![a-z]))(?=\S)")
 
 
 def _numbers(lines: Sequence[str]) -> str:
@@ -230,7 +257,7 @@ def _numbers(lines: Sequence[str]) -> str:
     return (
         f"{of_first(len(found), lines)} begin with their numbers, such as {shown(found[0][0])}, "
         "which are text here; take them out: "
-        "sed -E 's/^[ \\t]*([0-9]+[:.])?[0-9]+[.:)]?[ \\t]*//' OLD > NEW"
+        "sed -E 's/^[ \\t]*([[(]|[0-9]+[:.])?[0-9]+[].:)]?[ \\t]*//' OLD > NEW"
     )
 
 

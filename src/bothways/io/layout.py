@@ -43,8 +43,8 @@ _HEADER = re.compile(  # of a mail, or the line before its signature
     r"|Organization|Received|MIME-Version|Content-[A-Za-z-]+|X-[A-Za-z-]+): |-- ?\Z"
 )
 _PAGE = re.compile(
-    r"(?:[-–—\[(|]\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
-    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—\])|])?",
+    r"(?:[-–—=\[(|]+\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
+    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—=\])|]+)?",
     re.IGNORECASE,
 )
 _FAR = 5  # lines between the numbers of pages, on average; those of articles stand closer
@@ -57,7 +57,7 @@ _MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their
 _GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
 # A word of letters, no longer than words are where spaces divide them; which share of the lines are
 # one each, and how many there must be.
-_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_]\S{0,19}\Z"), 0.9, 50
+_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,-]{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -145,7 +145,7 @@ class Layout:
                 f"{self.contents} lines look like a table of contents; they are text here, so "
                 "remove them if they are one"
             )
-        if self.markup:
+        if self.markup and "names" not in notes:
             notes.pop("lines of tags", None)
             notes["markup"] = (
                 f"many lines hold markup, such as {self.markup}, which is text here; take it out, "

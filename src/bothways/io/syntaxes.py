@@ -60,13 +60,17 @@ def other_syntax(lines: Sequence[str], option: str = OPTION) -> Syntax | None:
 
 # -------------------------------------------------------------------------------------------- JSON
 
-_OBJECTS = (  # those of a list, of an object that has only such, or of the longest list within
+# The objects of a list, of an object that has only such, or of the longest list within.
+_OBJECTS = (
     "f = lambda d: d if isinstance(d, list) else [*d.values()] if all(isinstance(x, dict) for x in "
-    "d.values()) else max((f(x) for x in d.values() if isinstance(x, (dict, list)) and x), key=len, "
-    "default=[d]); "
+    "d.values()) else max((f(x) for x in d.values() if isinstance(x, (dict, list)) and x), "
+    "key=len, default=[d]); "
     '[print(json.dumps(x if isinstance(x, dict) else {"text": x})) for x in f(LOAD)]'
 )
-_AS_LINES = "write an object on each line of a .jsonl file: python -c 'import json, sys{}; {}' < OLD > NEW.jsonl"
+_AS_LINES = (
+    "write an object on each line of a .jsonl file: "
+    "python -c 'import json, sys{}; {}' < OLD > NEW.jsonl"
+)
 _TO_JSON_LINES = _AS_LINES.format("", _OBJECTS.replace("LOAD", "json.load(sys.stdin)"))
 _KOREAN_CORPUS = _AS_LINES.format(
     "",
@@ -171,7 +175,7 @@ def _web_archive(lines: Sequence[str]) -> Syntax | None:
     )
 
 
-_SBV = re.compile(r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}")
+_SBV = re.compile(r"\d+:\d\d:\d\d\.\d{2,3},\d+:\d\d:\d\d\.\d{2,3}")
 _FRAMES = re.compile(r"\{\d+\}\{\d*\}")
 
 
@@ -250,11 +254,13 @@ def _separated(lines: Sequence[str], separator: str) -> Syntax | None:
         return None
     text, header = _text_column(alike), _has_names(alike)
     spaced = sum(line.count(separator + " ") for line in lines)
-    is_plain = separator != "\t" and (
-        2 * spaced > sum(line.count(separator) for line in lines) or separator * 2 in lines[0]
-    )
+    prose = separator in ",;" and 2 * spaced > sum(line.count(separator) for line in lines)
+    is_plain = prose or (separator != "\t" and separator * 2 in lines[0])
     many = len(alike) >= (FEW if separator == "\t" else _ROWS)
-    many &= sum(len(row[text]) for row in alike) >= _TEXT * len(alike)
+    texts = [row[text] for row in alike]
+    if separator != "\t":
+        many &= sum(map(len, texts)) >= _TEXT * len(texts)
+        many &= sum(" " in cell or not cell.isascii() for cell in texts) >= MOST * len(texts)
     is_told = many and not is_plain and any(_is_about(alike, n, text) for n in range(columns))
     return _of_column(separator, rows[0], text, header=header) if header or is_told else None
 
@@ -349,8 +355,8 @@ def _tagged_words(lines: Sequence[str]) -> Syntax | None:
     return Syntax(
         f"its lines hold a word each, with tags in {columns} columns as in CoNLL's files",
         f"write its sentences on a line each: awk {between}'{{e = !NF || "
-        f'/^<|^#|^-DOCSTART|^EOS$/}} !e {{printf "%s%s", (n++ ? " " : ""), {word}}} e && n {{print ""; '
-        'n = 0} END {if (n) print ""}\' OLD > NEW',
+        f'/^<|^#|^-DOCSTART|^EOS$/}} !e {{printf "%s%s", (n++ ? " " : ""), {word}}} e && n '
+        '{print ""; n = 0} END {if (n) print ""}\' OLD > NEW',
         "tags",
     )
 
@@ -419,13 +425,14 @@ class _Records:
 
 _RECORDS = (
     _Records(
-        "these are references as RIS and MEDLINE have them",
-        'take their abstracts out: awk \'/^AB +- / {p = 1; sub(/^AB +- /, ""); printf "%s%s", '
+        "these are references as RIS, MEDLINE, EndNote and Web of Science have them",
+        "take their abstracts out: awk '/^(AB +- |AB |%X )/ {p = 1; sub(/^(AB +- |AB |%X )/, "
+        '""); printf "%s%s", '
         '(n++ ? "\\n" : ""), $0; next} /^ / {if (p) {sub(/^ +/, " "); printf "%s", $0} next} '
         '{p = 0} END {print ""}\' OLD > NEW',
-        re.compile(r"[A-Z][A-Z0-9]{1,3} {0,2}- |      \S"),
-        MOST,
-        re.compile(r"(?:PMID|TY) {0,2}- "),
+        re.compile(r"[A-Z][A-Z0-9]{1,3} {0,2}-(?: |\Z)|[A-Z][A-Z0-9](?: \S|\Z)|%[0-9A-Z] "),
+        0.4,  # texts go on over several lines
+        re.compile(r"(?:PMID|TY) {0,2}- |%0 [A-Z]|PT [A-Z]\Z"),
     ),
     _Records(
         "these are references as BibTeX has them",
@@ -480,7 +487,7 @@ _RECORDS = (
         "take the keys out: sed -E 's/^[^=]*= ?//' OLD > NEW",
         re.compile(r"[\w.\[\]-]+ ?= ?\S|[#\[]"),
         NEARLY_ALL,
-        re.compile(r"[\w.\[\]-]*[._][\w.\[\]-]* ?= ?\S"),
+        re.compile(r"[\w.-]*[._][\w.-]* ?= ?\S|\[\[?[\w.-]+\]?\]\Z"),
     ),
     _Records(
         "these are trees of sentences in brackets",
