@@ -199,7 +199,8 @@ _SIGNS = (
     _Sign(
         "hyphens inside lines",
         re.compile(
-            r"[a-zà-ÿ]{2}[-\u00ad] (?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller) )[a-zà-ÿ]{2}"
+            r"[a-zà-ÿ]{2}[-\u00ad] "
+            r"(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller) )[a-zà-ÿ]{2}"
         ),
         0.25,
         "have a hyphen and a space inside, such as {}, as words have that a line broke; join them",
