@@ -68,9 +68,9 @@ class _Sign:
 
     def note(self, lines: Sequence[str]) -> str:
         """What is to be said of lines; empty if too few have it."""
-        found = [
-            match[0] for line in lines if self.part in line and (match := self.pattern.search(line))
-        ]
+        # A search goes on behind the beginning of a line even where it can match there alone.
+        find = self.pattern.match if self.pattern.pattern.startswith("^") else self.pattern.search
+        found = [match[0] for line in lines if self.part in line and (match := find(line))]
         if len(found) < max(self.least, self.share * len(lines)):
             return ""
         said = self.said.replace("{}", shown(found[0].strip(" ")))
@@ -123,7 +123,7 @@ _SIGNS = (
     ),
     _Sign(
         "readings",
-        re.compile(r"[\u3005\u4e00-\u9fff]《[ぁ-んァ-ヶー]+》|［＃"),
+        re.compile(r"[《［](?:(?<=[\u3005\u4e00-\u9fff]《)[ぁ-んァ-ヶー]+》|＃)"),
         SOME,
         f"hold readings or notes as Aozora Bunko writes them, such as {{}}, which are {_OUT}",
         "python -c 'import re, sys; sys.stdout.writelines(re.sub("

@@ -57,7 +57,7 @@ _MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their
 _GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
 # A word of letters, no longer than words are where spaces divide them; which share of the lines are
 # one each, and how many there must be.
-_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,-]{0,19}\Z"), 0.9, 50
+_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,/-]{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.

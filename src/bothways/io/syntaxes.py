@@ -395,7 +395,8 @@ def _counted_words(lines: Sequence[str]) -> Syntax | None:
 
 
 def _vectors(lines: Sequence[str]) -> Syntax | None:
-    if share_of(_NUMBERS, lines) < NEARLY_ALL or len(lines) < FEW:
+    found = sum(_NUMBERS.match(line) is not None for line in lines)
+    if found < max(FEW, NEARLY_ALL * len(lines)):
         return None
     return Syntax(
         "its lines are vectors or features",
