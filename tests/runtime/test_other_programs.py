@@ -781,7 +781,7 @@ def test_names_that_downloads_make_and_files_in_place_of_folders(folder: Path) -
         with pytest.raises(ModelError, match=re.escape(f"if {name} is it, name it config.json")):
             load_model(folder)
         (folder / name).rename(folder / "config.json")
-    with pytest.raises(ModelError, match=f"named as a whole: {re.escape(str(folder))}"):
+    with pytest.raises(ModelError, match=f"named by its folder: {re.escape(str(folder))}"):
         load_model(folder / "model.safetensors")
     for kind, ending in (("zip", "zip"), ("gztar", "tar.gz")):
         shutil.make_archive(str(folder), kind, folder)
