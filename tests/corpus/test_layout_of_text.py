@@ -272,7 +272,7 @@ def records(documents: list[list[str]], name: str, width: int) -> bytes:
 
 def test_another_syntax_is_text_where_that_is_asked_for(built: Build) -> None:
     text = "".join(json.dumps({"fox": text}) + "\n\n" for text in PARAGRAPHS)
-    with pytest.raises(InputError, match="its lines are JSON.*give --lines keep"):
+    with pytest.raises(InputError, match=r"its lines are JSON.*give --lines keep"):
         built(text)
     report, documents = built(text, lines="keep")
     assert "its lines are JSON, whose syntax is read as text" in report["layout"]["syntax"]

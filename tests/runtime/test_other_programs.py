@@ -793,11 +793,11 @@ def test_what_other_programs_compute_a_model_from(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.bin").write_bytes(b"\6")
     (folder / "vocabulary.json").write_text("[]")
-    with pytest.raises(ModelError, match="model.bin is the model in the form of CTranslate2"):
+    with pytest.raises(ModelError, match=r"model.bin is the model in the form of CTranslate2"):
         load_model(folder)
     (folder / "model.bin").unlink()
     (folder / "weights.npz").write_bytes(b"PK")
-    with pytest.raises(ModelError, match="weights.npz is the model in the form of MLX"):
+    with pytest.raises(ModelError, match=r"weights.npz is the model in the form of MLX"):
         load_model(folder)
 
 
