@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -720,3 +721,86 @@ def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
     write(folder, weights)
     with pytest.raises(ModelError, match=r"attention\.qkv\.weight is not finite"):
         load(folder).embed(TEXTS)
+
+
+# ------------------------------------------------------------ another file under a right name
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", {"_from_model_config": True}, "but a generation_config.json"),
+        ("config.json", {"tokenizer_class": "B", "cls_token": "[CLS]"}, "but a tokenizer_config"),
+        ("config.json", {"version": "1.0", "post_processor": None}, "but a tokenizer.json"),
+        ("config.json", {"registered_name": "x>B", "config": {}}, "Keras"),
+        ("tokenizer_config.json", {"hidden_size": 4}, "holds the config.json of a model"),
+        ("tokenizer_config.json", {"pre_tokenizer": None}, "holds a tokenizer.json"),
+        ("tokenizer.json", {"[PAD]": 0, "a": 1}, "is a map of pieces to ids"),
+        ("tokenizer.json", {"model_type": "bert"}, "is an object of other settings"),
+        ("tokenizer.json", [1], "is a list"),
+    ],
+)
+def test_another_file_under_the_name(name: str, content: Any, said: str, folder: Path) -> None:
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=f"{name}.*{said}"):
+        load_model(folder)
+
+
+def npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(2))
+
+
+def zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("repo/README.md", "x")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (npz, "arrays of NumPy"),
+        (zipped, "a zip .of repo/README"),
+        (lambda path: path.write_bytes(b"GGUF\3\0\0\0"), "GGUF"),
+        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "HDF5"),
+    ],
+)
+def test_weights_of_another_form_under_the_name(
+    make: Callable[[Path], None], said: str, name: str, folder: Path
+) -> None:
+    (folder / "model.safetensors").unlink()
+    make(folder / name)
+    with pytest.raises(ModelError, match=rf"{name} is {said}|{name} is a file of {said}"):
+        load_model(folder)
+
+
+def test_names_that_downloads_make_and_files_in_place_of_folders(folder: Path) -> None:
+    for name in ("Config.json", "config.json.txt", "config (1).json"):
+        (folder / "config.json").rename(folder / name)
+        with pytest.raises(ModelError, match=re.escape(f"if {name} is it, name it config.json")):
+            load_model(folder)
+        (folder / name).rename(folder / "config.json")
+    with pytest.raises(ModelError, match=f"named by its folder: {re.escape(str(folder))}"):
+        load_model(folder / "model.safetensors")
+    for kind, ending in (("zip", "zip"), ("gztar", "tar.gz")):
+        shutil.make_archive(str(folder), kind, folder)
+        with pytest.raises(ModelError, match="unpack it, and name the folder that was in it"):
+            load_model(f"{folder}.{ending}")
+
+
+def test_what_other_programs_compute_a_model_from(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.bin").write_bytes(b"\6")
+    (folder / "vocabulary.json").write_text("[]")
+    with pytest.raises(ModelError, match=r"model.bin is the model in the form of CTranslate2"):
+        load_model(folder)
+    (folder / "model.bin").unlink()
+    (folder / "weights.npz").write_bytes(b"PK")
+    with pytest.raises(ModelError, match=r"weights.npz is the model in the form of MLX"):
+        load_model(folder)
+
+
+def test_keys_that_transformers_wrote_are_no_news(folder: Path) -> None:
+    set_json(folder / "config.json", _attn_implementation_autoset=True, xla_device=None)
+    assert not load_model(folder).notes

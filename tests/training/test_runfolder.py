@@ -78,8 +78,8 @@ def test_a_run_of_a_version_with_other_options_goes_on(tmp_path: Path) -> None:
         )
         if value == 0.02:
             assert not start(tmp_path / "run").new
-            with pytest.raises(RunError, match=r"objectives\.mlm: 1\.0 in the folder, 2\.0 req"):
-                start(tmp_path / "run", replace(CONFIG, objectives=ObjectiveOptions(mlm=2.0)))
+            with pytest.raises(RunError, match=r"objectives\.pairs: 1\.0 in the folder, 2\.0 req"):
+                start(tmp_path / "run", replace(CONFIG, objectives=ObjectiveOptions(pairs=2.0)))
         else:
             with pytest.raises(RunError, match=r"model\.init_std: 0\.1 in the folder, None req"):
                 start(tmp_path / "run")

@@ -45,6 +45,7 @@ from bothways.io.files import sha256
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.processes import uninterrupted
+from bothways.io.run_folders import RUN_FILE
 from bothways.io.terminal import (
     line_printer,
     print_note,
@@ -53,7 +54,6 @@ from bothways.io.terminal import (
     shown,
 )
 from bothways.pretraining.options import PretrainConfig
-from bothways.runtime.no_model import RUN_FILE
 from bothways.runtime.options import ConvertConfig, ScoreConfig
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import recipe_of

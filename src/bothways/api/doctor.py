@@ -11,7 +11,8 @@ from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, InputError, RunError
 from bothways.io.files import PARTIAL, real_path
 from bothways.io.folder_files import checked, is_there
-from bothways.io.hub import model_folder
+from bothways.io.hub import named_folder
+from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.folder import (
@@ -26,7 +27,7 @@ from bothways.runtime.folder import (
     model_files,
     read_json,
 )
-from bothways.runtime.no_model import RUN_FILE, runs_in
+from bothways.runtime.no_model import runs_in
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
 from bothways.runtime.weights import Weights
@@ -46,7 +47,7 @@ def diagnose(folder: str | Path) -> list[str]:
     the files of a model of ours are compared with their checksums. A model is loaded, its weights
     and the order of its vocabulary are checked, and its two vocabulary files are compared.
     """
-    folder = model_folder(folder)
+    folder = model_of_seed(named_folder(folder))
     if (folder / MANIFEST).exists():
         return _diagnose_corpus(folder)
     if (folder / RUN_FILE).exists():

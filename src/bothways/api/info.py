@@ -20,9 +20,10 @@ from bothways.families.heads import (
     TAGGER,
     use_of,
 )
-from bothways.io.hub import model_folder
+from bothways.io.hub import named_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
+from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.io.terminal import command_line
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.folder import (
@@ -30,7 +31,7 @@ from bothways.runtime.folder import (
     LoadedModel,
     load_model,
 )
-from bothways.runtime.no_model import RUN_FILE, models_in, runs_in
+from bothways.runtime.no_model import models_in, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
@@ -101,7 +102,7 @@ def info(folder: str | Path) -> Info:
         InputError: there is no such folder, or nothing in it is known.
         BothwaysError: a corpus or a vocabulary that is damaged.
     """
-    found = model_folder(folder)
+    found = model_of_seed(named_folder(folder))
     if is_original(found):
         return _model(found, str(folder))
     if found.is_file():

@@ -328,8 +328,8 @@ def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-REMOVED = {"model.init_std": 0.02, "pairs.random_next": 0.5}
-"""Recipe options that version 0.1 had beside today's, and their defaults."""
+REMOVED = {"model.init_std": 0.02, "pairs.random_next": 0.5, "objectives.mlm": 1.0}
+"""Recipe options that earlier versions had beside today's, and the values that all have now."""
 
 
 def recorded_fields(cls: type[Any], recorded: Mapping[str, Any]) -> dict[str, Any]:

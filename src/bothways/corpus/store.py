@@ -27,6 +27,7 @@ from bothways.config.fields import digest
 from bothways.errors import BothwaysError, StoreError
 from bothways.io.arrays import Growing, bounds
 from bothways.io.files import sha256, write_json
+from bothways.io.run_folders import RUN_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 
 FORMAT = 2
@@ -121,9 +122,15 @@ class Manifest:
         """
         path = folder / MANIFEST
         if not path.is_file():
+            what = (
+                "this is the folder of a run, not of a corpus"
+                if (folder / RUN_FILE).is_file()
+                else "this is the folder of a model, not of a corpus"
+                if (folder / "config.json").is_file()
+                else "this is not a corpus folder, or its build was interrupted"
+            )
             raise StoreError(
-                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its build was "
-                f"interrupted. Build one with `bothways corpus`."
+                f"{folder}: no {MANIFEST} here, so {what}. Build one with `bothways corpus`."
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

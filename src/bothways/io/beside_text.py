@@ -29,8 +29,20 @@ _BEGINNINGS = (
         "addresses and times, as in a log,",
         r"^[^ ]+ [^ ]+ [^ ]+ \[[0-9]+/[A-Z][a-z]+/[0-9]+:[^]]*\] *",
     ),
+    (
+        "dates, times and names, as in a chat,",
+        rf"^[0-9]{{4}}년 [0-9]{{1,2}}월 [0-9]{{1,2}}일 [^,]{{0,12}}{_TIME}, [^:]{{1,40}} ?: ?",
+    ),
+    ("times and names, as in a chat,", rf"^{_TIME}\t[^\t]+\t"),
+    ("levels and times, as in a log,", rf"^\[?[A-Z]{{4,8}}\]?:? +\[?{_DATE}[T ,]+{_TIME}[^ ]* *"),
     ("times", rf"^\(?{_TIME}\)?( -)? "),
+    ("ids", r"^[0-9A-Za-z.]*[0-9][0-9A-Za-z.]*([-_][0-9A-Za-z.]*[0-9][0-9A-Za-z.]*)+[ \t]+"),
+    ("labels", r"^(__label__[^ ]+ +)+"),
 )
+# Lines that are nothing but when, and by whom, what follows was said.
+_NAMED_HEAD = rf"^[^:]{{1,40}}  +\(?{_TIME}\)?$"
+_DAY = rf"({_DATE}|[0-9]{{1,2}}-[A-Z][a-z]{{2}}-[0-9]{{2,4}})"
+_HEAD = rf"^.{{0,40}}{_DAY}[T ,]+{_TIME}( ?[AP]M)?\]?.{{0,30}}$"
 
 
 @dataclass(frozen=True)
@@ -57,9 +69,9 @@ class _Sign:
 
     def note(self, lines: Sequence[str]) -> str:
         """What is to be said of lines; empty if too few have it."""
-        found = [
-            match[0] for line in lines if self.part in line and (match := self.pattern.search(line))
-        ]
+        # A search goes on behind the beginning of a line even where it can match there alone.
+        find = self.pattern.match if self.pattern.pattern.startswith("^") else self.pattern.search
+        found = [match[0] for line in lines if self.part in line and (match := find(line))]
         if len(found) < max(self.least, self.share * len(lines)):
             return ""
         said = self.said.replace("{}", shown(found[0].strip(" ")))
@@ -78,7 +90,7 @@ _OUT = "text here; take them out"
 _SIGNS = (
     *(
         _Sign(
-            "times",
+            "times" if "times" in what else what,
             re.compile(begin),
             MANY,
             f"begin with {what} such as {{}}, which are {_OUT}",
@@ -92,6 +104,109 @@ _SIGNS = (
         0.25,
         f"are times, which are {_OUT}",
         f"sed -E '/^{_TIME}\\r?$/d' OLD > NEW",
+    ),
+    _Sign(
+        "times",
+        re.compile(_HEAD),
+        0.25,
+        f"are dates and times such as {{}}, which are {_OUT}",
+        f"sed -E '/{_HEAD[:-1]}\\r?$/d' OLD > NEW",
+    ),
+    _Sign(
+        "licence",
+        re.compile(r"^\*\*\* ?(?:START|END) OF TH(?:E|IS) PROJECT GUTENBERG"),
+        0,
+        "say where a text of Project Gutenberg begins and ends, and what stands before and behind, "
+        f"such as its licence, is {_OUT}",
+        "awk '/^\\*\\*\\* ?START OF/ {b = 1; next} /^\\*\\*\\* ?END OF/ {b = 0} b' OLD > NEW",
+        "PROJECT GUTENBERG",
+        least=1,
+    ),
+    _Sign(
+        "readings",
+        re.compile(r"[《［](?:(?<=[\u3005\u4e00-\u9fff]《)[ぁ-んァ-ヶー]+》|＃)"),
+        SOME,
+        f"hold readings or notes as Aozora Bunko writes them, such as {{}}, which are {_OUT}",
+        "python -c 'import re, sys; sys.stdout.writelines(re.sub("
+        '"《[ぁ-んァ-ヶー]+》|［＃[^］]*］|｜", "", s) for s in sys.stdin)\' < OLD > NEW',
+    ),
+    _Sign(
+        "lines of tags",
+        re.compile(  # not names in brackets, such as those of companies
+            r"^(?!</?s>)(?:</?[A-Za-z][\w-]*>\Z|</[A-Za-z]|<[A-Za-z][\w-]* [\w-]+="
+            r"|<[a-z]+>.*</[a-z]+>\Z)"
+        ),
+        0.005,
+        f"are tags or begin with one, such as {{}}, which are {_OUT}",
+        "sed -E 's/^(<[^<>]*> *)+//; s/<\\/[A-Za-z]+> *$//' OLD > NEW",
+        "<",
+        least=3,
+    ),
+    _Sign(
+        "marks of PDF",
+        re.compile(r"\(cid:\d+\)"),
+        0.01,
+        "hold (cid:...), which a program put for letters of a PDF that it could not tell; take the "
+        "text out with another one, or these",
+        "sed -E 's/\\(cid:[0-9]+\\)//g' OLD > NEW",
+        "(cid:",
+        least=3,
+    ),
+    _Sign(
+        "roff",
+        re.compile(r"^\.[A-Z][A-Za-z]?(?: |\Z)|\\f[BIRP]"),
+        2 * SOME,
+        f"hold commands of roff, such as {{}}, which are {_OUT}",
+        "pandoc -f man -t plain --wrap none OLD -o NEW",
+    ),
+    _Sign(
+        "Org",
+        re.compile(r"^(?:#\+[A-Za-z_]+|:[A-Z]+:\Z)"),
+        SOME,
+        f"hold marks of Org, such as {{}}, which are {_OUT}",
+        "pandoc -f org -t plain --wrap none OLD -o NEW",
+    ),
+    _Sign(
+        "joined words",
+        re.compile(r"^[^(){}=;]*[^\W\d_]_[^\W\d_][^(){}=;]*$"),
+        MANY,
+        "hold words that are joined by _, as programs that find words write them, which is text "
+        "here; write spaces",
+        "tr '_' ' ' < OLD > NEW",
+        "_",
+    ),
+    _Sign(
+        "no spaces",
+        re.compile(r"^[!-~\u00c0-\u024f]{30,}$"),
+        MANY,
+        "are 30 characters or longer without a space, such as {}: addresses, codes, or text whose "
+        "spaces were lost; take it from where it came from, or leave these out",
+        "grep -vE '^[^ ]{30,}$' OLD > NEW",
+    ),
+    _Sign(
+        "times",
+        re.compile(_NAMED_HEAD),
+        0.25,
+        f"are names and times such as {{}}, which are {_OUT}",
+        f"sed -E '/{_NAMED_HEAD[:-1]}\\r?$/d' OLD > NEW",
+    ),
+    _Sign(
+        "names",
+        re.compile(r"^<(?!/|(?:[bips]|h\d|li|br|div|span)>)[^<>/= ]+> +(?=\S)"),
+        MANY,
+        f"begin with names such as {{}}, as in a chat, which are {_OUT}",
+        "sed -E 's/^<[^<>]+> +//' OLD > NEW",
+    ),
+    _Sign(
+        "hyphens inside lines",
+        re.compile(
+            r"[a-zà-ÿ]{2}[-\u00ad] "
+            r"(?!(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller) )[a-zà-ÿ]{2}"
+        ),
+        0.25,
+        "have a hyphen and a space inside, such as {}, as words have that a line broke; join them",
+        "sed -E 's/([a-z])- ([a-z])/\\1\\2/g' OLD > NEW",
+        "- ",
     ),
     _Sign(
         "quotes",
@@ -115,6 +230,7 @@ _SIGNS = (
     _pieces("##", r"\S ##[^\s#]", 0.2, "sed 's/ ##//g' OLD > NEW"),
     _pieces("\u2581", "(?:\\A|\\s)\u2581\\w", 0.5, "sed 's/ //g; s/\u2581/ /g; s/^ //' OLD > NEW"),
     _pieces("\u0120", "(?:\\s\u0120\\w.*){2}", 0.5, "sed 's/ //g; s/\u0120/ /g; s/^ //' OLD > NEW"),
+    _pieces(" +", r"\S \+[\uac00-\ud7ff]", MANY, "sed 's/ +//g' OLD > NEW"),
     _pieces(" @", r"\S @[-,.]@ \S", 0.02, "sed -E 's/ @([-,.])@ /\\1/g' OLD > NEW"),
     _Sign(
         "headings",
@@ -129,19 +245,21 @@ _SIGNS = (
 """Each is said once; of those of one name the first."""
 
 
-_NUMBER = re.compile(r"\s*(\d+)[.:)]?(?:\s+|(?<=:)(?=\S))")
+# With a chapter before it, as verses have one; a number alone is part of a sentence if that goes on
+# in small letters.
+_NUMBER = re.compile(r"\s*(?:[\[(]|\d+[:.])?(\d+)(?:[].:)]\s*|\t| {2,}|(?<=\d) (?![a-z]))(?=\S)")
 
 
 def _numbers(lines: Sequence[str]) -> str:
     found = [match for line in lines if (match := _NUMBER.match(line))]
     numbers = [int(match[1]) for match in found]
-    steps = sum(b - a == 1 for a, b in pairwise(numbers))
+    steps = sum(b - a == 1 or b == 1 < a for a, b in pairwise(numbers))
     if len(found) < max(2 * FEW, NEARLY_ALL * len(lines)) or steps < 0.9 * (len(numbers) - 1):
         return ""
     return (
         f"{of_first(len(found), lines)} begin with their numbers, such as {shown(found[0][0])}, "
         "which are text here; take them out: "
-        "sed -E 's/^[ \\t]*[0-9]+[.:)]?[ \\t]*//' OLD > NEW"
+        "sed -E 's/^[ \\t]*([[(]|[0-9]+[:.])?[0-9]+[].:)]?[ \\t]*//' OLD > NEW"
     )
 
 
@@ -218,7 +336,7 @@ def _markdown(lines: Sequence[str]) -> str:
     )
 
 
-_TAGGED_WORD = re.compile(r"\S+([_/|])(?:[A-Z]{1,6}\$?|[^\w\s]{1,3})\Z")
+_TAGGED_WORD = re.compile(r"\S+([_/|])(?:[A-Za-z]{1,6}\$?(?:-[A-Za-z]{1,4})?|[^\w\s]{1,3})\Z")
 
 
 def _tags(lines: Sequence[str]) -> str:
@@ -260,6 +378,36 @@ def _spaces(lines: Sequence[str]) -> str:
         "them, as words that were told apart by a tokenizer; to write them as other text has them: "
         "sed -E 's/ ([.,])/\\1/g' OLD > NEW"
     )
+
+
+# Letters of scripts that put no spaces between words, and how many spaces a letter tell that
+# something divided them.
+_UNDIVIDED = (
+    ("\u3041-\u30ff\u3400-\u9fff", 0.2),
+    ("\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff", 0.1),
+)
+_DIVIDED = tuple(
+    (re.compile(f"[{letters}]"), re.compile(f"(?<=[{letters}]) +(?=[{letters}])"), share)
+    for letters, share in _UNDIVIDED
+)
+
+
+def _divided(lines: Sequence[str]) -> str:
+    for letter, gap, share in _DIVIDED:
+        if not letter.search("".join(lines[:FEW])):
+            continue
+        divided = sum(
+            len(gap.findall(line)) > share * len(letter.findall(line)) > 0 for line in lines
+        )
+        if divided >= max(FEW, MANY * len(lines)):
+            return (
+                f"{of_first(divided, lines)} have spaces between the words of a language that is "
+                "written without, as a segmenter leaves them; text to be read later needs them, "
+                "too, or take them out here: python -c 'import re, sys; sys.stdout.writelines("
+                're.sub(r"(?<=[^ -~]) +| +(?=[^ -~])", "", s) for s in sys.stdin)\' '
+                "< OLD > NEW"
+            )
+    return ""
 
 
 def _bars(lines: Sequence[str]) -> str:
@@ -377,12 +525,12 @@ def _only_numbers(lines: Sequence[str]) -> str:
 
 _OTHERS: dict[str, Callable[[Sequence[str]], str]] = {
     "a name": _name,
-    "numbers": _numbers,
     "speakers": _speakers,
     "mails": _mails,
     "Markdown": _markdown,
     "tags": _tags,
     "spaces": _spaces,
+    "divided words": _divided,
     "bars": _bars,
     "letters": _letters,
     "special tokens": _marks,
@@ -395,8 +543,10 @@ _OTHERS: dict[str, Callable[[Sequence[str]], str]] = {
 
 def beside_text(lines: Sequence[str]) -> dict[str, str]:
     """What stands beside the text of lines, as sentences, by what they are about."""
-    found: dict[str, str] = {}
+    found = {"numbers": said} if (said := _numbers(lines)) else {}
     for sign in _SIGNS:
         if sign.name not in found and (said := sign.note(lines)):
             found[sign.name] = said
+    if "numbers" in found:  # of verses, not times
+        found.pop("times", None)
     return found | {name: said for name, note in _OTHERS.items() if (said := note(lines))}

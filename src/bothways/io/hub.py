@@ -19,6 +19,7 @@ from bothways import shipped
 from bothways.errors import ModelError, nearest
 from bothways.io.files import expanded, write_text
 from bothways.io.folder_files import is_there
+from bothways.io.run_folders import model_of_run
 from bothways.io.terminal import print_note
 
 _NAME = re.compile(
@@ -48,7 +49,16 @@ _ON = ("1", "on", "yes", "true")
 
 
 def model_folder(name: str | Path) -> Path:
-    """The folder of a model, given by path or by name.
+    """The folder of a model, given by path or by name; of a run that has one model, that.
+
+    Raises:
+        ModelError: as :func:`named_folder`.
+    """
+    return model_of_run(named_folder(name))
+
+
+def named_folder(name: str | Path) -> Path:
+    """The folder of a model, run, corpus or vocabulary, given by path or by name.
 
     A local folder, or a bundled model, takes precedence over a model of the Hub. A ``Path`` or
     ``./NAME`` is always a path; the Hub's folder of a model in its cache stands for its snapshot.

@@ -14,6 +14,7 @@ from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.forms import KEEP, look_at_forms
 from bothways.io.lines import python_spelling
 from bothways.io.pipes import open_in_any_order
+from bothways.io.syntaxes import other_syntax
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
@@ -21,6 +22,7 @@ from bothways.io.text import (
     beginning_lines,
     bytes_read,
     explain_read_errors,
+    holds_records,
     read_lines,
     refuse_records,
     replace_broken,
@@ -53,11 +55,10 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if path.suffix.lower() == ".parquet":
         return "parquet"
-    refuse_records(
-        path,
-        "write one object per line to a .jsonl file, or the texts to a .txt file",
-        also=_OTHER_RECORDS,
-    )
+    if holds_records(path, also=_OTHER_RECORDS):
+        syntax = other_syntax([line for line in beginning_lines(path) if line.strip()])
+        remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
+        refuse_records(path, syntax.remedy if syntax else remedy, also=_OTHER_RECORDS)
     return "text"
 
 

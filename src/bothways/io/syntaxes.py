@@ -47,9 +47,11 @@ def other_syntax(lines: Sequence[str], option: str = OPTION) -> Syntax | None:
     """The format that a file has in the place of text, by its first lines; None if it is text.
 
     Args:
-        lines: those that are not blank, at least one.
+        lines: those that are not blank.
         option: that which names the text of JSON lines, for the message.
     """
+    if not lines:
+        return None
     for recognise in _SYNTAXES:
         if (found := recognise(lines)) is not None:
             return replace(found, remedy=found.remedy.replace(OPTION, option))
@@ -58,11 +60,24 @@ def other_syntax(lines: Sequence[str], option: str = OPTION) -> Syntax | None:
 
 # -------------------------------------------------------------------------------------------- JSON
 
-_TO_JSON_LINES = (
-    "write an object on each line of a .jsonl file: python -c 'import json, sys; "
-    "d = json.load(sys.stdin); [print(json.dumps(x if isinstance(x, dict) else "
-    '{"text": x})) for x in (d.values() if isinstance(d, dict) else d)]\' < OLD > NEW.jsonl'
+# The objects of a list, of an object that has only such, or of the longest list within.
+_OBJECTS = (
+    "f = lambda d: d if isinstance(d, list) else [*d.values()] if all(isinstance(x, dict) for x in "
+    "d.values()) else max((f(x) for x in d.values() if isinstance(x, (dict, list)) and x), "
+    "key=len, default=[d]); "
+    '[print(json.dumps(x if isinstance(x, dict) else {"text": x})) for x in f(LOAD)]'
 )
+_AS_LINES = (
+    "write an object on each line of a .jsonl file: "
+    "python -c 'import json, sys{}; {}' < OLD > NEW.jsonl"
+)
+_TO_JSON_LINES = _AS_LINES.format("", _OBJECTS.replace("LOAD", "json.load(sys.stdin)"))
+_KOREAN_CORPUS = _AS_LINES.format(
+    "",
+    'k = ("paragraph", "sentence", "utterance"); [print(json.dumps({"text": "\\n".join('
+    'p["form"] for n in k for p in x.get(n) or [])})) for x in json.load(sys.stdin)["document"]]',
+)
+_HAS_FORMS = re.compile(r'"document"\s*:\s*\[.*"form"\s*:', re.DOTALL)
 _NOTEBOOK = Syntax(
     "this is a notebook of Jupyter",
     "take the text of its cells: python -c 'import "
@@ -82,7 +97,7 @@ def _json(lines: Sequence[str]) -> Syntax | None:
         return None
     objects = [found for line in lines[:_PARSED] if isinstance(found := _parsed(line), dict | list)]
     keyed = [found for found in objects if isinstance(found, dict)]
-    several = len(lines) > 1 or (keyed and not isinstance(next(iter(keyed[0].values()), 0), dict))
+    several = len(lines) > 1 or (keyed and any(isinstance(x, str) for x in keyed[0].values()))
     if keyed and several and len(objects) >= NEARLY_ALL * len(lines[:_PARSED]):
         if "cells" in keyed[0] and "nbformat" in keyed[0]:
             return _NOTEBOOK
@@ -95,8 +110,11 @@ def _json(lines: Sequence[str]) -> Syntax | None:
     )
     if not whole:
         return None
-    is_notebook = '"cells"' in "".join(lines[:3])[:200]
-    return _NOTEBOOK if is_notebook else Syntax("this is JSON", _TO_JSON_LINES)
+    if '"cells"' in "".join(lines[:3])[:200]:
+        return _NOTEBOOK
+    if _HAS_FORMS.search("\n".join(lines[:200])):
+        return Syntax("this is JSON as Korean corpora have it", _KOREAN_CORPUS)
+    return Syntax("this is JSON", _TO_JSON_LINES)
 
 
 def _the_key(keys: Sequence[str]) -> str:
@@ -157,7 +175,7 @@ def _web_archive(lines: Sequence[str]) -> Syntax | None:
     )
 
 
-_SBV = re.compile(r"\d+:\d\d:\d\d\.\d{3},\d+:\d\d:\d\d\.\d{3}")
+_SBV = re.compile(r"\d+:\d\d:\d\d\.\d{2,3},\d+:\d\d:\d\d\.\d{2,3}")
 _FRAMES = re.compile(r"\{\d+\}\{\d*\}")
 
 
@@ -195,6 +213,9 @@ def _xml(lines: Sequence[str]) -> Syntax | None:
 
 # ------------------------------------------------------------------------------------------ tables
 
+_CODE = re.compile(r"\d+|[\w.:/-]*\d[\w.:/-]*")  # a number, or an id with one
+_TEXT = 10  # characters, on average, of a column that has texts
+_ROWS = 20  # by which a table without names is told
 _NAME = re.compile(r"[^\W\d][\w.#()/ -]{0,39}|")
 _KNOWN_NAMES = frozenset(
     "id text sentence sentence1 sentence2 label labels document title review content body category "
@@ -252,7 +273,15 @@ def _separated(lines: Sequence[str], separator: str) -> Syntax | None:
     if columns < 2 or len(alike) < least:
         return None
     text, header = _text_column(alike), _has_names(alike)
-    is_told = separator == "\t" and any(_is_about(alike, n, text) for n in range(columns))
+    spaced = sum(line.count(separator + " ") for line in lines)
+    prose = separator in ",;" and 2 * spaced > sum(line.count(separator) for line in lines)
+    is_plain = prose or (separator != "\t" and separator * 2 in lines[0])
+    many = len(alike) >= (FEW if separator == "\t" else _ROWS)
+    texts = [row[text] for row in alike]
+    if separator != "\t":
+        many &= sum(map(len, texts)) >= _TEXT * len(texts)
+        many &= sum(" " in cell or not cell.isascii() for cell in texts) >= MOST * len(texts)
+    is_told = many and not is_plain and any(_is_about(alike, n, text) for n in range(columns))
     return _of_column(separator, rows[0], text, header=header) if header or is_told else None
 
 
@@ -301,17 +330,22 @@ def _has_names(rows: Sequence[Sequence[str]]) -> bool:
 def _is_about(rows: Sequence[Sequence[str]], column: int, text: int) -> bool:
     """Whether a column holds numbers, labels or codes about the texts in another."""
     cells = [row[column].strip() for row in rows]
+    if sum(cell.count(" ") for cell in cells) > len(cells):
+        return False
     if column == text or sum(map(len, cells)) > 0.5 * sum(len(row[text]) for row in rows):
         return False
-    numbers = sum(cell.isdigit() for cell in cells)
-    return numbers >= NEARLY_ALL * len(cells) or len(set(cells)) <= max(1, 0.1 * len(cells))
+    codes = sum(_CODE.fullmatch(cell) is not None for cell in cells)
+    return codes >= NEARLY_ALL * len(cells) or len(set(cells)) <= max(1, 0.1 * len(cells))
 
 
 # -------------------------------------------------------------------------------- words with tags
 
 _WORD_LINES = 20
 _TAG = re.compile(r"[A-Z]{1,5}\$?|[A-Z]{1,5}-\S+|O|[.,:;'`\"#$()_-]{1,3}|[A-Z]+[|:]\S+|_|-?\d{1,3}")
-_BREAK = re.compile(r"<[^<>]+>|-DOCSTART-|# ")
+_BREAK = re.compile(r"<[^<>]+>|-DOCSTART-|# |EOS\Z")
+# Morphemes with their tags, and what MeCab writes.
+_ANALYSIS = re.compile(r"\S+/[A-Z]{1,5}(?: ?\+ ?\S+/[A-Z]{1,5})*|[^,\s]+(?:,[^,]*){3,}")
+_ID = re.compile(r"\w+(?:-\d+)+")
 
 
 def _tagged_words(lines: Sequence[str]) -> Syntax | None:
@@ -327,6 +361,7 @@ def _tagged_words(lines: Sequence[str]) -> Syntax | None:
     if times < NEARLY_ALL * len(lines) or not 2 <= columns <= 14:
         return None
     numbered = columns >= 8 and sum(row[0][:1].isdigit() for row in rows) >= MOST * len(rows)
+    numbered |= columns > 2 and all(_ID.fullmatch(row[0]) for row in rows)
     words = [row[1 if numbered else 0] for row in rows]
     if sum(map(len, words)) > 15 * len(words) or any(" " in word for word in words[:_PARSED]):
         return None
@@ -340,17 +375,160 @@ def _tagged_words(lines: Sequence[str]) -> Syntax | None:
     return Syntax(
         f"its lines hold a word each, with tags in {columns} columns as in CoNLL's files",
         f"write its sentences on a line each: awk {between}'{{e = !NF || "
-        f'/^<|^#|^-DOCSTART/}} !e {{printf "%s%s", (n++ ? " " : ""), {word}}} e && n {{print ""; '
-        'n = 0} END {if (n) print ""}\' OLD > NEW',
+        f'/^<|^#|^-DOCSTART|^EOS$/}} !e {{printf "%s%s", (n++ ? " " : ""), {word}}} e && n '
+        '{print ""; n = 0} END {if (n) print ""}\' OLD > NEW',
         "tags",
     )
 
 
 def _are_tags(cells: Sequence[str]) -> bool:
+    if sum(_ANALYSIS.fullmatch(cell) is not None for cell in cells) >= MOST * len(cells):
+        return True
     known = set(cells)
     letters = any(cell.isalpha() or "-" in cell[:6] for cell in known)
     fit = sum(_TAG.fullmatch(cell) is not None for cell in cells)
     return letters and len(known) <= max(2, 0.2 * len(cells)) and fit >= 0.9 * len(cells)
+
+
+# ----------------------------------------------------------------------- lists, records, sequences
+
+_COUNTED = re.compile(r"\s*(?:\d+[\s,;:]+(?P<word>\S+)|(?P<first>\S+?)[\s,;:]+\d+)\s*")
+_NUMBERS = re.compile(r"(?:\S+ )?(?:(?:\d+:)?-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?:[ \t]+|\Z)){8,}")
+
+
+def _counted_words(lines: Sequence[str]) -> Syntax | None:
+    rows = [_COUNTED.fullmatch(line) for line in lines]
+    found = [row["word"] or row["first"] for row in rows if row]
+    words = {word for word in found if not word.isdigit()}
+    if len(found) < max(_WORD_LINES, NEARLY_ALL * len(lines)) or len(words) < 0.9 * len(found):
+        return None
+    behind = rows[-1] is not None and rows[-1]["first"] is not None
+    part = (
+        r"[[:space:],;:]+[0-9]+[[:space:]]*$" if behind else r"^[[:space:]]*[0-9]+[[:space:],;:]+"
+    )
+    return Syntax(
+        "its lines are words with counts",
+        "take the text in which they were counted; or the words alone, each of which is then there "
+        f"once: sed -E 's/{part}//' OLD > NEW",
+        "counts",
+    )
+
+
+def _vectors(lines: Sequence[str]) -> Syntax | None:
+    found = sum(_NUMBERS.match(line) is not None for line in lines)
+    if found < max(FEW, NEARLY_ALL * len(lines)):
+        return None
+    return Syntax(
+        "its lines are vectors or features",
+        "take the text that they were made from",
+        "numbers",
+    )
+
+
+@dataclass(frozen=True)
+class _Records:
+    """A format of records, that lines tell.
+
+    Attributes:
+        found, remedy, part: as of :class:`Syntax`.
+        line: an expression that the lines of records match.
+        share: of the lines, at least.
+        first: an expression that one of the first lines must match.
+    """
+
+    found: str
+    remedy: str
+    line: re.Pattern[str]
+    share: float
+    first: re.Pattern[str]
+    part: str = "keys"
+
+
+_RECORDS = (
+    _Records(
+        "these are references as RIS, MEDLINE, EndNote and Web of Science have them",
+        "take their abstracts out: awk '/^(AB +- |AB |%X )/ {p = 1; sub(/^(AB +- |AB |%X )/, "
+        '""); printf "%s%s", '
+        '(n++ ? "\\n" : ""), $0; next} /^ / {if (p) {sub(/^ +/, " "); printf "%s", $0} next} '
+        '{p = 0} END {print ""}\' OLD > NEW',
+        re.compile(r"[A-Z][A-Z0-9]{1,3} {0,2}-(?: |\Z)|[A-Z][A-Z0-9](?: \S|\Z)|%[0-9A-Z] "),
+        0.4,  # texts go on over several lines
+        re.compile(r"(?:PMID|TY) {0,2}- |%0 [A-Z]|PT [A-Z]\Z"),
+    ),
+    _Records(
+        "these are references as BibTeX has them",
+        "take their abstracts out: "
+        """sed -n -E 's/^ *abstract *= *[{"](.*)[}"],? *$/\\1/p' OLD > NEW""",
+        re.compile(r"\s*(?:@\w+\{.*|[\w-]+\s*=\s*[{\"\w].*|\})\s*\Z"),
+        MOST,
+        re.compile(r"@\w+\{"),
+    ),
+    _Records(
+        "these are translations as gettext has them (.po)",
+        """take one language out: sed -n -E 's/^msgid "(.+)"$/\\1/p' OLD > NEW (msgstr for the """
+        "other)",
+        re.compile(r'(?:msg(?:id|str|ctxt|id_plural)(?:\[\d\])? )?"|#'),
+        NEARLY_ALL,
+        re.compile(r'msgid "'),
+    ),
+    _Records(
+        "this is a TextGrid of Praat",
+        """take its texts out: sed -n -E 's/^ *text = "(.*)" *$/\\1/p' OLD > NEW""",
+        re.compile(""),
+        0,
+        re.compile(r'File type = "ooTextFile"'),
+    ),
+    _Records(
+        "these are transcripts of CHAT (CHILDES)",
+        "take what is said out: sed -n -E 's/^\\*[A-Z0-9]+:[ \\t]*//p' OLD > NEW",
+        re.compile(""),
+        0,
+        re.compile(r"@UTF8\Z|@Begin\Z"),
+        "headers and annotations",
+    ),
+    _Records(
+        "this is a dump of a database (SQL)",
+        "let the database write the column of the text (COPY, SELECT ... INTO OUTFILE, .mode list)",
+        re.compile(
+            r"(?:INSERT INTO|CREATE|DROP|ALTER|LOCK|UNLOCK|SET|COPY|--|/\*|\()[ `!'\d]?|  ?[`\"]|\)"
+        ),
+        MOST,
+        re.compile(r"(?:INSERT INTO|CREATE TABLE|DROP TABLE|COPY \S+ )"),
+        "statements",
+    ),
+    _Records(
+        "this is YAML",
+        _AS_LINES.format(", yaml", _OBJECTS.replace("LOAD", "yaml.safe_load(sys.stdin)")),
+        re.compile(r"\s*(?:- )?[\w-]+:(?: |\Z)|\s*- |---|\s{2,}\S"),
+        NEARLY_ALL,
+        re.compile(r"\s*- [\w-]+:(?: |\Z)"),
+    ),
+    _Records(
+        "its lines are values with their keys before =",
+        "take the keys out: sed -E 's/^[^=]*= ?//' OLD > NEW",
+        re.compile(r"[\w.\[\]-]+ ?= ?\S|[#\[]"),
+        NEARLY_ALL,
+        re.compile(r"[\w.-]*[._][\w.-]* ?= ?\S|\[\[?[\w.-]+\]?\]\Z"),
+    ),
+    _Records(
+        "these are trees of sentences in brackets",
+        "take the words out: sed -E 's/\\([^ ()]+ *//g; s/\\)//g; s/ +/ /g' OLD > NEW",
+        re.compile(r"\s*\(+(?: |[A-Z][A-Z$|:-]*[ (]).*\)\Z"),
+        NEARLY_ALL,
+        re.compile(r"\s*\(+(?: ?\(|[A-Z]+ \()"),
+        "brackets and tags",
+    ),
+)
+_FIRST = 30  # lines, one of which shows the format
+
+
+def _records(lines: Sequence[str]) -> Syntax | None:
+    for known in _RECORDS:
+        if not any(map(known.first.match, lines[:_FIRST])):
+            continue
+        if sum(known.line.match(line) is not None for line in lines) >= known.share * len(lines):
+            return Syntax(known.found, known.remedy, known.part)
+    return None
 
 
 _SYNTAXES: tuple[Callable[[Sequence[str]], Syntax | None], ...] = (
@@ -358,7 +536,10 @@ _SYNTAXES: tuple[Callable[[Sequence[str]], Syntax | None], ...] = (
     _subtitles,
     _python,
     _json,
+    _records,
     _tagged_words,
+    _counted_words,
+    _vectors,
     _table,
     _xml,
 )

@@ -28,13 +28,11 @@ class MaskedLM(Objective[PretrainingBatch]):
 
     Args:
         pairs: the kind of sequences.
-        words_weight, pairs_weight: of the two losses.
+        pairs_weight: of their loss; the language model's has 1.
     """
 
-    def __init__(
-        self, pairs: PairKind = "next", *, words_weight: float = 1.0, pairs_weight: float = 1.0
-    ):
-        self._words = replace(WORDS, weight=words_weight)
+    def __init__(self, pairs: PairKind = "next", *, pairs_weight: float = 1.0):
+        self._words = WORDS
         self._pairs = replace(PAIRS[pairs], weight=pairs_weight) if pairs in PAIRS else None
 
     @property

@@ -39,11 +39,11 @@ class ReplacedTokens(Objective[PretrainingBatch]):
     """The generator's masked LM and the discriminator's decision on every token.
 
     Args:
-        words_weight, replaced_weight: of the two losses; 1 and 50 in the paper.
+        replaced_weight: of the discriminator's loss, 50 in the paper; the generator's has 1.
     """
 
-    def __init__(self, *, words_weight: float = 1.0, replaced_weight: float = 50.0):
-        self._words = replace(WORDS, weight=words_weight)
+    def __init__(self, *, replaced_weight: float = 50.0):
+        self._words = WORDS
         self._replaced = replace(REPLACED, weight=replaced_weight)
 
     @property

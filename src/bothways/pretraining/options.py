@@ -79,10 +79,8 @@ class MaskOptions(Options):
 
 @dataclass(frozen=True)
 class ObjectiveOptions(Options):
-    """The losses that weights are trained for, and the weight of each in their sum."""
+    """The weights of losses beside the language model's, which has 1, in their sum."""
 
-    mlm: float = 1.0
-    """The language model's."""
     pairs: float = 1.0
     """Of pairs of segments (pairs.kind next and order)."""
     replaced: float = 0.0
@@ -92,12 +90,8 @@ class ObjectiveOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("mlm", "pairs", "replaced"):
+        for name in ("pairs", "replaced"):
             require(f"objectives.{name}", getattr(self, name), 0)
-        if not self.mlm:
-            raise ConfigError(
-                "objectives.mlm is 0; nothing would train the language model. Give it a weight."
-            )
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ def objective_of(config: PretrainConfig) -> Objective[PretrainingBatch]:
     """What a recipe trains weights for."""
     weights = config.objectives
     if weights.replaced:
-        return ReplacedTokens(words_weight=weights.mlm, replaced_weight=weights.replaced)
-    return MaskedLM(config.pairs.kind, words_weight=weights.mlm, pairs_weight=weights.pairs)
+        return ReplacedTokens(replaced_weight=weights.replaced)
+    return MaskedLM(config.pairs.kind, pairs_weight=weights.pairs)
 
 
 def _heads(config: PretrainConfig) -> list[str]:

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
 from bothways.io.files import real_path
-from bothways.io.hub import model_folder
+from bothways.io.hub import named_folder
 from bothways.io.probabilities import log_expit, logsumexp
+from bothways.io.run_folders import RUN_FILE
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import CONFIG, LoadedModel, load_model, read_json
-from bothways.runtime.no_model import RUN_FILE
 from bothways.tasks.examples import Examples
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import LossKind, Outputs
@@ -71,7 +71,7 @@ def load_ensemble(
     Raises:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
     """
-    named = [path for folder in folders for path in model_folders(model_folder(folder))]
+    named = [path for folder in folders for path in model_folders(named_folder(folder))]
     paths: list[Path] = []
     for path in named:
         if not any(real_path(path) == real_path(known) for known in paths):

@@ -379,7 +379,8 @@ def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
         return folder, None, read_json(folder / CONFIG, again)
     found = named_checkpoint(named)
     if found is None:
-        raise ModelError(f"{folder / CONFIG} does not exist; {what_it_is(folder)}.")
+        lacks = f"{folder}:" if folder.is_file() else f"{folder / CONFIG} does not exist;"
+        raise ModelError(f"{lacks} {what_it_is(folder)}.")
     folder, checkpoint = found
     values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
     return folder, checkpoint, {**values, "model_type": original_family().model_type}

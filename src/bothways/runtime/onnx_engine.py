@@ -51,7 +51,7 @@ from bothways.runtime.onnx_graph import (
 )
 from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
 from bothways.runtime.weights import Weights, weight_files
-from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers
+from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers, stored_beside
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -287,6 +287,12 @@ class GraphEngine(ABC):
         except Exception as error:  # of types of its own in every library
             if is_out_of_memory(error):
                 raise
+            if "invalid dimensions for input" in str(error):
+                raise ModelError(
+                    f"{file} was exported for texts of one length or one number of texts. Export "
+                    "it again with axes that vary (dynamic_axes of torch.onnx.export; optimum and "
+                    "`bothways export` do so)."
+                ) from None
             raise ModelError(
                 f"{file} cannot be computed ({str(error).strip()[:300]}); it is damaged, or not a "
                 "graph of this model. Export it again."
@@ -336,6 +342,7 @@ class GraphEngine(ABC):
         try:
             session = self.load(file)
         except Exception as error:  # of types of its own in every library
+            _refuse_other_data(file)
             raise ModelError(
                 f"{file} cannot be loaded ({str(error).strip()[:300]}); it is damaged, truncated, "
                 f"or not a graph that {self.name} computes. Export it again."
@@ -343,7 +350,8 @@ class GraphEngine(ABC):
         known = {IDS, MASK, SEGMENTS}
         if others := sorted(session.inputs - known):
             raise ModelError(
-                f"{file} has the inputs {', '.join(others)}, which are not known here."
+                f"{file} has the inputs {', '.join(others)}, which are not known here: a graph of "
+                f"an encoder has {IDS}, {MASK} and, for pairs, {SEGMENTS}. Export it with these."
             )
         return session
 
@@ -441,6 +449,19 @@ def _check_file(file: Path, folder: Path, weights: Weights | None) -> None:
         )
 
 
+def _refuse_other_data(file: Path) -> None:
+    """Refuse a graph whose values lie in files beside it that are missing or none.
+
+    Raises:
+        ModelError: naming the file.
+    """
+    try:
+        for name in stored_beside(file):
+            checked(file.with_name(name))
+    except InputError as error:
+        raise ModelError(f"{error} It holds values of {file.name}.") from None
+
+
 class OnnxEngine(GraphEngine):
     """Computes a model's outputs with onnxruntime."""
 
@@ -470,7 +491,7 @@ class _OnnxSession(Session):
     def __init__(self, graph: Path | bytes, threads: int):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors are raised, and printed nowhere
         # Threads that wait for work in a loop answer one text sooner (1.3 times as fast; 20 us are
         # not always enough), but take the cores from others' work: they do so briefly, and not
         # between computations.
@@ -483,11 +504,20 @@ class _OnnxSession(Session):
             enable_fallback=0,  # to the same provider, with lines on standard output
         )
         self.inputs = frozenset(one.name for one in self._session.get_inputs())
+        self._types = {
+            one.name: np.int32
+            for one in self._session.get_inputs()
+            if one.type == "tensor(int32)"  # such as from TensorFlow
+        }
         self.outputs = frozenset(one.name for one in self._session.get_outputs())
 
     def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
         """As :meth:`Session.run`."""
-        own = {name: value for name, value in given.items() if name in self.inputs}
+        own = {
+            name: value.astype(self._types.get(name, value.dtype), copy=False)
+            for name, value in given.items()
+            if name in self.inputs
+        }
         found: list[Floats] = self._session.run(list(wanted), own)
         return found
 

@@ -65,6 +65,8 @@ _OTHER_PROGRAMS = {
     "*.tflite": "TensorFlow Lite",
     "saved_model.pb": "TensorFlow",
     "rust_model.ot": "rust-bert",
+    "weights.npz": "MLX",
+    "model.weights.h5": "Keras",
 }
 _OF_TEXT = (
     "",
@@ -318,6 +320,11 @@ def _of_another_form(folder: Path) -> str:
         return (
             f" The folder has {listed(names, 4)}, of which one in 32 bits is read as "
             "onnx/model.onnx; put it there, or export the model again."
+        )
+    if is_there(folder / "model.bin") and any(folder.glob("*vocabulary.*")):
+        return (
+            f" model.bin is the model in the form of CTranslate2, which is not read here; get the "
+            f"{WEIGHTS} that it was made from."
         )
     for form, program in _OTHER_PROGRAMS.items():
         if names := sorted(path.relative_to(folder).as_posix() for path in folder.glob(form)):

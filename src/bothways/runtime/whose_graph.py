@@ -35,6 +35,20 @@ def is_anothers(graph: Path, weights: Weights) -> bool:
     return bool(own and found) and not own & _digests(found)
 
 
+def stored_beside(path: Path) -> list[str]:
+    """The names of the files in which a graph has its values, but for its own; none for a file that
+    is no graph."""
+    import onnx
+
+    try:
+        graph = onnx.load_model(path, load_external_data=False).graph
+    except Exception:  # of the protobuf library's own types
+        return []
+    entries = (entry for tensor in graph.initializer for entry in tensor.external_data)
+    names = {entry.value for entry in entries if entry.key == "location"}
+    return sorted(name for name in names if Path(name).name == name)
+
+
 def _digests(vectors: Iterable[NDArray[Any]]) -> set[bytes]:
     """Of vectors that are not one number, in 16 bits, in which graphs may be."""
     with np.errstate(over="ignore"):

@@ -23,6 +23,7 @@ from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
+from bothways.io.run_folders import RUN_FILE, models_of_run
 from bothways.io.text import read_whole
 from bothways.tokenization.bert_settings import lowercases, with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
@@ -212,6 +213,8 @@ def _vocabulary_in(folder: Path) -> Path:
     Raises:
         ModelError: there is none; or those that its class needs are not there.
     """
+    if (folder / RUN_FILE).is_file() and (models := models_of_run(folder)):
+        folder = models[0]  # those of a run have the same vocabulary
     if is_there(folder / TOKENIZER_FILE):
         return folder / TOKENIZER_FILE
     known = _named_class(_said_beside(folder / TOKENIZER_FILE))

@@ -25,9 +25,9 @@ from filelock import FileLock, Timeout
 from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
 from bothways.errors import ConfigError, OtherRunError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
+from bothways.io.run_folders import RUN_FILE
 from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
-from bothways.runtime.no_model import RUN_FILE
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 LOCK = ".lock"

@@ -31,8 +31,8 @@ from bothways.experiments.reproduce.grid import RUNS
 from bothways.experiments.reproduce.steps import Step
 from bothways.io.files import write_json
 from bothways.io.processes import usable_cores
+from bothways.io.run_folders import RUN_FILE
 from bothways.model.device import choose_device
-from bothways.runtime.no_model import RUN_FILE
 from bothways.training.runfolder import versions
 
 STEPS, LOGS = "steps", "logs"
