@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bothways.errors import NOT_INTERRUPTED
+
 INTERRUPTED = "interrupted; what was saved, if anything, is kept: run the same command again"
 _LOOK_EVERY = 1.0  # seconds
 
@@ -51,8 +53,8 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    spec = getattr(sys.modules.get("torch"), "__spec__", None)
-    if getattr(spec, "_initializing", False):  # it aborts where its import is interrupted
+    specs = [getattr(sys.modules.get(name), "__spec__", None) for name in NOT_INTERRUPTED]
+    if any(getattr(spec, "_initializing", False) for spec in specs):
         with contextlib.suppress(OSError):
             os.write(2, f"{INTERRUPTED}\n".encode())
         os._exit(130)
