@@ -231,7 +231,7 @@ def test_other_formats_under_the_name_of_text_are_no_corpus(built: Build) -> Non
         "\n".join(f'{{"id": {n}, "text": "{p}"}}' for n, p in enumerate(PARAGRAPHS)),
         "id\ttext\n" + "\n".join(f"{n}\t{p}" for n, p in enumerate(PARAGRAPHS)),
     ):
-        for options in ({}, {"lines": "keep"}, {"lines": "join"}):
+        for options in ({}, {"lines": "join"}):
             with pytest.raises(InputError, match="would be read as text"):
                 built(text, **options)
 

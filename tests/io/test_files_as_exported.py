@@ -108,7 +108,7 @@ def test_a_table_is_no_text_to_learn_from(separator: str, tmp_path: Path) -> Non
     rows = ROWS.replace("sentence,label", "text,label").replace(",", separator)
     path = write(tmp_path, "a.txt", rows)
     reader = ParagraphReader()
-    with pytest.raises(InputError, match=r"a\.txt: this is a table of 2 columns") as raised:
+    with pytest.raises(InputError, match=r"a\.txt: its first line names columns") as raised:
         list(reader.read(path, lambda _: None))
     new = followed(raised.value, path)
     assert [*reader.read(new, lambda _: None)] == ["a good one", "b"]

@@ -178,6 +178,8 @@ def odd_characters(texts: Iterable[str]) -> Counter[str]:
     """How many texts have characters of each kind of :data:`ODD`."""
     counts: Counter[str] = Counter()
     for text in texts:
+        if text.isascii() and text.isprintable() and "\\" not in text and "&" not in text:
+            continue
         if (_MAYBE_IN_ASCII if text.isascii() else _MAYBE).search(text):
             counts.update(name for name, (pattern, _) in ODD.items() if pattern.search(text))
     return counts

@@ -227,7 +227,8 @@ _KNOWN_NAMES = frozenset(
 def _table(lines: Sequence[str]) -> Syntax | None:
     if (table := table_in(lines)) is not None:
         names, text = list(table.columns), table.columns.index(table.text)
-        return _of_column(table.separator, names, text, header=True)
+        told = _of_column(table.separator, names, text, header=True)
+        return replace(told, found=f"{table.shown}: it is a table")
     if OF_R.fullmatch(lines[0]) and len(lines) > 1 and (found := _of_r(lines)):
         return found
     if len(lines) < FEW:
