@@ -130,8 +130,8 @@ class FillMaskConfig(EngineChoice):
     """Predict the words or pieces of words that [MASK] hides."""
 
     model: str = DEFAULT
-    """Model folder with a masked-LM head, the run folder of a pre-training, or the name of a bundled
-    model. May be left out: a first word that contains [MASK] is a text."""
+    """Model folder with a masked-LM head, the run folder of a pre-training, or a bundled model's
+    name. May be left out: a first word that contains [MASK] is a text."""
     texts: tuple[str, ...] = ()
     """Texts that contain [MASK]; '-' or none: lines of standard input."""
     top: int = 5
