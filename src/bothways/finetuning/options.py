@@ -400,7 +400,8 @@ class GlueConfig(Options):
     """Declared tasks (see `bothways tasks`) or task files. Default: the GLUE tasks found in the
     data folder."""
     seeds: tuple[int, ...] = ()
-    """Random seeds; one model per task and seed. Default: the task's own (`bothways tasks NAME`), else 0."""
+    """Random seeds; one model per task and seed. Default: the task's own (`bothways tasks NAME`),
+    else 0."""
     epochs: int | None = None
     """Passes over the training data. Default: the task's own, else 3, as in the paper."""
     batch: int | None = None
