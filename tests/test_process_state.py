@@ -35,7 +35,7 @@ from bothways.experiments.plan import plan
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
-from bothways.io.delimited import _csv_records as csv_records
+from bothways.io.fields import csv_records
 from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig

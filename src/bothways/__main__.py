@@ -18,6 +18,8 @@ def run() -> int:
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     status = main()
+    if usual and status == 130:  # a further Ctrl-C says nothing, either
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Threads of the process group can abort the interpreter while it shuts down, which torchrun
         # would report as a failure. All files are closed and flushed by now.

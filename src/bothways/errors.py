@@ -115,6 +115,8 @@ EXTRAS = {
     "transformers": "bench",
 }
 """The packages that are not in every installation -> the extra of this package that brings them."""
+NOT_INTERRUPTED = ("torch",)
+"""Packages that abort the process where an exception interrupts their import."""
 
 
 def not_installed(module: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import json
 import os
 import textwrap
 import unicodedata
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bothways.corpus import build, sources
@@ -243,3 +247,33 @@ def test_odd_characters_are_counted_in_all_of_the_text(
     assert "layout: wrong encoding" in short_report(report)
     two = "\n\n".join([*PARAGRAPHS, odd[0], odd[0]])
     assert "layout" not in built(two)[0]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_texts_in_records_are_joined_as_those_of_files_are(built: Build, name: str) -> None:
+    documents = [PARAGRAPHS[n : n + 3] for n in range(0, 120, 3)]
+    found, joined = built(records(documents, name, 60), name=name)
+    expected, plain = built(records(documents, name, 10_000), name=name)
+    assert joined == plain
+    assert "layout" not in expected
+    said = found["layout"]["wrapped"]
+    assert "hard-wrapped at 60 characters and are joined" in said
+    assert "Blank lines" not in said
+
+
+def records(documents: list[list[str]], name: str, width: int) -> bytes:
+    texts = ["\n\n".join(textwrap.fill(text, width) for text in texts) for texts in documents]
+    if name.endswith(".jsonl"):
+        return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), file)
+    return file.getvalue()
+
+
+def test_another_syntax_is_text_where_that_is_asked_for(built: Build) -> None:
+    text = "".join(json.dumps({"fox": text}) + "\n\n" for text in PARAGRAPHS)
+    with pytest.raises(InputError, match=r"its lines are JSON.*give --lines keep"):
+        built(text)
+    report, documents = built(text, lines="keep")
+    assert "its lines are JSON, whose syntax is read as text" in report["layout"]["syntax"]
+    assert len(documents) == len(PARAGRAPHS)

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -321,6 +322,28 @@ def test_what_holds_is_written_and_used(of_8_bits: Path, task: tuple[Path, Path]
         load(task[0], precision="int8")
 
 
+def test_a_graph_of_other_weights_is_named(
+    of_8_bits: Path, task: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Where nothing else tells, as shapes and names are the same."""
+    folder = tmp_path / "m"
+    shutil.copytree(task[0], folder)
+    (folder / "checksums.json").unlink()
+    shutil.copytree(of_8_bits / "onnx", folder / "onnx")
+    assert bothways.diagnose(folder) == []
+    load(folder, precision="int8")
+    theirs = tmp_path / "theirs"
+    save_model(theirs, small_bert(small_config((3, 64, 4, 128, 97)), classes=3, seed=7), TOKENIZER)
+    shutil.copy(theirs / "model.safetensors", folder)
+    one, two = bothways.diagnose(folder)
+    assert "onnx/model.onnx was not made from the weights beside it" in one
+    assert "onnx/model_quantized.onnx was not made from the weights beside it" in two
+    with pytest.raises(ModelError, match=r"model_quantized\.onnx was not made from the weights"):
+        load(folder, precision="int8")
+    (folder / "onnx/model.onnx").write_bytes(b"x")
+    assert any("model.onnx is damaged" in problem for problem in bothways.diagnose(folder))
+
+
 def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:
     """Alone, in random batches, and beside a long text."""
     engine = load(of_8_bits, precision="int8").loaded.engine
@@ -571,3 +594,60 @@ def test_auto_takes_what_computes_graphs(tmp_path: Path, monkeypatch: pytest.Mon
     assert (found.engine.name, found.engine.precision) == ("onnxruntime", "fp32")
     found = load(tmp_path / "m", precision="auto").loaded
     assert (found.engine.name, found.engine.precision) == ("torch", "bf16")
+
+
+def change_graph(path: Path, change: Callable[[Any], None]) -> None:
+    graph = onnx.load(path)
+    change(graph)
+    onnx.save(graph, path)
+
+
+def test_inputs_of_graphs_of_other_programs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In 32 bits, as from TensorFlow; of one length; under other names; with values elsewhere."""
+    out = exported(tmp_path, classes=3)
+    path = out / "onnx/model.onnx"
+    one = load(tmp_path / "m").predict(["w1 w2", "w3"])
+
+    def in_32_bits(model: Any) -> None:
+        for value in model.graph.input:
+            value.type.tensor_type.elem_type = onnx.TensorProto.INT32
+        for value in list(model.graph.input):
+            wide = f"{value.name}_wide"
+            for node in model.graph.node:
+                node.input[:] = [wide if name == value.name else name for name in node.input]
+            cast = onnx.helper.make_node("Cast", [value.name], [wide], to=onnx.TensorProto.INT64)
+            model.graph.node.insert(0, cast)
+
+    change_graph(path, in_32_bits)
+    (out / "checksums.json").unlink(missing_ok=True)
+    np.testing.assert_allclose(load(out).predict(["w1 w2", "w3"]).values, one.values, atol=1e-4)
+
+    def of_one_length(model: Any) -> None:
+        for value in model.graph.input:
+            value.type.tensor_type.shape.dim[0].dim_value = 7
+
+    change_graph(path, of_one_length)
+    with pytest.raises(ModelError, match=r"one number of texts.*axes that vary"):
+        load(out).predict(["w1 w2", "w3"])
+
+    def renamed(model: Any) -> None:
+        old = model.graph.input[0].name
+        model.graph.input[0].name = "input"
+        for node in model.graph.node:
+            node.input[:] = ["input" if name == old else name for name in node.input]
+
+    change_graph(path, renamed)
+    with pytest.raises(ModelError, match="which are not known here: a graph of an encoder has"):
+        load(out).predict(["w1 w2", "w3"])
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="data.bin", size_threshold=0)
+    (path.parent / "data.bin").write_text("version https://git-lfs.github.com/spec/v1\noid 0\n")
+    capfd.readouterr()
+    with pytest.raises(ModelError, match=r"data\.bin.*git-lfs.*values of model\.onnx"):
+        load(out).predict(["w1 w2", "w3"])
+    (path.parent / "data.bin").unlink()
+    with pytest.raises(ModelError, match=r"data\.bin.*does not exist.*values of model\.onnx"):
+        load(out).predict(["w1 w2", "w3"])
+    assert "onnxruntime:" not in capfd.readouterr().err

@@ -82,6 +82,8 @@ CLEAN = "The first office flew – fine.\nIt is café. Next"
         ("separators", "one\u2028two\x85three\x0cfour\u2029five", "one\ntwo\nthree\nfour\nfive"),
         ("zero width", "one\u200btwo\u2060three", "onetwothree"),
         ("private use", "a \uf0b7b", "a b"),
+        ("overstriking", "N\bNA\bA_\bx", "NAx"),
+        ("presentation forms", "\ufee3\ufeae\ufea3\ufe92\ufe8e 1", "مرحبا 1"),
         ("control characters", "\x1b[31mred\x1b[0m \x08a\x93", "red a"),
     ],
 )
@@ -93,7 +95,7 @@ def test_odd_characters_are_counted_and_the_command_mends_them(
     said = odd_notes(counts)[name]
     assert said.endswith("(3 such lines)")
     assert name not in odd_notes(odd_characters([text, text]))
-    command = re.search(r"python -c .*> NEW", said)
+    command = re.search(r"(?:python -c|col -bx) .*> NEW", said)
     assert command
     (tmp_path / "OLD").write_text(text + "\n", encoding="utf-8", newline="")
     subprocess.run(["bash", "-c", command[0]], cwd=tmp_path, check=True)
@@ -122,3 +124,11 @@ def test_ftfy_mends_what_was_read_wrongly(tmp_path: Path) -> None:
     (tmp_path / "OLD").write_text(read_as(FRENCH[0], "cp1252"), encoding="utf-8")
     subprocess.run("ftfy OLD -o NEW", cwd=tmp_path, check=True, shell=True)
     assert "café" in (tmp_path / "NEW").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Ovttastuvvon Náššuvnnaid", "wäre»—", "ꦩꦤꦸꦁꦱ꧈\u200bꦩꦸꦗꦸꦢ꧀", "محمد ﷺ قال ﴿نعم﴾", "Å\xa0og Ø"],
+)
+def test_letters_of_languages_are_not_odd(text: str) -> None:
+    assert odd_characters([text]) == {}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InputError
-from bothways.io.delimited import quoted_as_csv
+from bothways.io.fields import quoted_as_csv
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 

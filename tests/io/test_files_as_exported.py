@@ -42,7 +42,7 @@ def tagged(path: Path, labels: tuple[str, ...] = ()) -> Sentences:
 
 def followed(error: BaseException, path: Path, new: str = "") -> Path:
     """The file that the command in a message writes."""
-    command = re.search(r"\b(?:tail|sed|awk|python3) .*OLD.*? > NEW(?:\.\w+)?", str(error))
+    command = re.search(r"\b(?:tail|sed|awk|python3?) .*OLD.*? > NEW(?:\.\w+)?", str(error))
     assert command is not None, error
     target = path.with_name(new or f"new{path.suffix}")
     shell = re.sub(r"NEW(\.\w+)?", target.name, command[0].replace("OLD", path.name))
@@ -108,7 +108,7 @@ def test_a_table_is_no_text_to_learn_from(separator: str, tmp_path: Path) -> Non
     rows = ROWS.replace("sentence,label", "text,label").replace(",", separator)
     path = write(tmp_path, "a.txt", rows)
     reader = ParagraphReader()
-    with pytest.raises(InputError, match=r"a\.txt: its first line names columns") as raised:
+    with pytest.raises(InputError, match=r"a\.txt: this is a table of 2 columns") as raised:
         list(reader.read(path, lambda _: None))
     new = followed(raised.value, path)
     assert [*reader.read(new, lambda _: None)] == ["a good one", "b"]
@@ -228,9 +228,24 @@ def test_further_controls_are_said(tmp_path: Path) -> None:
     path = write_json(tmp_path, task("a", {"label": "x", "about": "z"}), task("b", {"label": "y"}))
     found = read(path)
     assert found.labels == ["x", "y"]
-    assert "annotators chose for 'about', too; the labels are those of 'label'" in " ".join(
+    assert "annotators answered 'about', too; the labels are those of 'label'" in " ".join(
         found.broken.remarks
     )
+
+
+def test_further_controls_of_the_short_form_are_said(tmp_path: Path) -> None:
+    who = {"annotator": 1, "annotation_id": 3, "created_at": "2024", "lead_time": 3.1}
+    spans = [{"start": 0, "end": 1, "text": "a", "labels": ["X"]}]
+    path = write_json(
+        tmp_path,
+        {"text": "a", "source": "web", "id": 1, "label": "x", "about": "z", "ner": spans, **who},
+        {"text": "b", "source": "web", "id": 2, "label": "y", "about": "z", "ner": [], **who},
+    )
+    found = read(path, text_a="text")
+    assert found.labels == ["x", "y"]
+    assert found.broken.remarks == [
+        "annotators answered 'about', 'ner', too; the labels are those of 'label'"
+    ]
 
 
 def test_a_label_of_the_data_beside_another_control(tmp_path: Path) -> None:
@@ -328,7 +343,7 @@ def test_questions_without_any_answer_are_not_trained_on(tmp_path: Path) -> None
         SpanTask.define(TaskOptions(kind="spans"), found)
 
 
-# ------------------------------------------------------------------------------------ words and tags
+# ----------------------------------------------------------------------------------- words and tags
 
 
 def test_a_table_of_short_texts_is_not_one_of_words(tmp_path: Path) -> None:

@@ -124,12 +124,6 @@ def test_texts_of_other_spellings(tmp_path: Path) -> None:
 
 FOLLOWED = {
     "names below a title": ("a.csv", "My data,\n,\nsentence,label\na,x\nb,y\n", {}, AB),
-    "backslashes": (
-        "a.csv",
-        'sentence,label\n"a \\"q\\", z",x\nb,y\n',
-        {},
-        (['a "q", z', "b"], ["x", "y"]),
-    ),
     "R": ("a.csv", '"sentence","label"\n"1","a","x"\n"2","b","y"\n', {}, AB),
     "R, tabs": ("a.tsv", '"sentence"\t"label"\n"1"\t"a"\t"x"\n"2"\t"b"\t"y"\n', {}, AB),
     "Qualtrics": (
@@ -169,7 +163,6 @@ def test_remedies_followed_to_the_letter(case: str, tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.csv", "'sentence','label'\n'a','x'\n", "names stand in single quotation marks"),
-        ("a.txt", '"sentence" "label"\n"a" "x"\n', "separates no columns here"),
         ("a.txt", "+---+---+\n| sentence | label |\n", r"drawn with lines.*mysql --batch"),
         ("a.txt", " sentence | label\n----------+-------\n a | x\n", r":2: .*dashes.*psql --csv"),
         ("a.csv", 'sentence,label\n "a, b",x\n', "directly behind the comma; remove the spaces"),

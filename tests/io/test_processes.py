@@ -112,6 +112,66 @@ def test_every_verb_says_that_it_was_interrupted(number: signal.Signals, tmp_pat
     )
 
 
+IMPORTING = """\
+import sys
+from bothways import cli
+from bothways.tokenization import build
+def wait(*_, **__):
+    import torch
+build.build_vocabulary = wait
+sys.exit(cli.main(["vocab", "--files", sys.argv[1], "--size", "100", "--out", sys.argv[2]]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signals_while_torch_is_imported(number: signal.Signals, tmp_path: Path) -> None:
+    """Whose own import does not bear an exception."""
+    (tmp_path / "a.txt").write_text("A text.\n")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text(
+        "import time\nprint('busy', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept BaseException:\n    import os\n    os.abort()\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    words = [sys.executable, "-c", IMPORTING, str(tmp_path / "a.txt"), str(tmp_path / "out")]
+    pipe, env = subprocess.PIPE, {**os.environ, "PYTHONPATH": paths}
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (130, f"{processes.INTERRUPTED}\n")
+
+
+UNWINDING = """\
+import sys, time
+from bothways import cli
+from bothways.tokenization import build
+def wait(*_, **__):
+    print("busy", flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("cleaning", flush=True)
+        time.sleep(60)
+build.build_vocabulary = wait
+sys.exit(cli.main(["vocab", "--files", sys.argv[1], "--size", "100", "--out", sys.argv[2]]))
+"""
+
+
+def test_a_second_ctrl_c_ends_at_once_and_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A text.\n")
+    words = [sys.executable, "-c", UNWINDING, str(tmp_path / "a.txt"), str(tmp_path / "out")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        for line in ("busy\n", "cleaning\n"):
+            assert process.stdout.readline() == line
+            process.send_signal(signal.SIGINT)
+        _, shown = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (-signal.SIGINT, "")
+
+
 CHILD = "import signal, time; print('up', flush=True); time.sleep(2); print('whole', flush=True)"
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from bothways.config.recipes import compose
 from bothways.errors import ConfigError, InputError
+from bothways.io import text
 from bothways.io.broken import corpus_line
 from bothways.io.text import list_files, read_lines, stray_notes
 from bothways.tasks.options import TaskOptions
@@ -301,3 +302,9 @@ def test_a_file_of_blank_lines_is_named(
     message = rf"{name}:52: more than 50 blank lines in a row; .*`cat -s .*{name}` writes"
     with pytest.raises(InputError, match=message):
         read_rows(path, options, labelled=True)
+
+
+def test_a_dash_is_no_file() -> None:
+    """As where ``--file -`` was meant to be standard input."""
+    with pytest.raises(InputError, match="standard input is /dev/stdin"):
+        text.read_whole(Path("-"))

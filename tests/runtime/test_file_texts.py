@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,34 @@ def test_a_table_is_no_text_to_search_for_an_answer(
     assert "this holds records, and their syntax would be read as text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            '{"text": "w1"}\n{"text": "w2"}\n',
+            "its lines are JSON, whose syntax would be read as text; write the text alone",
+        ),
+        (
+            "{'text': 'w1'}\n{'text': 'w2'}\n",
+            "objects as Python writes them, .*write the text alone",
+        ),
+        ("text,label\nw1 w2,x\nw3 w4,y\n", "this is a table .*, whose other columns would be read"),
+        ("WEBVTT\n\n00:01.000 --> 00:02.000\nw1\n", "subtitles"),
+        ("".join(f"w{n} O\n" for n in range(30)), "its lines hold a word each, with tags"),
+    ],
+)
+def test_what_is_no_text_to_search_for_an_answer(
+    content: str, problem: str, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `corpus` and `embed` name as no text was searched in silence."""
+    (tmp_path / "a.txt").write_text(content)
+    model = str(folders / "pretrained")
+    assert cli.main(["answer", model, "--question", "Who?", "--file", str(tmp_path / "a.txt")]) == 1
+    said = capsys.readouterr().err
+    assert re.search(problem, " ".join(said.split()))
+    assert "--text_" not in said
+
+
 # ------------------------------------------------------------ files of other kinds, kept columns
 
 SENTENCES = {
@@ -300,7 +329,7 @@ def test_rows_of_a_table_under_the_name_of_a_text(
     [
         ("predict", "tuned", 1, "standard input is a table"),
         ("tag", "tagger", 1, "--file NAME.csv --text text"),
-        ("tokenize", "pretrained", 0, "note: standard input: its first line names columns"),
+        ("tokenize", "pretrained", 0, "note: standard input: this is a table of 2 columns"),
     ],
 )
 def test_a_table_on_standard_input(

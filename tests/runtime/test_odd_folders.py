@@ -390,6 +390,9 @@ def test_special_tokens_that_are_named_without_an_id(
 def test_special_tokens_without_a_row_stay_text(folder: Path) -> None:
     set_json(folder / "tokenizer_config.json", additional_special_tokens=["<new>"])
     assert "<new>" not in load(folder).tokenizer("w1 <new>").tokens
+    (note,) = load_model(folder).notes
+    assert "the special tokens '<new>' are named" in note
+    assert "no row" in note
 
 
 def vocabulary(folder: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,15 @@ def test_wrappers_of_single_modules(
     write(folder, {**renamed, **{n: v + 1 for n, v in weights.items()}})
     with pytest.raises(ModelError, match="with and without what a wrapper puts into its name"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["model_head.pkl", "model_head.joblib"])
+def test_a_head_of_setfit_is_named(name: str, folder: Path, vectors: np.ndarray) -> None:
+    (folder / name).write_bytes(b"\x80\x04")
+    (note,) = load_model(folder).notes
+    assert name in note
+    assert "SetFit" in note
+    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
 
 
 # ------------------------------------------------------------ adapters
@@ -183,6 +193,11 @@ def deepspeed(folder: Path) -> None:
     (folder / "zero_to_fp32.py").write_text("")
 
 
+def deepspeed_without_script(folder: Path) -> None:
+    (folder / "global_step10").mkdir()
+    (folder / "global_step10/mp_rank_00_model_states.pt").write_bytes(b"PK")
+
+
 def sharded(folder: Path) -> None:
     (folder / "pytorch_model_fsdp_0").mkdir()
     (folder / "pytorch_model_fsdp_0/__0_0.distcp").write_bytes(b"x")
@@ -199,6 +214,7 @@ def quantised(folder: Path) -> None:
         (h5, r"tf_model\.h5 .*up to version 4 .*from_tf=True"),
         (msgpack, r"flax_model\.msgpack .*from_flax=True"),
         (deepspeed, r"python zero_to_fp32\.py \. \."),
+        (deepspeed_without_script, r"step10/mp_rank_00.*DeepSpeed.*python zero_to_fp32\.py \. "),
         (sharded, r"accelerate merge-weights .*pytorch_model_fsdp_0"),
         (quantised, r"onnx/model_quantized\.onnx.*one in 32 bits is read as onnx/model\.onnx"),
     ],
@@ -519,6 +535,8 @@ def test_a_tokenizer_without_a_form_for_pairs_is_for_single_texts(
         ({"truncation_side": "right"}, {"direction": "Left"}, ""),
         ({}, {"direction": "Right"}, ""),
         ({"split_special_tokens": True}, None, "split_special_tokens is true"),
+        ({"model_max_length": 20}, None, "model_max_length is 20"),
+        ({"model_max_length": int(1e30)}, None, ""),
     ],
 )
 def test_what_transformers_does_otherwise_with_texts_is_said(
@@ -531,6 +549,16 @@ def test_what_transformers_does_otherwise_with_texts_is_said(
     set_json(folder / "tokenizer_config.json", **settings)
     notes = load_model(folder).notes
     assert [note in n for n in notes] == ([True] if note else [])
+
+
+def test_vectors_are_cut_where_their_library_does_it_without_a_note(folder: Path) -> None:
+    set_json(folder / "tokenizer_config.json", model_max_length=4)
+    assert "model_max_length is 4" in str(load_model(folder).notes)
+    whole = load(folder).embed(TEXTS)
+    write_modules(folder, "mean")
+    cut = load(folder)
+    assert not cut.loaded.notes
+    assert not np.allclose(cut.embed(TEXTS)[0], whole[0])
 
 
 def test_an_added_token_with_an_infinite_id(folder: Path) -> None:
@@ -635,6 +663,56 @@ def test_a_page_in_place_of_a_file(name: str, folder: Path) -> None:
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"error":"Entry not found"}',
+        '{"message": "Not Found", "documentation_url": "https://...", "status": "404"}',
+        '{"detail": {"reason": "gated"}}',
+        *("Entry not found", "404: Not Found", "Invalid username or password.\n"),
+        "Access to model w/x is restricted. You must be authenticated to access it.",
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+        *("added_tokens.json", "model.safetensors", "modules.json", "1_Pooling/config.json"),
+        *("sentence_bert_config.json", "config_sentence_transformers.json", "bothways.json"),
+    ],
+)
+def test_an_answer_of_a_server_in_place_of_a_file(name: str, answer: str, folder: Path) -> None:
+    """Of settings that say nothing else, as if they were empty."""
+    write_modules(folder, "mean")
+    (folder / name).write_text(answer)
+    with pytest.raises(ModelError, match=re.escape(f"{name}") + ".*a server answers"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "onnx/model.onnx", "model.onnx"])
+def test_an_answer_of_a_server_or_a_pointer_in_place_of_other_files(
+    name: str, folder: Path
+) -> None:
+    """A graph, and a vocabulary without a tokenizer.json."""
+    (folder / "tokenizer.json").unlink()
+    if name != "vocab.txt":
+        (folder / "model.safetensors").unlink()
+    (folder / name).parent.mkdir(exist_ok=True)
+    for content, said in (
+        ("Entry not found", "a server answers"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
+    ):
+        (folder / name).write_text(content)
+        with pytest.raises(ModelError, match=f"{name}.*{said}"):
+            load_model(folder)
+
+
+def test_settings_that_are_like_an_answer_are_read(folder: Path) -> None:
+    set_json(folder / "config.json", error="none", title="a model")
+    (folder / "special_tokens_map.json").write_text("{}")
+    assert "error, title" in str(load_model(folder).notes)
+
+
 @pytest.mark.parametrize("part", ["query", "key"])
 def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
     """Fused attention gives numbers for them, as if nothing were wrong."""
@@ -643,3 +721,86 @@ def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
     write(folder, weights)
     with pytest.raises(ModelError, match=r"attention\.qkv\.weight is not finite"):
         load(folder).embed(TEXTS)
+
+
+# ------------------------------------------------------------ another file under a right name
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("config.json", {"_from_model_config": True}, "but a generation_config.json"),
+        ("config.json", {"tokenizer_class": "B", "cls_token": "[CLS]"}, "but a tokenizer_config"),
+        ("config.json", {"version": "1.0", "post_processor": None}, "but a tokenizer.json"),
+        ("config.json", {"registered_name": "x>B", "config": {}}, "Keras"),
+        ("tokenizer_config.json", {"hidden_size": 4}, "holds the config.json of a model"),
+        ("tokenizer_config.json", {"pre_tokenizer": None}, "holds a tokenizer.json"),
+        ("tokenizer.json", {"[PAD]": 0, "a": 1}, "is a map of pieces to ids"),
+        ("tokenizer.json", {"model_type": "bert"}, "is an object of other settings"),
+        ("tokenizer.json", [1], "is a list"),
+    ],
+)
+def test_another_file_under_the_name(name: str, content: Any, said: str, folder: Path) -> None:
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(ModelError, match=f"{name}.*{said}"):
+        load_model(folder)
+
+
+def npz(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(2))
+
+
+def zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("repo/README.md", "x")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (npz, "arrays of NumPy"),
+        (zipped, "a zip .of repo/README"),
+        (lambda path: path.write_bytes(b"GGUF\3\0\0\0"), "GGUF"),
+        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "HDF5"),
+    ],
+)
+def test_weights_of_another_form_under_the_name(
+    make: Callable[[Path], None], said: str, name: str, folder: Path
+) -> None:
+    (folder / "model.safetensors").unlink()
+    make(folder / name)
+    with pytest.raises(ModelError, match=rf"{name} is {said}|{name} is a file of {said}"):
+        load_model(folder)
+
+
+def test_names_that_downloads_make_and_files_in_place_of_folders(folder: Path) -> None:
+    for name in ("Config.json", "config.json.txt", "config (1).json"):
+        (folder / "config.json").rename(folder / name)
+        with pytest.raises(ModelError, match=re.escape(f"if {name} is it, name it config.json")):
+            load_model(folder)
+        (folder / name).rename(folder / "config.json")
+    with pytest.raises(ModelError, match=f"named by its folder: {re.escape(str(folder))}"):
+        load_model(folder / "model.safetensors")
+    for kind, ending in (("zip", "zip"), ("gztar", "tar.gz")):
+        shutil.make_archive(str(folder), kind, folder)
+        with pytest.raises(ModelError, match="unpack it, and name the folder that was in it"):
+            load_model(f"{folder}.{ending}")
+
+
+def test_what_other_programs_compute_a_model_from(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model.bin").write_bytes(b"\6")
+    (folder / "vocabulary.json").write_text("[]")
+    with pytest.raises(ModelError, match=r"model.bin is the model in the form of CTranslate2"):
+        load_model(folder)
+    (folder / "model.bin").unlink()
+    (folder / "weights.npz").write_bytes(b"PK")
+    with pytest.raises(ModelError, match=r"weights.npz is the model in the form of MLX"):
+        load_model(folder)
+
+
+def test_keys_that_transformers_wrote_are_no_news(folder: Path) -> None:
+    set_json(folder / "config.json", _attn_implementation_autoset=True, xla_device=None)
+    assert not load_model(folder).notes

@@ -471,6 +471,16 @@ def test_a_client_that_asks_before_it_sends(server: Running) -> None:
         assert all_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_client_that_closes_its_side(server: Running) -> None:
+    """As ``nc -N`` does; to a request that was not sent whole there is no answer."""
+    for sent, status in ((WHOLE, b"HTTP/1.1 200 "), (WHOLE[:-3], b"")):
+        with connect(server) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            assert all_of(connection)[:13] == status
+    check_good(server)
+
+
 def test_a_client_that_leaves(server: Running) -> None:
     for sent in (WHOLE[:-3], WHOLE):
         for _ in range(3):

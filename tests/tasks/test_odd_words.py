@@ -145,7 +145,7 @@ def test_a_tab_before_each_line(tmp_path: Path) -> None:
         ("Mary left Paris .\n", "Running text is tagged by"),
         ("# a\nMary B-PER\nleft O\n\nGo O\n", r":1: the tag 'a' .*Is it a comment"),
         ("###MEDLINE:1\n\nMary\tB-PER\n", r":1: .*a comment\? task\.tagging\.comment"),
-        ("A\tB\tC\tD\nMary\tB-X\tO\t_\n# id = x\n", r":3: has 1 column.*\(a comment\?"),
+        ("A\tB\tC\tD\nMary\tB-X\tO\t_\n# id = x\n", r":3: has 1 column.*comment '#'"),
     ],
 )
 def test_what_is_no_column_of_words(content: str, message: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import Broken
-from bothways.io.delimited import quoted_as_csv
+from bothways.io.fields import quoted_as_csv
 from bothways.io.lines import Layout, Line, stream_lines
 from bothways.io.tables import read_table
 from bothways.tasks.catalogue import task_recipe

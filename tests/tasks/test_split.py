@@ -265,3 +265,30 @@ def test_json_lines_named_json(tmp_path: Path) -> None:
     path.write_text('{"a": 1}\n')
     with pytest.raises(InputError, match=r"one object per line in a \.jsonl file"):
         split(SplitConfig(file=str(path), out=str(tmp_path / "out")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "a.txt",
+            '"sentence" "label"\n'
+            + "".join(f'"{n}" "text \\"{n}\\", here" "{"xy"[n % 2]}"\n' for n in range(1, 81)),
+        ),
+        (
+            "a.jsonl",
+            "".join(
+                f'{{"sentence": "text \\"{n}\\", here", "label": "x"}},\n' for n in range(1, 81)
+            ),
+        ),
+    ],
+)
+def test_what_is_read_otherwise_than_written_is_split(
+    name: str, content: str, tmp_path: Path
+) -> None:
+    """Tables of R, JSON lines with commas behind them."""
+    (tmp_path / name).write_text(content)
+    split(SplitConfig(file=str(tmp_path / name), out=str(tmp_path / "out")))
+    files = [tmp_path / "out" / f"{part}{Path(name).suffix}" for part in ("train", "dev")]
+    texts = [text for file in files for text in read_rows(file, TaskOptions(), labelled=True).a]
+    assert sorted(texts) == sorted(f'text "{n}", here' for n in range(1, 81))

@@ -93,7 +93,7 @@ def test_prefixes_of_other_schemes(tmp_path: Path) -> None:
     [
         (
             "a N O\nb O\n",
-            r":2: has 2 columns, but the lines before have 3 .*tagging\.comment",
+            r":2: has 2 columns, but the lines before have 3: 'b', 'O'; .*awk",
         ),
         ("a O\nb O extra\n", r":2: has 3 columns"),
         ("a\tO\n\tO\n", r":2: the word is empty"),

@@ -689,7 +689,8 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
     whole = (tmp_path / "tokenizer.json").read_text()
     for damaged in (whole[: len(whole) // 2], "{}", ""):
         (tmp_path / "tokenizer.json").write_text(damaged)
-        with pytest.raises(ModelError, match=r"tokenizer.json: cannot be read"):
+        said = r"tokenizer.json(: cannot be read| is empty| is an object of other settings)"
+        with pytest.raises(ModelError, match=said):
             Tokenizer.from_folder(tmp_path)
     gap = json.loads(whole)
     gap["model"]["vocab"]["the"] = 10_000

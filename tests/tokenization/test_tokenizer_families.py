@@ -313,7 +313,9 @@ def test_pieces_of_several_words_and_spaces_that_count(tmp_path: Path) -> None:
     package = pytest.importorskip("sentencepiece")
     for name, options in {
         "phrases": {"split_by_whitespace": False},
-        "spaces": {"remove_extra_whitespaces": False, "add_dummy_prefix": False},
+        "spaces": {"remove_extra_whitespaces": False},
+        "spaces, first": {"remove_extra_whitespaces": False, "add_dummy_prefix": False},
+        "spaces, phrases": {"remove_extra_whitespaces": False, "split_by_whitespace": False},
         "first": {"add_dummy_prefix": False},
         "first phrase": {"add_dummy_prefix": False, "split_by_whitespace": False},
     }.items():
@@ -321,9 +323,52 @@ def test_pieces_of_several_words_and_spaces_that_count(tmp_path: Path) -> None:
         path = folder / "sentencepiece.bpe.model"
         model = package.SentencePieceProcessor(model_file=str(path))
         ours = Tokenizer.from_folder(path)
-        for line in ["He counted 7 houses", "the cat  sat ", " the mat"]:
+        for line in [
+            "He counted 7 houses",
+            "the cat  sat ",
+            " the mat",
+            "",
+            "  ",
+            "\u3000the a\tb",
+        ]:
             expected = [i + 1 if i else 3 for i in model.encode(line)]
             assert ours.encode_plain([line])[0] == expected
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("rules", ["nmt_nfkc", "identity"])
+@pytest.mark.parametrize("phrases", [True, False])
+def test_albert_makes_spaces_one_whatever_its_model_says(
+    first: bool, rules: str, phrases: bool, tmp_path: Path
+) -> None:
+    """``remove_space``, which is true unless the settings say otherwise."""
+    package = pytest.importorskip("sentencepiece")
+    folder = sentencepiece_files(
+        *(tmp_path, "albert"),
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=first,
+        normalization_rule_name=rules,
+        split_by_whitespace=not phrases,
+    )
+    model = package.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    ours = Tokenizer.from_folder(folder)
+    lines = [
+        "He counted 7 houses",
+        "the cat  sat ",
+        " the mat",
+        "a\tb  c",
+        "",
+        "  ",
+        "the \n cat",
+    ]
+    for line in [*lines, "\u00a0the\u00a0\u00a0cat", "\u3000the cat"]:
+        cleaned = " ".join(line.lower().split())
+        assert ours.encode_plain([line])[0] == model.encode(cleaned), repr(line)
+        assert all(0 <= i <= j <= len(line) for i, j in ours.encode(line).offsets)
+    path = folder / "tokenizer_config.json"
+    write_json(path, {**json.loads(path.read_text()), "remove_space": False})
+    for line in ("the cat  sat ", " the mat"):
+        assert Tokenizer.from_folder(folder).encode_plain([line])[0] == model.encode(line)
 
 
 def test_damaged_and_other_models_are_refused(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from bothways.batch import collate
 from bothways.corpus.store import MANIFEST, verify_store
-from bothways.errors import BothwaysError, RunError
+from bothways.errors import BothwaysError, InputError, RunError
 from bothways.io.files import PARTIAL, real_path
-from bothways.io.folder_files import is_there
+from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import named_folder
 from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.runtime.adapters import is_adapter
@@ -18,6 +18,8 @@ from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.folder import (
     ABOUT,
     CONFIG,
+    GRAPH_OF_8_BITS,
+    GRAPHS,
     OTHER_VOCABULARY,
     STATE,
     LoadedModel,
@@ -28,6 +30,8 @@ from bothways.runtime.folder import (
 from bothways.runtime.no_model import runs_in
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
+from bothways.runtime.weights import Weights
+from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers
 from bothways.tokenization.doubts import disagreements, doubts
 from bothways.tokenization.reading import TOKENIZER_FILE
 from bothways.tokenization.tokenizer import Tokenizer
@@ -79,6 +83,7 @@ def _diagnose_model(folder: Path) -> list[str]:
         else:
             path = folder if is_original(folder) else model_files(folder)[0]
             problems += _diagnose_weights(loaded, path)
+            problems += _diagnose_graphs_beside(loaded.weights, folder)
         problems += _diagnose_order(loaded, folder)
         problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)
@@ -102,6 +107,20 @@ def _diagnose_graph(loaded: LoadedModel) -> list[str]:
     except BothwaysError as error:
         return [str(error)]
     return []
+
+
+def _diagnose_graphs_beside(weights: Weights, folder: Path) -> list[str]:
+    """Graphs that were made from other weights than those beside them, or that are none."""
+    problems = []
+    for path in [folder / name for name in (*GRAPHS, GRAPH_OF_8_BITS) if is_there(folder / name)]:
+        try:
+            if is_anothers(checked(path), weights):
+                problems.append(OF_ANOTHER_MODEL.format(path))
+        except InputError as error:
+            problems.append(str(error))
+        except Exception as error:  # of the protobuf library's own types
+            problems.append(f"{path} is damaged ({error}); export the model again")
+    return problems
 
 
 def _diagnose_weights(loaded: LoadedModel, path: Path) -> list[str]:

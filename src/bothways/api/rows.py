@@ -148,7 +148,8 @@ def listed(values: Any, name: str) -> list[Any]:
         column = next(iter(names), "text") if column is None else column
         shown = ", ".join(map(repr, names[:12])) or "nothing in it"
         raise ConfigError(
-            f"{name} is {type_of(values)} with {shown}; give the values of one of these, such as {name}[{column!r}]."
+            f"{name} is {type_of(values)} with {shown}; give the values of one of these, "
+            f"such as {name}[{column!r}]."
         )
     for method in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, method):

@@ -16,11 +16,13 @@ from bothways.api.model import Model, check_ranks
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
+from bothways.io.characters import odd_characters, odd_notes
 from bothways.io.files import real_path, write_json
+from bothways.io.forms import look_at_forms
 from bothways.io.hub import model_folder
 from bothways.io.tagged import NAMES, holds_examples
 from bothways.io.terminal import print_note, progress_of, shown_measure
-from bothways.io.text import read_texts, refuse_records
+from bothways.io.text import beginning_lines, read_texts, refuse_records
 from bothways.io.written import check_ending, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
 from bothways.runtime.embeddings import (
@@ -346,9 +348,7 @@ def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
     if config.file is not None:
-        refuse_records(Path(config.file), "write the text to a .txt file", also=(".tsv",))
-        lines = read_texts(Path(config.file))
-        context = "\n".join(line for _, line in lines)
+        context = _text_to_search(Path(config.file))
     if not (context or "").strip():
         raise InputError("the text to search for an answer is empty.", path=config.file)
     with _open(config) as model:
@@ -372,6 +372,22 @@ def answer(config: AnswerConfig) -> list[str]:
         + (" ".join(a.text.split()) or "(no answer)")
         for a in answers
     ]
+
+
+def _text_to_search(path: Path) -> str:
+    """The text of a file, and notes on odd characters in it.
+
+    Raises:
+        InputError: it cannot be read, or holds something else than text.
+    """
+    refuse_records(path, "write the text to a .txt file", also=(".tsv",))
+    look_at_forms(beginning_lines(path), option="").refuse(
+        path, 'give it as --context "$(cat FILE)"'
+    )
+    lines = [line for _, line in read_texts(path)]
+    for note in odd_notes(odd_characters(lines)).values():
+        print_note(f"{path.name}: {note}")
+    return "\n".join(lines)
 
 
 def score(config: ScoreConfig) -> str:

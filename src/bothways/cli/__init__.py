@@ -17,7 +17,7 @@ from pathlib import Path
 from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
 from bothways.errors import BothwaysError, OtherProcessError, is_out_of_memory, nearest
-from bothways.io.processes import interrupted_by_signals
+from bothways.io.processes import INTERRUPTED, interrupted_by_signals
 from bothways.io.terminal import (
     keep_on_without_stderr,
     open_closed_streams,
@@ -75,10 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
-            print(
-                "interrupted; what was saved, if anything, is kept: run the same command again",
-                file=sys.stderr,
-            )
+            print(INTERRUPTED, file=sys.stderr)
         return 130
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):

@@ -337,9 +337,10 @@ def _with_texts(config: Any) -> Any:
     if hasattr(config, "file"):
         _refuse_table(lines)
     layout = look(lines[:_LOOKED_AT], "--file FILE.jsonl --text_a")
-    for note in (layout.forms.other, *layout.of_lines().values()):
-        if note:
-            print_note(f"standard input: {note}")
+    if (syntax := layout.forms.syntax) is not None:
+        print_note(f"standard input: {syntax.problem}")
+    for note in layout.of_lines().values():
+        print_note(f"standard input: {note}")
     return dataclasses.replace(config, texts=tuple(lines))
 
 

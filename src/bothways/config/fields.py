@@ -103,8 +103,7 @@ def as_field(name: str, value: Any, kind: FieldType) -> Any:
             value = (value,)
         elif not isinstance(value, tuple):
             value = _listed(name, value, kind)
-        item = FieldType.of(kind.inner)
-        taken = tuple(as_field(f"{name}[{i}]", v, item) for i, v in enumerate(value))
+        taken = tuple(as_field(f"{name}[{i}]", v, kind.item) for i, v in enumerate(value))
         return value if all(map(operator.is_, taken, value)) else taken
     if kind.is_group:
         if isinstance(value, Mapping):
@@ -309,7 +308,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 
 def _from_plain(kind: FieldType, value: Any) -> Any:
     if kind.is_list and value is not None:
-        return tuple(_from_plain(FieldType.of(kind.inner), item) for item in value)
+        return tuple(_from_plain(kind.item, item) for item in value)
     return from_dict(kind.inner, value) if kind.is_group else value
 
 
@@ -386,12 +385,17 @@ class FieldType:
         inner = typing.get_args(annotation)[0] if is_list else annotation
         return cls(inner, optional, is_list, alternative)
 
-    @property
+    @functools.cached_property
+    def item(self) -> FieldType:
+        """The type of each item of a list."""
+        return FieldType.of(self.inner)
+
+    @functools.cached_property
     def is_group(self) -> bool:
         """Whether the value, or each item of the list, is a dataclass of options."""
         return dataclasses.is_dataclass(self.inner)
 
-    @property
+    @functools.cached_property
     def choices(self) -> tuple[str, ...]:
         """The values of a Literal; empty for other types."""
         return typing.get_args(self.inner)

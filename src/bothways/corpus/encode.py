@@ -137,7 +137,9 @@ def encode_unit(
     for block in unit.blocks:
         if block.first_line == 1:
             shown = block.source.encode("utf-8", "backslashreplace").decode()
-            for name, said in block.layout.notes(config.lines, config.documents).items():
+            for name, said in block.layout.notes(
+                config.lines, config.documents, records=block.kind != "text"
+            ).items():
                 counts.add_layout(name, (1, shown, said))
         for continues, paragraphs in read_documents(block, config, counts.broken):
             if continues and files and files[-1] == block.file:

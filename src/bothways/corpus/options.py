@@ -31,10 +31,12 @@ class CorpusConfig(Options):
     document), or nothing (one document per file). Each JSON line and each Parquet row is a
     document."""
     lines: Literal["auto", "keep", "join"] = "auto"
-    """Lines of text files. keep: each line is a paragraph. join: lines up to a blank one are a
-    paragraph, but for short lines, lists and indented lines. auto: join those of files that are
-    plainly hard-wrapped (nearly all lines end below one limit, so that the next word would not have
-    fitted), and say so; page numbers and repeated headers of such files are left out."""
+    """Lines of text files, and of texts in records. keep: each line is a paragraph. join: lines up
+    to a blank one are a paragraph, but for short lines, lists and indented lines. auto: join those
+    of files that are plainly hard-wrapped (nearly all lines end below one limit, so that the next
+    word would not have fitted), and say so; page numbers and repeated headers of such files are
+    left out. Lines that have the syntax of another format, such as JSON or a table, are text with
+    keep alone."""
     text_field: str = "text"
     """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"

@@ -57,8 +57,14 @@ class _BlockReader:
             ]
         else:
             return self._text_documents(self.block.data)
-        documents = [_paragraphs(text.split("\n")) for text in texts if text is not None]
+        documents = [self._of_record(text) for text in texts if text is not None]
         return [(False, paragraphs) for paragraphs in documents if paragraphs]
+
+    def _of_record(self, text: str) -> list[str]:
+        lines = text.split("\n")
+        if self.block.layout.joins(self.config.lines):
+            return _paragraphs([*joined(lines, self.block.layout)])
+        return _paragraphs(lines)
 
     def _text_documents(self, data: bytes) -> list[Document]:
         if self.block.layout.joins(self.config.lines):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +20,10 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
-from bothways.io.forms import look_at_forms
+from bothways.io.forms import KEEP, Forms, look_at_forms
 from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
-from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
+from bothways.io.records import INPUT_SUFFIXES, Kind, json_field, kind_of, parquet_batches
 from bothways.io.text import (
     bytes_read,
     explain_read_errors,
@@ -265,15 +266,40 @@ def _from_offset(
 ) -> tuple[Layout, _Text]:
     """The layout of a file, by its first lines whatever the offset; and its text from there on."""
     head = file.read(SAMPLE)
-    layout = Layout()
-    if item.kind == "text":
-        lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
-        layout = Layout(forms=look_at_forms(lines)) if config.lines == "keep" else look(lines)
-        layout.forms.refuse(item.name)
+    lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
+    if item.kind == "json":
+        layout = _of_records(filter(None, (_text_of(line, config) for line in lines)), config)
+    else:
+        if config.lines == "keep":
+            layout = Layout(forms=look_at_forms(lines))
+        else:
+            layout = look(lines)
+            layout.forms.refuse(item.name, KEEP)
     if offset > len(head):
         _skip(file, offset, len(head))
         return layout, _Text(b"", file)
     return layout, _Text(head[offset:], file)
+
+
+def _text_of(line: str, config: CorpusConfig) -> str:
+    """The text in a JSON object; empty if there is none, which is said where it is read."""
+    with suppress(ValueError):
+        return json_field(line, config.text_field)
+    return ""
+
+
+def _of_records(texts: Iterable[str], config: CorpusConfig) -> Layout:
+    """The layout of the texts in records: what they are is known, so none is refused."""
+    lines: list[str] = []
+    left = SAMPLE
+    for text in texts:
+        lines += (*text[:left].split("\n"), "")
+        if (left := left - len(text)) <= 0:
+            break
+    if config.lines == "keep":
+        return Layout(forms=Forms(notes=look_at_forms(lines).notes))
+    layout = look(lines)
+    return replace(layout, forms=Forms(notes=layout.forms.notes), single=False, spaced=0)
 
 
 def _skip(file: BufferedIOBase, offset: int, read: int) -> None:
@@ -316,14 +342,18 @@ def _row_blocks(
     assert item.path is not None
     position = start
     row = 0
+    layout: Layout | None = None
     for batch, total in parquet_batches(disk, item.path, config.text_field):
+        if layout is None:
+            begun = (text for text in batch.to_pylist() if text is not None)
+            layout = _of_records((text.decode("utf-8", "ignore") for text in begun), config)
         row += len(batch)
         if row <= start.offset:
             continue
         after = Position(position.file, row, row + 1)
         texts: list[bytes | None] = batch.to_pylist()
         yield (
-            Block(position.file, item.name, item.kind, position.line, False, texts),
+            Block(position.file, item.name, item.kind, position.line, False, texts, layout),
             after,
             item.size * row // max(total, 1),
         )

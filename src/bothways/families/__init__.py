@@ -69,6 +69,11 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
         for own, family in FAMILIES.items()
         for name in (own, own_type(own), own_type(own, LSTM_SUFFIX))
     }
+    if "model_type" not in values and (other := _another_file(values)):
+        raise ModelError(
+            f"{where} is no config.json of a model here, but {other}. Get the config.json that was "
+            "saved with the weights."
+        )
     if not isinstance(named, str) or named not in types:
         raise ModelError(
             f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(FAMILIES)}. "
@@ -84,6 +89,27 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
                 f"is known; it is computed as {family.title}. If it is another, write model_type"
             )
     return config, notes
+
+
+# Keys that only another file has -> what that is.
+_OF_OTHERS: Mapping[str, str] = {
+    "registered_name": "that of a model of Keras or KerasHub, whose weights and names are others: "
+    "use it there, or take the model of the same name that transformers reads",
+    "post_processor": "a tokenizer.json",
+    "model_input_names": "a tokenizer_config.json",
+    "added_tokens_decoder": "a tokenizer_config.json",
+    "cls_token": "a tokenizer_config.json or special_tokens_map.json",
+    "_from_model_config": "a generation_config.json",
+    "base_model_name_or_path": "an adapter_config.json",
+    "weight_map": "the index of weights in parts",
+}
+
+
+def _another_file(values: Mapping[str, Any]) -> str:
+    """What a file without the sizes of a model is instead; empty if that cannot be told."""
+    if any(key.startswith(("hidden", "vocab", "num_", "n_", "dim")) for key in values):
+        return ""
+    return next((what for key, what in _OF_OTHERS.items() if key in values), "")
 
 
 def new_shape(family: str, **fields: Any) -> ModelConfig:

@@ -9,6 +9,9 @@ label-studio       tasks: ``{"data": {"text"}, "annotations": [{"result": [{"val
                    "end", "labels"}}]}]}``, and its short form, JSON_MIN
 prodigy            ``{"text", "spans": [{"start", "end", "label"}], "answer"}``
 spacy              ``[text, {"entities": [[start, end, label]]}]``, or ``{"text", "entities"}``
+dataturks          ``{"content", "annotation": [{"label": [...], "points": [{"start", "end",
+                   "text"}]}]}``, whose ends are within
+cluener            ``{"text", "label": {"name": {"Mary": [[0, 3]]}}}``, whose ends are within
 words              ``{"tokens": [...], "ner_tags": [...]}``, as on the Hub
 
 Ends are exclusive, and count Unicode characters. Tools that run in a browser may count UTF-16 code
@@ -19,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.lines import as_json, listed
+from bothways.io.spans import CharacterSpan, SpanText, differs
 from bothways.io.written_spans import (
     WrittenText,
     write_doccano,
@@ -34,44 +39,6 @@ from bothways.io.written_spans import (
 
 Item = Any
 """A JSON value: what a file has for one text."""
-
-
-@dataclass(frozen=True)
-class CharacterSpan:
-    """A labelled stretch of a text.
-
-    Attributes:
-        start, end: its first character, and the one after its last.
-        label: such as PER.
-        text: what the file says stands there; None if it does not.
-        pieces: how many stretches it has in the file; a discontinuous one is taken from its first
-            to its last character.
-    """
-
-    start: int
-    end: int
-    label: str
-    text: str | None = None
-    pieces: int = 1
-
-
-@dataclass(frozen=True)
-class SpanText:
-    """A text with its spans.
-
-    Attributes:
-        text: as in the file.
-        spans: in the order of the file; None if the file was read without them.
-        line: of the file, from 1.
-        id: as in the file; None if it has none.
-        path: the file, where each text has its own.
-    """
-
-    text: str
-    spans: list[CharacterSpan] | None
-    line: int
-    id: str | int | None = None
-    path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -115,10 +82,16 @@ class AnnotatorFormat:
 _START = ("start", "start_offset", "begin", "startOffset", "start_char")
 _END = ("end", "end_offset", "stop", "endOffset", "end_char")
 _OF_TOKENS = ("token_start", "token_end")  # Prodigy's; the last token is within the span
-_LABEL = ("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels")
-_TEXT = ("text", "data", "content", "sentence", "document")
+_LABEL = (
+    *("label", "labels", "tag", "type", "entity", "entity_group", "hypertextlabels"),
+    *("displayName", "entityLabel"),
+)
+_TEXT = ("text", "data", "content", "sentence", "document", "textContent")
 _ID = ("id", "doc_id", "uid", "_id")
-_SPANS = ("spans", "entities", "label", "labels", "ents", "annotations", "annotation")
+_SPANS = (
+    *("spans", "entities", "label", "labels", "ents", "annotations", "annotation"),
+    "textSegmentAnnotations",  # of Vertex AI
+)
 _WORDS = ("tokens", "words", "token", "word")
 _TAGS = (
     *("ner_tags", "ner_labels", "bio_tags", "tags", "ner", "labels", "label", "pos_tags", "pos"),
@@ -437,7 +410,7 @@ def _label_studio_text(
             f"the task has no text; its data have {listed(list(data))}.", path=path, line=line
         )
     if any(span.text is not None for span in spans):
-        fitting = {n: t for n, t in texts.items() if not any(_differs(t, s) for s in spans)}
+        fitting = {n: t for n, t in texts.items() if not any(differs(t, s) for s in spans)}
         texts = fitting or texts
     names = [name for name in (owner, "text") if name in texts]
     return texts[names[0]] if names else max(texts.values(), key=len)
@@ -601,6 +574,68 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
     return TaggedWords(item[words], own, line)
 
 
+def _is_ubiai(item: Item) -> bool:
+    values = item.get("tokens") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and _first(item, _TEXT, str) is not None
+        and bool(values)
+        and all(isinstance(value, dict) and "entityLabel" in value for value in values)
+    )
+
+
+def _read_ubiai(item: Item, path: Path, line: int) -> SpanText | None:
+    spans = [_span(value, path, line) for value in item.get("tokens") or []]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
+def _is_dataturks(item: Item) -> bool:
+    values = item.get("annotation") if isinstance(item, dict) else None
+    return (
+        isinstance(values, list)
+        and bool(values)
+        and all(isinstance(v, dict) and isinstance(v.get("points"), list) for v in values)
+        and all(v["points"] for v in values)
+    )
+
+
+def _read_dataturks(item: Item, path: Path, line: int) -> SpanText | None:
+    text, spans = _text_of(item, path, line), []
+    for value in item.get("annotation") or []:
+        for point in value["points"] if isinstance(value, dict) else ():
+            span = _span({"label": value.get("label"), **point}, path, line)
+            spans.append(replace(span, end=span.end + 1))  # the last character is within
+    return SpanText(text, spans, line, _id_of(item))
+
+
+def _is_cluener(item: Item) -> bool:
+    groups = item.get("label") if isinstance(item, dict) else None
+    return (
+        isinstance(groups, dict)
+        and bool(groups)
+        and all(isinstance(own, dict) for own in groups.values())
+        and all(_are_pairs(places) for own in groups.values() for places in own.values())
+    )
+
+
+def _are_pairs(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_whole, pair)) for pair in values
+    )
+
+
+def _read_cluener(item: Item, path: Path, line: int) -> SpanText | None:
+    if not (_is_cluener(item) or (isinstance(item, dict) and item.get("label") == {})):
+        return _read_spans(item, path, line)
+    spans = [
+        CharacterSpan(start, end + 1, label, said)  # the last character is within
+        for label, own in item["label"].items()
+        for said, places in own.items()
+        for start, end in places
+    ]
+    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+
+
 FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio": AnnotatorFormat(
         "Label Studio's JSON", _is_label_studio, _read_label_studio, write_label_studio, ".json"
@@ -608,12 +643,19 @@ FORMATS: dict[str, AnnotatorFormat] = {
     "label-studio-min": AnnotatorFormat(
         "Label Studio's JSON_MIN", _is_label_studio_min, _read_label_studio_min
     ),
+    "cluener": AnnotatorFormat(
+        "spans by type and text, as CLUENER has them", _is_cluener, _read_cluener
+    ),
+    "ubiai": AnnotatorFormat("UBIAI's JSON", _is_ubiai, _read_ubiai),
+    "dataturks": AnnotatorFormat("Dataturks' JSON lines", _is_dataturks, _read_dataturks),
     "words": AnnotatorFormat("words and tags in JSON", _has_words, _read_words),
     "spacy": AnnotatorFormat(
         "character spans as spaCy has them", _is_spacy, _read_spacy, write_spacy, ".json"
     ),
     "prodigy": AnnotatorFormat("Prodigy's JSON lines", _is_prodigy, _read_spans, write_prodigy),
-    "doccano": AnnotatorFormat("doccano's JSON lines", _has_spans, _read_spans, write_doccano),
+    "doccano": AnnotatorFormat(
+        "character spans as doccano has them", _has_spans, _read_spans, write_doccano
+    ),
 }
 """In the order in which they are tried: the more particular first."""
 
@@ -658,6 +700,32 @@ def values_of_controls(item: dict[str, Any]) -> list[str]:
         return []
     texts = (*_TEXT, *_OF_MIN)
     return [name for name, own in item.items() if name not in texts and isinstance(own, str | dict)]
+
+
+def said_by(item: Item) -> set[str]:
+    """The names of the controls by which the annotator of a task of Label Studio said anything, of
+    whole texts or of spans; empty of other objects."""
+    if _is_label_studio(item):
+        results = label_studio_results(item) or []
+        said = {str(one["from_name"]) for one in results if "from_name" in one}
+        return said | {"relations" for one in results if one.get("type") == "relation"}
+    if isinstance(item, dict) and "id" in item and "annotation_id" in item:  # its short form
+        names = [*item]
+        # It writes what the task holds, the id, then the controls, then who annotated and when.
+        behind = names[names.index("id") + 1 :]
+        own = takewhile(lambda name: name not in _OF_MIN, behind)
+        return {name for name in own if item[name] not in (None, "", [])}
+    return set()
+
+
+_BESIDE_SPANS = ("relations", "links", "cats", "events")
+
+
+def beside_spans(item: Item) -> set[str]:
+    """What an object of any tool has besides spans or tags, which is not read with them."""
+    if not isinstance(item, dict):
+        return set()
+    return (said_by(item) - controls(item)) | {name for name in _BESIDE_SPANS if item.get(name)}
 
 
 def kind_of_control(item: dict[str, Any], name: str) -> str:
@@ -710,101 +778,6 @@ def text_alone(item: Item, path: Path, line: int) -> SpanText:
 # ------------------------------------------------------------------------------------------- spans
 
 
-@dataclass
-class SpanChecks:
-    """What was found in the spans of a file.
-
-    Attributes:
-        utf16: texts whose offsets count UTF-16 code units.
-        trimmed: spans with white space at an end, which is taken off.
-        discontinuous: spans of several pieces.
-    """
-
-    utf16: int = 0
-    trimmed: int = 0
-    discontinuous: int = 0
-
-    @property
-    def remarks(self) -> list[str]:
-        """What is to be said of these, as sentences."""
-        told = (
-            (self.utf16, "texts count characters as browsers do (UTF-16); their spans are read so"),
-            (self.trimmed, "spans begin or end with white space, which is taken off"),
-            (self.discontinuous, "discontinuous spans are taken from first to last character"),
-        )
-        return [f"{count:,} {what}" for count, what in told if count]
-
-
-def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[CharacterSpan]:
-    """The spans of a text, within it and without white space at their ends.
-
-    Raises:
-        InputError: a span is empty or not within the text, or the file says that another text
-            stands there.
-    """
-    text, spans, path = record.text, record.spans or [], record.path or path
-    if (moved := _from_utf16(text, spans)) is not None:
-        spans, checks.utf16 = moved, checks.utf16 + 1
-    found = []
-    for span in spans:
-        if problem := _problem_of(span, text):
-            raise InputError(
-                f"the span {span.start} to {span.end} ({span.label}) {problem}",
-                path=path,
-                line=record.line,
-            )
-        own = text[span.start : span.end]
-        start = span.start + len(own) - len(own.lstrip())
-        end = span.end - (len(own) - len(own.rstrip()))
-        checks.trimmed += (start, end) != (span.start, span.end)
-        checks.discontinuous += span.pieces > 1
-        found.append(CharacterSpan(start, end, span.label))
-    return found
-
-
-def _problem_of(span: CharacterSpan, text: str) -> str:
-    """What is wrong with a span, and what to do; empty if nothing is."""
-    if span.start == span.end:
-        return "is empty; an end is the character after the last. Correct it, or remove it."
-    if not 0 <= span.start < span.end <= len(text):
-        return (
-            f"is not within the text, which has {len(text)} characters. Starts count from 0, ends "
-            "are the character after the last; correct it, or remove it."
-        )
-    own = text[span.start : span.end]
-    if _differs(text, span):
-        return (
-            f"is {span.text!r} by the file, but {own!r} stands there. Was the text changed after "
-            "it was annotated, or its line ends? Export both again."
-        )
-    return "" if own.strip() else "is white space; remove it."
-
-
-def _from_utf16(text: str, spans: list[CharacterSpan]) -> list[CharacterSpan] | None:
-    """The spans by characters, if only that they count UTF-16 code units agrees with what the file
-    says stands there; else None."""
-    if not any(_differs(text, span) for span in spans) or all(ord(c) <= 0xFFFF for c in text):
-        return None
-    place, units = {0: 0}, 0
-    for n, character in enumerate(text, start=1):
-        units += 1 + (ord(character) > 0xFFFF)
-        place[units] = n
-    moved = [
-        replace(span, start=place.get(span.start, -1), end=place.get(span.end, -1))
-        for span in spans
-    ]
-    return None if any(_differs(text, span) for span in moved) else moved
-
-
-def _differs(text: str, span: CharacterSpan) -> bool:
-    """Whether a file says that something else stands there; white space may be other."""
-    if span.text is None or span.pieces > 1:
-        return False
-    return "".join(text[max(span.start, 0) : max(span.end, 0)].split()) != "".join(
-        span.text.replace("\\n", "\n").split()
-    )
-
-
 # -------------------------------------------------------------------------------------------- brat
 
 
@@ -812,7 +785,7 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
     """A document of brat: a text, and the lines of its ``.ann`` file.
 
     Only text-bound annotations (``T1``, tab, type and offsets, tab, text) are read; relations,
-    events and notes tag no words.
+    events, attributes and notes tag no words.
 
     Raises:
         InputError: a line that begins with T and is none.

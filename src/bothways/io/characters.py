@@ -18,6 +18,7 @@ _HIGH = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š
 # These come behind a letter in text, too.
 _QUOTES = "‘’“”„–—…»«"
 _INNER = "".join(c for c in _HIGH if c not in _QUOTES)
+_LETTERS = "ªµºƒŠŒŽšœžŸ"  # of them; two follow each other in text, as in Sami's ášš
 _READ_WRONGLY = re.compile(
     "|".join(
         (
@@ -26,7 +27,7 @@ _READ_WRONGLY = re.compile(
             r"(?<!\w)Ã {1,2}[a-z]{2}|[a-z]Ã[ ,.;]|Â {1,2}[:;!?»%€]",
             f"(?:[ÐÑØÙÎÏ×ÄÅ][{_HIGH}])" + "{3}",  # Cyrillic, Arabic, Greek, Hebrew
             f"â[€‚„\x80-\x84][{_HIGH}]",  # quotation marks, dashes
-            f"[à-ï][{_HIGH}][{_INNER}]",  # East Asian, Indian
+            f"[à-ï](?![{_LETTERS}]{{2}})[{_HIGH}][{_INNER}]",  # East Asian, Indian
             f"ðŸ[{_HIGH}]",
             "ï»¿",
             "(?:[РС][\xa0-\xbbЂ-џ\u0410-\u044f€‚„…†‡‰‹‘-•–—™›]){4}",  # as Windows-1251
@@ -48,10 +49,14 @@ _DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _SEPARATORS = re.compile("\\S\\s*[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]\\s*\\S")
 # Where words of these scripts end, nothing else shows it.
 _ZERO_WIDTH = re.compile(
-    "(?<![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])[\u200b\u2060](?![\u0e00-\u0eff])"
+    "(?<![\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1a20-\u1b7f\ua980-\ua9df])[\u200b\u2060]"
+    "(?![\u0e00-\u0fff])"
 )
 _PRIVATE = re.compile("[\ue000-\uf8ff]")
 _REPLACED = re.compile("\ufffd")
+_STRUCK = re.compile(r"([^\s\x08])\x08\1|_\x08\S")
+# Letters as they are drawn, but for those of formulas that are a character of their own.
+_PRESENTED = re.compile("[\ufb1d-\ufbb1\ufbd3-\ufd3d\ufd50-\ufdef\ufe70-\ufefc]")
 _CONTROL = re.compile("[\x01-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 
 _MEND = "python -c 'import re, sys; sys.stdout.writelines({} for s in sys.stdin)' < OLD > NEW"
@@ -129,6 +134,19 @@ ODD: Mapping[str, tuple[re.Pattern[str], str]] = {
         "there are U+FFFD, which another program put for what it could not decode; take the text "
         "from where it came from, in its own encoding",
     ),
+    "overstriking": (
+        _STRUCK,
+        "letters are struck twice for bold type (a backspace, U+0008, between them), as in pages "
+        "of manuals; write them once: col -bx < OLD > NEW",
+    ),
+    "presentation forms": (
+        _PRESENTED,
+        "there are presentation forms of Arabic or Hebrew letters (U+FB1D to U+FEFC), as in text "
+        "copied from a PDF, which make other words for a vocabulary; write letters: "
+        + "python -c 'import re, sys, unicodedata; sys.stdout.writelines("
+        + 're.sub("[\\ufb1d-\\ufdef\\ufe70-\\ufefc]", lambda m: '
+        + """unicodedata.normalize("NFKC", m[0]), s) for s in sys.stdin)' < OLD > NEW""",
+    ),
     "control characters": (
         _CONTROL,
         "there are control characters (U+0001 to U+001F, U+007F to U+009F), such as those of "
@@ -140,25 +158,27 @@ ODD: Mapping[str, tuple[re.Pattern[str], str]] = {
 }
 """What is looked for, and what is said of it, by what it is about."""
 
-_IN_ASCII = ("escapes", "entities", "line ends", "separators", "control characters")
-_MAYBE_IN_ASCII = re.compile(r"[\\&\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
-# Found fast, and needed by any of the others: letters of many languages only before what seldom
-# follows them there.
-_OTHERS = re.compile(
-    "[ÂÃÐÑØÙÎÏ×ÄÅà-ð√‚├](?=[^\x00-\x7f])|[ÂÃ](?=[ ,.;])"
-    "|[РС](?=[\xa0-\xbbЂ-џ€‚„…†‡‰‹‘-•–—™›])"
-    "|[\xad\ufb00-\ufb06\ufeff\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\x7f-\x9f\ue000-\uf8ff\ufffd]"
+# One of these stands in a text that has any of the above, and is found fast: letters of many
+# languages only before what seldom follows them there.
+_BEFORE_ONE, _BEFORE_TWO = "ÂÃ√├", "ÐÑØÙÎÏ×ÄÅà-ð‚"
+_ALONE = (
+    "\xad\ufb00-\ufb06\ufb1d-\ufdef\ufe70-\ufeff\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\x7f-\x9f\ue000-\uf8ff\ufffd"
+    "\\\\&\x01-\x08\x0b\x0c\x0e-\x1f"
 )
+_MAYBE = re.compile(
+    f"[{_BEFORE_ONE}{_BEFORE_TWO}РС{_ALONE}]"
+    f"(?:(?<=[{_BEFORE_ONE}])(?=[^\x00-\x7f])|(?<=[{_BEFORE_TWO}])(?=[^\x00-\x7f]{{2}})"
+    "|(?<=[ÂÃ])(?=[ ,.;])"
+    f"|(?<=[РС])(?=[\xa0-\xbbЂ-џ€‚„…†‡‰‹‘-•–—™›])|(?<=[{_ALONE}]))"
+)
+_MAYBE_IN_ASCII = re.compile(r"[\\&\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def odd_characters(texts: Iterable[str]) -> Counter[str]:
     """How many texts have characters of each kind of :data:`ODD`."""
     counts: Counter[str] = Counter()
     for text in texts:
-        if text.isascii():
-            if _MAYBE_IN_ASCII.search(text):
-                counts.update(name for name in _IN_ASCII if ODD[name][0].search(text))
-        elif _OTHERS.search(text) or _MAYBE_IN_ASCII.search(text):
+        if (_MAYBE_IN_ASCII if text.isascii() else _MAYBE).search(text):
             counts.update(name for name, (pattern, _) in ODD.items() if pattern.search(text))
     return counts
 

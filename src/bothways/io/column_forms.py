@@ -64,14 +64,16 @@ LOOKED_AT = 500  # lines
 TAG = re.compile("O|[BIESLUMW][-_].+")
 """A tag of a scheme."""
 _AFTER_MARK = re.compile(r"\S+?([/|_])(?:O|[BIESLUMW][-_][^\s/|]+|[A-Z]+\$?)")
+_STOPS_TAGGED = re.compile(r"(\S{1,5}?)([/|_])(?:[^\w\s]{1,3}|-[LR]RB-|[A-Z]+\$?)")
 _MARKS = {"/": "a slash", "|": "a bar", "_": "an underscore"}
 _NOTATION = re.compile(r"""\s*(?:\[\s*[\[{(]|\{\s*["'])""")
 _QUOTED = re.compile('"[^"]*"|"""+')
 _HTML = "a|abbr|b|big|br|code|div|em|font|h[1-6]|i|li|p|q|s|small|span|strong|su[bp]|t[dhrt]|u|ul"
 _MARKED = re.compile(
     rf"(?i:<(?!(?:{_HTML})>)(\w+)>[^<>]*</\1>)"
-    r"|\[[^\][]+ [A-Z]{2,}\]|\[[A-Z]{2,} [^\][]+\]|\([A-Z]{2,} [^()]+\)"
+    r"|\[[^\][]+\]\([^()\s]+\)|\[[^\][]+ [A-Z]{2,}\]|\[[A-Z]{2,} [^\][]+\]|\([A-Z]{2,} [^()]+\)"
 )
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][a-z]{2,8})?:(?=\S)")
 _I2B2 = re.compile(r'c=".*" \d+:\d+ \d+:\d+\|\|t="\w+"')
 
 
@@ -112,7 +114,11 @@ def _mark_before_tags(words: Sequence[str]) -> str:
     are not."""
     found = [_AFTER_MARK.fullmatch(word) for word in words]
     marks = {one[1] for one in found if one}
-    return marks.pop() if all(found) and len(marks) == 1 else ""
+    if len(marks) != 1 or 2 * sum(map(bool, found)) < len(found):
+        return ""
+    mark = marks.pop()
+    others = (word for word, one in zip(words, found, strict=True) if not one)
+    return mark if all((m := _STOPS_TAGGED.fullmatch(w)) and m[2] == mark for w in others) else ""
 
 
 def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> None:
@@ -155,6 +161,14 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
         raise InputError(
             f"each column stands in quotation marks, such as {written[0]}; remove them: "
             "tr -d '\"' < OLD > NEW.",
+            path=path,
+            line=1,
+        )
+    languages = {match[0] if (match := _LANGUAGE.match(line)) else "" for line in begun}
+    if len(begun) > 2 and len(languages) == 1 and (language := languages.pop()):
+        raise InputError(
+            f"each of its words has {language!r} before it, as in WikiANN's files; take it out: "
+            f"sed 's/^{language}//' OLD > NEW.",
             path=path,
             line=1,
         )

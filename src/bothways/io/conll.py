@@ -26,7 +26,7 @@ from bothways.io.column_forms import (
     refuse_numbers_of_sentences,
     refuse_other_forms,
 )
-from bothways.io.delimited import fields_of, quoted_as_csv
+from bothways.io.fields import fields_of, quoted_as_csv
 from bothways.io.lines import INVISIBLE, listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
@@ -145,16 +145,16 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             UTF-8; file and line are named.
     """
     lines = text_lines(path)
+    lines, remarks = _with_tabs(lines)
     if _is_conllu(path, [line for _, line in lines]):
         return _read_conllu(path, lines, layout, labelled=labelled)
     by_default = layout.is_default
     if by_default:
         refuse_other_forms(path, [line for _, line in lines], labelled=labelled)
-    remarks: list[str] = []
     lines, layout = _prepared(path, lines, layout, remarks, labelled=labelled)
-    collected, separator, columns, spaced = SentenceCollector(), _separator(lines), 0, 0
+    collected, separator = SentenceCollector(), _separator(lines)
+    rows = _Rows(lines, separator, _quoted_by_line([line for _, line in lines]))
     ends: Counter[str] = Counter()
-    quoted = _quoted_by_line([line for _, line in lines])
     for number, line in lines:
         if _is_blank(line):
             collected.end_sentence()
@@ -163,33 +163,31 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             collected.document += 1
             continue
-        if columns > 1 and _END.fullmatch(line.strip()):
+        if rows.width > 1 and _END.fullmatch(line.strip()):
             collected.end_sentence()
             ends[line.strip()] += 1
             continue
-        values = _fields(line, separator, quoted=quoted)
-        columns = columns or len(values)
-        if len(values) != columns and separator == "\t" and line[0] != "#":
-            by_spaces = _fields(line, " ")
-            if len(by_spaces) == columns:
-                values, spaced = by_spaces, spaced + 1
+        values = rows.values(line, path, number, labelled=labelled)
         collected.current.append(
-            _word_and_tag(values, columns, layout, path, number, labelled=labelled)
+            _word_and_tag(values, rows.width, layout, path, number, labelled=labelled)
         )
     collected.end_sentence()
     for mark, count in ends.items():
         remarks.append(f"{count:,} lines {mark!r} end sentences")
-    if spaced:
-        remarks.append(f"{spaced:,} lines have spaces where the first has tabs between columns")
+    if rows.spaced:
+        remarks.append(
+            f"{rows.spaced:,} lines have spaces where the first has tabs between columns"
+        )
     if labelled and by_default:
         _refuse_tags_first(collected, path)
+        _refuse_texts(collected, path)
         remarks += _check_last_column(collected, lines, separator, path, word=layout.word)
-    _refuse_running_text(collected, columns, separator, path, labelled=labelled)
+    _refuse_running_text(collected, rows.width, separator, path, labelled=labelled)
     return collected.file(
         path,
         separator,
         remarks,
-        has_tags=column_numbers(columns, layout)[1] is not None,
+        has_tags=column_numbers(rows.width, layout)[1] is not None,
         without_ends="no blank lines, which end sentences",
     )
 
@@ -199,6 +197,110 @@ def _fields(line: str, separator: str, *, quoted: bool = False) -> list[str]:
     if separator == " ":
         return re.split("[ \t]+", line.strip(" \t"))
     return fields_of(line, "\t") if quoted else line.split("\t")
+
+
+_ODD_SPACES = {
+    "\u3000": "wide spaces (U+3000)",
+    "\u00a0": "no-break spaces (U+00A0)",
+    "\u2003": "em spaces (U+2003)",
+}
+
+
+def _with_tabs(lines: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], list[str]]:
+    """Lines with tabs in place of odd spaces between columns, and a remark on it."""
+    if not (odd := _odd_space([line for _, line in lines])):
+        return lines, []
+    tabs = [(number, re.sub(f"{odd}+", "\t", line.strip(odd))) for number, line in lines]
+    return tabs, [f"its columns are separated by {_ODD_SPACES[odd]}, and are read as by tabs"]
+
+
+def _odd_space(lines: Sequence[str]) -> str:
+    """What stands between the columns of every line in place of tabs and spaces; empty if these
+    do."""
+    words = [line for line in lines[:LOOKED_AT] if _has_word(line)]
+    if any(re.search("[ \t]", line.strip(" \t")) for line in words):
+        return ""
+    return next((s for s in _ODD_SPACES if words and all(s in w.strip(s) for w in words)), "")
+
+
+@dataclass
+class _Rows:
+    """The lines of words of a file, as columns.
+
+    Attributes:
+        lines: of the file.
+        separator: between columns.
+        quoted: whether quotation marks may stand around them.
+        width: how many columns the first line with a word has.
+        spaced: lines with spaces where the first has tabs.
+    """
+
+    lines: Sequence[tuple[int, str]]
+    separator: str
+    quoted: bool
+    width: int = 0
+    spaced: int = 0
+
+    def values(self, line: str, path: Path, number: int, *, labelled: bool) -> list[str]:
+        """The columns of a line.
+
+        Raises:
+            InputError: it has another number of them than the first, or is a title above them.
+        """
+        values = _fields(line, self.separator, quoted=self.quoted)
+        first = not self.width
+        self.width = self.width or len(values)
+        if len(values) != self.width and self.separator == "\t" and line[0] != "#":
+            by_spaces = _fields(line, " ")
+            if len(by_spaces) == self.width:
+                values, self.spaced = by_spaces, self.spaced + 1
+        shown = f"has {len(values)} column{'s' * (len(values) != 1)}"
+        if len(values) != self.width:
+            remedy = self._without_title() or self._remedy(values)
+            if not labelled:
+                remedy += f". If its lines are no words, {_RUNNING_TEXT}"
+            problem = (
+                f"{shown}, but the lines before have {self.width}: {listed(values, 6)}; {remedy}."
+            )
+            raise InputError(problem, path=path, line=number)
+        if first and labelled and len(values) == 1 and (remedy := self._without_title()):
+            problem = f"{shown}, but the lines below have more: {listed(values)}; {remedy}."
+            raise InputError(problem, path=path, line=number)
+        return values
+
+    def _without_title(self) -> str:
+        """How to remove a title, if there is one above."""
+        line = self._below_title()
+        removed = f"what is above line {line} seems to be a title; remove it: tail -n +{line}"
+        return f"{removed} OLD > NEW" if line else ""
+
+    def _below_title(self) -> int:
+        """The line after a title, which has another number of columns than those below; 0: there
+        is none."""
+        rows = [(number, line) for number, line in self.lines if _has_word(line)]
+        widths = [len(_fields(line, self.separator, quoted=self.quoted)) for _, line in rows]
+        (usual, times), *_ = Counter(widths).most_common(1)
+        start = widths.index(usual)
+        tagged = any(TAG.fullmatch(line.split()[-1]) for _, line in rows[:start])
+        above = 0 < start <= _TITLE and not tagged and times >= 0.9 * (len(widths) - start)
+        return rows[start][0] if above and self.width != usual and times > start else 0
+
+    def _remedy(self, values: Sequence[str]) -> str:
+        if mark := _COMMENT.match(values[0]):
+            return (
+                f"if it is a comment, name how such lines begin: --task.tagging.comment {mark[0]!r}"
+            )
+        if len(values) == 1:
+            return "a word has its tag behind it in the same line (O for a word of no entity)"
+        between = " -F '\\t'" if self.separator == "\t" else ""
+        return (
+            "where all words stand first and all tags last in their lines, keep these columns: "
+            f"awk{between} 'NF > 1 {{print $1 \"\\t\" $NF}} NF < 2' OLD > NEW"
+        )
+
+
+_TITLE = 5  # lines
+_COMMENT = re.compile(r"#+|%+|//|;+")
 
 
 _END = re.compile(r"[<\[]?/?EOS[>\]]?|</?s>|[-=_*~]{3,}", re.IGNORECASE)
@@ -411,6 +513,19 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
         )
 
 
+def _refuse_texts(collected: SentenceCollector, path: Path) -> None:
+    """Refuse a last column that holds texts, as where labels and texts stand in lines."""
+    tags = [tag for own in collected.tags for tag in own]
+    texts = [tag for tag in tags if " " in tag and not TAG.fullmatch(tag)]
+    differ = 2 * len(set(texts)) > len(texts)  # as types of entities do not
+    if differ and 2 * len(texts) > len(tags):
+        raise InputError(
+            f"the last column holds texts, such as {texts[0][:40]!r}, and no tags; for labels of "
+            "whole texts choose another --kind, for tags write a word and its tag in each line.",
+            path=path,
+        )
+
+
 def _comments_before_sentences(lines: list[tuple[int, str]]) -> str:
     """How the lines begin, such as ``# id 17``, that every sentence begins with, and that would be
     words; empty if there are none."""
@@ -619,22 +734,22 @@ def _word_and_tag(
 ) -> tuple[str, int, str]:
     """Word, line number and tag of a line."""
     word, tag = column_numbers(columns, layout)
-    if len(values) != columns or word is None or (labelled and tag is None):
-        problem = (
-            f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
-            "lines begin)"
+    if len(values) != columns:
+        raise InputError(
+            f"has {len(values)} column{'s' * (len(values) > 1)}, but the lines before have "
+            f"{columns}: {listed(values, 6)}.",
+            path=path,
+            line=number,
         )
-        if not labelled:
-            problem += f"; {_RUNNING_TEXT}"
-        if len(values) == columns:
-            name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
-            problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
-            if values[0].startswith("#"):
-                problem += " (a comment? task.tagging.comment names how such lines begin)"
-            if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
-                problem += (
-                    f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
-                )
+    if word is None or (labelled and tag is None):
+        name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
+        problem = f"so there is no column {column} for the {name} (task.tagging.{name})"
+        if values[0].startswith("#"):
+            problem += " (a comment? task.tagging.comment names how such lines begin)"
+        if columns == 1 and (other := re.search(r"[,;|]|\s", values[0])):
+            problem += (
+                f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
+            )
         raise InputError(
             f"has {len(values)} column{'s' * (len(values) > 1)}, {problem}: {listed(values, 6)}.",
             path=path,

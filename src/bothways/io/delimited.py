@@ -14,11 +14,9 @@ columns, and lines of ``#`` before the line of column names are comments.
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import math
 import re
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,23 @@ from itertools import chain, dropwhile, islice
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.broken import TEXT, Broken
+from bothways.io.broken import Broken
+from bothways.io.fields import (
+    ESCAPED,
+    LOOKED_AT,
+    QUOTED,
+    SEPARATORS,
+    Dialect,
+    Record,
+    csv_records,
+    decimal_commas,
+    divides,
+    doubled,
+    fields_of,
+    has_escaped_quotes,
+    quoted_as_csv,
+    tsv_records,
+)
 from bothways.io.lines import (
     Layout,
     Line,
@@ -38,48 +52,23 @@ from bothways.io.lines import (
     python_spelling,
     stream_lines,
 )
-from bothways.io.text_columns import TEXT_NAMES, text_column
+from bothways.io.text_columns import OF_R, TEXT_NAMES, text_column
 
-Record = tuple[int, list[str], str]
-"""The line on which a row starts, its fields, and the line or lines as they are."""
-
-_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*[|+])+(?:\s*:?-{3,}:?\s*)?")
 _NAMED_SEPARATOR = re.compile(r'"?sep=(\\t|.)"?[,;\t|]*', re.IGNORECASE)
 _OTHER_SEPARATORS = re.compile(r"[^\w\s'\"-]|\s+|[\x00-\x1f]")
-_QUOTED = re.compile('"[^"]*"')
-_FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
-_OPEN = re.compile('"[^"]*(?:""[^"]*)*')  # a field without its end
-_LOOKED_AT = 20  # lines
 # What is kept at most while it is found out how a file is written: lines, characters.
 _BEGINNING, _KEPT = 2000, 2**24
 _LONGEST_NAME = 100  # characters
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """How the fields of a file are told apart.
-
-    Attributes:
-        separator: between fields.
-        quoted: whether quotation marks may stand around them.
-    """
-
-    separator: str
-    quoted: bool
-
-    @property
-    def name(self) -> str:
-        """Of the separator."""
-        return _SEPARATORS.get(self.separator, repr(self.separator))
-
-
 def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
     dialect, records = delimited_records(path, names, layout, broken)
-    if path.suffix.lower() != ".csv" and dialect.quoted:
+    if path.suffix.lower() != ".csv" and dialect.quoted and dialect.separator == "\t":
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
-    if (path.suffix.lower() == ".csv") != (dialect.separator != "\t"):
+    expected = {",", ";", "|"} if path.suffix.lower() == ".csv" else {"\t"}
+    if dialect.separator not in expected:
         broken.remark(
             f"its columns are separated by {dialect.name}s, though its name ends in {path.suffix}"
         )
@@ -200,7 +189,7 @@ def table_items(
         header = lower
     for names in needed:
         if not any(name in header for name in names):
-            begun = [(start, raw), *((n, line) for n, _, line in islice(records, _LOOKED_AT))]
+            begun = [(start, raw), *((n, line) for n, _, line in islice(records, LOOKED_AT))]
             if (line := title_above(begun)) is not None:
                 raise InputError(remove_above(line), path=path, line=start)
             raise MissingColumnError(
@@ -246,6 +235,8 @@ def delimited_records(
     is_pipe = not path.is_file()  # which is read but once, so as a whole
     lines, goes_on = ([*coming], False) if is_pipe else _beginning(coming)
     separator, lines = _without_preamble(lines, names, layout, path, broken)
+    if not separator and _of_r([line for _, line in lines]):
+        separator = " "
     if not separator and is_csv:
         separator = _separator(lines, names, layout)
     if not separator and (found := _of_csv(lines, names, layout)):
@@ -253,17 +244,46 @@ def delimited_records(
     separator = separator or "\t"
     _refuse_other_notation(lines, separator, names, path)
     quoted = is_csv or separator != "\t"
-    if not quoted:
-        whole: Iterable[Line] = lines
+    escaped = quoted and has_escaped_quotes(lines, path, separator)
+
+    def whole() -> Iterable[str]:
+        again: Iterable[Line] = lines
         if goes_on:
             again = stream_lines(path, tabs=True, broken=Broken(ahead.action))
-            whole = dropwhile(lambda line: line[0] < lines[0][0], again)
-        quoted = quoted_as_csv(line for _, line in whole)
+            again = dropwhile(lambda line: line[0] < lines[0][0], again)
+        return (line for _, line in again)
+
+    if not quoted:
+        quoted = quoted_as_csv(whole())
+        if not quoted and any(ESCAPED in line for _, line in lines):
+            quoted = escaped = quoted_as_csv(map(doubled, whole()), everywhere=True)
     every = ahead.told(chain(lines, coming), broken)
-    records = _csv_records(every, path, separator) if quoted else _tsv_records(every)
+    if escaped:
+        broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
+        every = ((number, doubled(line)) for number, line in every)
+    records = csv_records(every, path, separator) if quoted else tsv_records(every)
+    if separator == " ":
+        records = _with_row_names(records, broken)
     if names and is_csv:
         records = _with_values(records, broken)
     return Dialect(separator, quoted), records
+
+
+def _of_r(lines: Sequence[str]) -> bool:
+    """Whether columns are separated by spaces, names and texts in quotation marks, as R's
+    write.table has them."""
+    return bool(lines) and OF_R.fullmatch(lines[0]) is not None
+
+
+def _with_row_names(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
+    """The rows, with a name for the first column where R gives none to that of the rows' names."""
+    number, names, raw = next(records)
+    begun = [*islice(records, 1)]
+    if begun and len(begun[0][1]) == len(names) + 1:
+        broken.remark("its first column has names of rows, as R's write.table leaves them")
+        names = ["", *names]
+    yield number, names, raw
+    yield from chain(begun, records)
 
 
 def _with_values(records: Iterator[Record], broken: Broken) -> Iterator[Record]:
@@ -359,8 +379,12 @@ def _refuse_other_notation(
 
 def _of_csv(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
     """What separates the columns of a file that is CSV, whatever its name says; empty: tabs."""
-    if not (names and layout.header and not layout.columns) or "\t" in lines[0][1]:
+    if not names or "\t" in lines[0][1]:
         return ""
+    if not layout.header or layout.columns:
+        several = len(layout.columns or names) > 1 or "0" not in names
+        found = _separator(lines, names, layout) if several and len(lines) > 1 else ""
+        return found if found and divides(lines, found, 2) else ""
     separator = _separator(lines, names, layout)
     first = fields_of(lines[0][1], separator)
     return separator if len(first) > 1 and _may_be_header(first, names) else ""
@@ -409,6 +433,11 @@ def ragged_row(
             f"a text with {dialect.name}s or line breaks must be in quotation marks of the form "
             '"..."'
         )
+    elif dialect.quoted and width == 1:
+        hint = (
+            f"a text with {dialect.name}s must be in quotation marks; or name the file .tsv, where "
+            "a line is one text"
+        )
     elif dialect.quoted:
         hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
         hint += f" (or {of_r.format('names')})" if first_has_more else ""
@@ -418,8 +447,8 @@ def ragged_row(
             "a file that also has others (a .csv file may)"
         )
     whole = dialect.separator.join(values)
-    others = [n for s, n in _SEPARATORS.items() if s != dialect.separator]
-    for separator, name in _SEPARATORS.items():
+    others = [n for s, n in SEPARATORS.items() if s != dialect.separator]
+    for separator, name in SEPARATORS.items():
         if name in others and width > 1 and len(whole.split(separator)) == width:
             hint = f"with {name}s between columns it would have {width}; separate all lines alike"
     return InputError(
@@ -430,50 +459,13 @@ def ragged_row(
     )
 
 
-def quoted_as_csv(lines: Iterable[str]) -> bool:
-    """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
-
-    Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
-    tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
-    that is neither says that they are text, and at least one must be doubled.
-    """
-    lines = iter(lines)
-    first = next(lines, "")
-    everywhere = sure = first.startswith('"') and first.endswith('"') and len(first) > 1
-    begun: list[str] = []  # the lines from the beginning of a field that goes on
-    size = 0
-    for line in chain([first], lines):
-        if begun:
-            begun.append(line)
-            size += len(line)
-        if size > TEXT.bytes:
-            return False
-        if '"' not in line:
-            continue
-        text, position = "\n".join(begun) if begun else line, 0
-        while position <= len(text):
-            found = _FIELD.match(text, position)
-            if found is None:
-                break
-            if body := found[1]:
-                sure |= '""' in body
-                if not (everywhere or '"' in body or "\t" in body or "\n" in body):
-                    return False
-            position = found.end() + 1
-        begun = [text[position:]] if position <= len(text) else []
-        size = sum(map(len, begun))
-        if begun and _OPEN.fullmatch(begun[0]) is None:
-            return False
-    return sure and not begun
-
-
 def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> int:
     """How many lines of ``#`` stand before the line with the column names."""
     if not layout.header:
         return 0
     if not names:
-        return _narrower_comments([line for _, line in lines[:_LOOKED_AT]])
-    for number, (_, line) in enumerate(lines[:_LOOKED_AT]):
+        return _narrower_comments([line for _, line in lines[:LOOKED_AT]])
+    for number, (_, line) in enumerate(lines[:LOOKED_AT]):
         fields = [field.strip(' "') for field in re.split("[,;|\t]", line)]
         if _may_be_header(fields, names):
             return number
@@ -486,8 +478,8 @@ def _narrower_comments(lines: Sequence[str]) -> int:
     """How many lines of ``#`` begin a file, where the line after them has several columns and none
     of them as many."""
     number = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
-    first = _QUOTED.sub("", lines[number])
-    counts = {s: first.count(s) for s in _SEPARATORS if s in first}
+    first = QUOTED.sub("", lines[number])
+    counts = {s: first.count(s) for s in SEPARATORS if s in first}
     apart = all(line.count(s) != count for line in lines[:number] for s, count in counts.items())
     return number if counts and apart else 0
 
@@ -495,7 +487,9 @@ def _narrower_comments(lines: Sequence[str]) -> int:
 def title_above(begun: Sequence[Line]) -> int | None:
     """The line of the columns' names, if what is above it in a file has one value in each line, as
     a title has; None if the names stand in the first line, or it cannot be told."""
-    for separator in _SEPARATORS:
+    if begun and OF_R.fullmatch(begun[0][1]):
+        return None
+    for separator in SEPARATORS:
         rows = [(number, fields_of(line, separator)) for number, line in begun if line.strip()]
         width = len(rows[-1][1]) if rows else 0
         alone = [sum(map(bool, map(str.strip, row))) < 2 for _, row in rows]
@@ -527,114 +521,18 @@ def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> s
     """
     if layout.header and not layout.columns:
         for holds in (has_header, _may_be_header):
-            for separator in _SEPARATORS:
+            for separator in SEPARATORS:
                 first = fields_of(lines[0][1], separator)
                 if names and holds(first, names) and len(first) > 1:
                     return separator
-        first_line = _QUOTED.sub("", lines[0][1])
-        return next((s for s in _SEPARATORS if s in first_line), ",")
+        first_line = QUOTED.sub("", lines[0][1])
+        return next((s for s in SEPARATORS if s in first_line), ",")
     numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
     width = len(layout.columns) or 1 + max(numbers, default=max(len(names), 2) - 1)
-    dividing = [s for s in _SEPARATORS if _divides(lines, s, width)]
-    if "," in dividing and len(dividing) > 1 and _decimal_commas(lines):
+    dividing = [s for s in SEPARATORS if divides(lines, s, width)]
+    if "," in dividing and len(dividing) > 1 and decimal_commas(lines):
         dividing.remove(",")
     return dividing[0] if dividing else ","
-
-
-def _divides(lines: Sequence[Line], separator: str, width: int) -> bool:
-    reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator)
-    with contextlib.suppress(csv.Error), _long_fields():
-        widths = {len(row) for row in islice(filter(None, reader), _LOOKED_AT)}
-        return len(widths) == 1 and min(widths) >= width
-    return False
-
-
-def _decimal_commas(lines: Sequence[Line]) -> bool:
-    text = "\n".join(_QUOTED.sub("", line) for _, line in lines[:_LOOKED_AT])
-    return text.count(",") == len(re.findall(r"(?<=\d),(?=\d)", text))
-
-
-def _tsv_records(lines: Iterable[Line]) -> Iterator[Record]:
-    several: bool | None = None
-    for number, line in lines:
-        several = "\t" in line if several is None else several
-        if not (several and not line.strip() and "\t" not in line):
-            yield number, line.split("\t"), line
-
-
-def _csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[Record]:
-    lines = iter(lines)
-    head = next(lines)
-    # A writer that puts spaces behind separators has them in the line of names, too.
-    count = head[1].count(separator)
-    spaced = separator != " " and 0 < count == head[1].count(separator + " ")
-    taken: list[Line] = []  # for the record that is read
-
-    def feed() -> Iterator[str]:
-        for line in chain([head], lines):
-            taken.append(line)
-            yield line[1] + "\n"
-
-    reader = csv.reader(feed(), delimiter=separator, strict=True, skipinitialspace=spaced)
-    first = 0
-    try:
-        while True:
-            taken.clear()
-            with _long_fields():
-                values = next(reader, None)
-            if values is None:
-                return
-            if len(values) > 1 or (values and (values[0].strip() or first == 1)):
-                first = first or len(values)
-                yield taken[0][0], values, "\n".join(line for _, line in taken)
-    except csv.Error as error:
-        number = taken[0][0]
-        if "field limit" in str(error):
-            raise InputError(
-                f"holds a field longer than {TEXT.mib:g} MiB{TEXT.remedy} Or close the quotation "
-                "mark that opens it.",
-                path=path,
-                line=number,
-            ) from None
-        if "new-line character" in str(error):
-            raise InputError(
-                "a line break within a field (a carriage return) is not in quotation marks; put "
-                "the field into quotation marks, or remove it. If such lines end there: "
-                "tr '\\r' '\\n' < OLD > NEW.",
-                path=path,
-                line=number,
-            ) from None
-        raise InputError(
-            f"a quotation mark opens or closes a field where none should ({error}). A field that "
-            "holds one must be in quotation marks, with each quotation mark inside written twice"
-            + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else ".")
-            + " (Where quotation marks are text, name the file .tsv.)" * (separator == "\t"),
-            path=path,
-            line=number,
-        ) from None
-
-
-_BACKSLASHES = r""": sed 's/\\"/""/g' OLD > NEW (this file has backslashes before them)."""
-_FIELD_LIMIT = threading.Lock()
-
-
-@contextlib.contextmanager
-def _long_fields() -> Iterator[None]:
-    """Allow fields as long as a text may be; the limit is the process's, so it is put back after
-    each record, and one thread changes it at a time."""
-    with _FIELD_LIMIT:
-        limit = csv.field_size_limit(TEXT.bytes)
-        try:
-            yield
-        finally:
-            csv.field_size_limit(limit)
-
-
-def fields_of(line: str, separator: str) -> list[str]:
-    """The fields of a line by itself, as CSV; none if it is no CSV, as with a carriage return."""
-    with contextlib.suppress(csv.Error), _long_fields():
-        return next(csv.reader([line], delimiter=separator), [])
-    return []
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
@@ -692,12 +590,19 @@ def _columns_by_name(
             )
         if other := _other_form(first, rows, names):
             raise InputError(other, path=path, line=line)
+        if len(header) == 1 and set(names) & set(header[0].split(r"\t")):
+            raise MissingColumnError(
+                f"the line of column names is {listed(header)}, with a backslash and a letter in "
+                r"place of tabs; write tabs: sed 's/\\t/\t/g' OLD > NEW.tsv.",
+                header,
+                path=path,
+                line=line,
+            )
         cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
         if len(header) == 1 and set(names) <= set(cells):
             raise MissingColumnError(
                 f"the line of column names is {listed(header)}: what stands between its names "
-                "separates no columns here. Separate all lines alike, by commas (.csv) or tabs "
-                "(.tsv).",
+                f"separates no columns here. {_to_tabs(header[0], cells)}",
                 header,
                 path=path,
                 line=line,
@@ -717,12 +622,47 @@ def _columns_by_name(
     return [header.index(name) for name in names]
 
 
+def _to_tabs(line: str, names: Sequence[str]) -> str:
+    """How to write tabs in place of what stands between names."""
+    rest = line
+    for name in names:
+        rest = rest.replace(name, "\n", 1)
+    marks = {mark.replace('"', "") for mark in rest.strip("\n").split("\n") if mark.strip('"')}
+    if len(marks) != 1 or not (mark := marks.pop()).strip(" '"):
+        return "Separate all lines alike, by commas (.csv) or tabs (.tsv)."
+    shown = ascii(mark)
+    return (
+        'Write tabs: python3 -c "import sys; sys.stdout.writelines(s.replace('
+        f"{shown}, '\\t') for s in sys.stdin)\" < OLD > NEW.tsv."
+    )
+
+
 _FASTTEXT = re.compile(r"(__label__\S+ +)+\S")
 _TO_COLUMNS = (
     r"(printf 'label\tsentence\n'; sed -E 's/ +__label__/,/g; s/^__label__([^ ]*) +/\1\t/' OLD)"
     " > NEW.tsv (commas then separate several labels of a text: --kind multilabel "
     "--task.label_separator ,)"
 )
+# What other files look like, line for line.
+_NO_TABLES = (
+    (
+        re.compile(r"INSERT INTO|CREATE TABLE|\(|--|BEGIN|COMMIT|DROP TABLE|PRAGMA|SET |/\*", re.I),
+        "these are statements of SQL; have the table written as CSV (sqlite3 -header -csv, psql "
+        "--csv) or with tabs (mysql --batch).",
+    ),
+    (
+        re.compile(r"- [\w-]+:(?: |$)|  |---|#"),
+        'this is YAML; write it as JSON: python3 -c "import json, sys, yaml; '
+        'print(json.dumps(yaml.safe_load(sys.stdin)))" < OLD > NEW.json.',
+    ),
+    (
+        re.compile(r"\S+(?: \d+:[-+.\deE]+)+\s*(?:#.*)?$"),
+        "these are numbers of features, as libsvm has them, without any text; take the texts that "
+        "they were made from.",
+    ),
+)
+_HTML = re.compile(r"\s*<(?:table|thead|tr|div|style|meta)\b", re.I)
+_ARFF = re.compile(r"@relation\b|%", re.I)
 _BOX = re.compile(r"[+|]?[-=+|]{3,}")
 _ABOUT_COLUMNS = 3  # rows
 
@@ -731,7 +671,7 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
     """What a file without its names in the first line is, and what to do; empty: not known."""
     begun = [first]
     with contextlib.suppress(InputError):
-        begun.extend(islice(rows, _LOOKED_AT))
+        begun.extend(islice(rows, LOOKED_AT))
     cells = [cell.strip() for cell in first[1]]
     if len(cells) > 1 and all(re.fullmatch("'.+'", cell) for cell in cells):
         return (
@@ -740,11 +680,25 @@ def _other_form(first: Record, rows: Iterator[Record], names: Sequence[str]) -> 
         )
     if all(_FASTTEXT.match(raw) for *_, raw in begun):
         return f"this is fastText's format; make columns of it: {_TO_COLUMNS}."
+    if _HTML.match(first[2]):
+        return (
+            "this is a page of HTML; its first table becomes CSV (pip install pandas lxml): "
+            "python3 -c \"import pandas; pandas.read_html('OLD')[0].to_csv('NEW.csv', "
+            'index=False)".'
+        )
+    if _ARFF.match(first[2]) and any("@attribute" in raw.lower() for *_, raw in begun):
+        return (
+            "this is ARFF, as Weka has it; have it written as CSV there (CSVSaver), or take the "
+            "lines below @data and write the names of the attributes above them."
+        )
     if _BOX.fullmatch(first[2].strip()):
         return (
             "this is a table drawn with lines, as databases show it; have it written as CSV (psql "
             "--csv) or with tabs (mysql --batch)."
         )
+    for expression, what in _NO_TABLES:
+        if all(expression.match(raw) for *_, raw in begun if raw.strip()):
+            return what
     for number, _, raw in begun[1:]:
         if _may_be_header([cell.strip(' "') for cell in re.split("[,;|\t]", raw)], names):
             return (

@@ -104,6 +104,10 @@ _OF_PROGRAMS = (
     (b"\xff\xd8\xff", "a picture", "take its text"),
     (b"GIF8", "a picture", "take its text"),
 )
+_WITHOUT_TAGS = (
+    "take the tags out: python -c 'import html, re, sys; "
+    'print(html.unescape(re.sub("<[^>]*>", "", sys.stdin.read())))\' < OLD > NEW'
+)
 _MARKUP = (
     (
         re.compile(rb"<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE),
@@ -129,7 +133,7 @@ _MARKUP = (
             re.IGNORECASE,
         ),
         "an XML document",
-        "take its text out",
+        _WITHOUT_TAGS,
     ),
 )
 _SUBTITLES = re.compile(
@@ -181,7 +185,7 @@ def _markup(head: bytes) -> tuple[str, str] | None:
     kind, remedy = next(kinds, ("", ""))
     if kind or not start["declared"]:
         return (kind, remedy) if kind else None
-    return "an XML document", "take its text out"
+    return "an XML document", _WITHOUT_TAGS
 
 
 _QUOTED = re.compile(rb"=(?:([0-9A-F]{2})|\r?\n)")

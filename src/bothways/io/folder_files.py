@@ -9,8 +9,10 @@ taken. (Files that a user names, such as texts to label, may be pipes.)
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -32,6 +34,23 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 _SETTINGS = ".json"
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _PAGES = (b"<!doctype", b"<html", b"<?xml")
+_MOST_ANSWER = 2000  # bytes
+_ANSWER = re.compile(
+    r"((\d{3}:? )?(Entry|Repository|Revision|File|Page)? ?not found\.?"
+    r"|(Invalid|Access|Unauthorized|Forbidden|Permission)\b[^\n]*"
+    r"|(\d{3}:? )?(Too many requests|Bad (gateway|request)|Service (temporarily )?unavailable"
+    r"|Internal (server )?error|Gateway time-?out|Request time-?out|Rate limit)\b[^\n]*)",
+    re.IGNORECASE,
+)
+_SAYING = ("error", "message", "detail", "errors")
+_OF_ANSWERS = frozenset(
+    {
+        *(*_SAYING, "status", "statusCode", "status_code", "code", "documentation_url", "url"),
+        *("error_code", "error_message", "request_id", "requestId", "title", "type", "success"),
+        *("path", "timestamp"),
+    }
+)
+_SHOWN = 60
 _NO_FILES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISCHR, "a device"),
@@ -64,12 +83,12 @@ def checked(path: Path) -> Path:
         )
     try:
         with path.open("rb") as file:
-            head = file.read(len(_POINTER))
+            head = file.read(_MOST_ANSWER + 1)
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror}. Check its permissions.", path=path
         ) from None
-    if head == _POINTER:
+    if head.startswith(_POINTER):
         raise InputError(
             "is a pointer of git-lfs, not the file that it stands for: the repository was cloned "
             "without it. Run `git lfs pull` in its folder, or download the file.",
@@ -81,7 +100,30 @@ def checked(path: Path) -> Path:
             "again.",
             path=path,
         )
+    if answer := _answer_of_server(head):
+        raise InputError(
+            f"holds what a server answers in place of a file ({answer}), as a download that failed "
+            "leaves it; download the file again, or remove it if there is none of this name there.",
+            path=path,
+        )
     return path
+
+
+def _answer_of_server(content: bytes) -> str:
+    """The text of an error that a server sent, if that is all that a file holds; else empty."""
+    if len(content) > _MOST_ANSWER:
+        return ""
+    text = content.decode("utf-8", "replace").strip()
+    if _ANSWER.fullmatch(text):
+        return text[:_SHOWN]
+    if not text.startswith("{"):
+        return ""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    said = [found.get(key) for key in _SAYING if found.get(key)]
+    return str(said[0])[:_SHOWN] if said and found.keys() <= _OF_ANSWERS else ""
 
 
 def first_bytes(path: Path, count: int) -> bytes:

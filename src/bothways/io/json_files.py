@@ -13,8 +13,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +21,12 @@ from typing import Any, Literal
 from bothways.errors import InputError
 from bothways.io.annotators import (
     ANNOTATED_TWICE,
-    chosen_names,
     is_annotated_twice,
-    kind_of_control,
     plain_row,
-    values_of_controls,
 )
 from bothways.io.broken import LIST, TEXT, Broken
-from bothways.io.frames import SPREADSHEET, NoValue, frame_objects, is_frame
+from bothways.io.choices import Choices, explain_missing
+from bothways.io.frames import NoValue, frame_objects, is_frame
 from bothways.io.lines import (
     Layout,
     MissingColumnError,
@@ -81,12 +78,12 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
     rejected = several = 0
     any_row = False
     first: tuple[int, list[str]] | None = None
-    choices = _Choices(path, layout.labels if layout.labelled else frozenset())
+    choices = Choices(path, layout.labels if layout.labelled else frozenset())
     for number, item in json_objects(path, broken):
         choices.take(item)
         try:
             if not isinstance(item, dict):
-                raise _not_an_object(item, path, number)
+                raise _not_an_object(item, path, number, labelled=layout.labelled)
             row = plain_row(item, labelled=layout.labelled)
             if row is None:
                 rejected += 1
@@ -96,14 +93,14 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
             choices.check(item, row, number)
         except InputError as error:
             if isinstance(error, MissingColumnError):
-                _explain_missing(error, item, layout, path, broken)
+                explain_missing(error, item, layout, path, broken)
                 if first is not None:
                     error.add(
                         f"Line {first[0]} has it, with {listed(first[1])}; give all examples the "
                         "same keys."
                     )
                 elif error.missing == names[0] or error.missing in layout.labels:
-                    error.add("Name yours: --text KEY and --label KEY, in Python text= and label=.")
+                    error.add(_which_keys(item, path))
             broken.leave_out(error)
             continue
         any_row = True
@@ -123,95 +120,23 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(remark)
 
 
-@dataclass
-class _Choices:
-    """What annotators of Label Studio chose for the columns of labels. Where they did for one, what
-    other tasks hold under its name in their own data is no label.
-
-    Attributes:
-        path: the file.
-        labels: the columns.
-        chosen: those of them for which something was chosen so far.
-        others: further names for which something was chosen.
-        of_data: those that were given from a task's data -> the line of the first such task.
-    """
-
-    path: Path
-    labels: frozenset[str]
-    chosen: set[str] = field(default_factory=set)
-    others: set[str] = field(default_factory=set)
-    of_data: dict[str, int] = field(default_factory=dict)
-
-    def take(self, item: Any) -> None:
-        """Add what was chosen for an example.
-
-        Raises:
-            InputError: an earlier one was given with what its data hold; it cannot be left out.
-        """
-        own = chosen_names(item) or set()
-        self.chosen |= self.labels & own
-        self.others |= own - self.labels
-        if mistaken := sorted(self.chosen & self.of_data.keys()):
-            raise self._error(mistaken[0], self.of_data[mistaken[0]])
-
-    def check(self, item: dict[str, Any], row: dict[str, Any], number: int) -> None:
-        """Refuse an example that has a label from its data where others were chosen.
-
-        Raises:
-            InputError: naming the label.
-        """
-        if (own := chosen_names(item)) is None:
-            return  # of another tool
-        for name in sorted(self.labels.intersection(row) - own):
-            if name in self.chosen:
-                raise self._error(name, number)
-            if own:
-                raise InputError(
-                    f"the {name!r} of this task is of its own data, and what was chosen stands "
-                    f"under {listed(sorted(own))}: --label {min(own)} (if the {name!r} of the data "
-                    "is meant, rename it there).",
-                    path=self.path,
-                    line=number,
-                )
-            self.of_data.setdefault(name, number)
-
-    @property
-    def remarks(self) -> list[str]:
-        """On what was chosen and is not read."""
-        if not (self.chosen and self.others):
-            return []
-        own, others = listed(sorted(self.chosen)), listed(sorted(self.others))
-        return [f"annotators chose for {others}, too; the labels are those of {own}"]
-
-    def _error(self, name: str, number: int) -> InputError:
-        return InputError(
-            f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that the task's "
-            "own data hold is no annotation; leave the task out, or rename it in the data.",
-            path=self.path,
-            line=number,
+def _which_keys(item: dict[str, Any], path: Path) -> str:
+    """What to do where an object lacks a key of text or label."""
+    chat = item.get("messages", item.get("conversations"))
+    if isinstance(chat, list) and chat and all(isinstance(one, dict) for one in chat):
+        name = "messages" if "messages" in item else "conversations"
+        of_text = next((n for n in ("content", "value") if n in chat[0]), "content")
+        return (
+            "It is a dialogue; to have its last question as the text and its answer as the label: "
+            f"python3 -c \"import json, sys; [print(json.dumps({{'text': m[-2]['{of_text}'], "
+            f"'label': m[-1]['{of_text}']}})) for m in (row['{name}'] for row in {_all_of(path)})]"
+            '" < OLD > NEW.jsonl.'
         )
-
-
-def _explain_missing(
-    error: MissingColumnError, item: dict[str, Any], layout: Layout, path: Path, broken: Broken
-) -> None:
-    """Add what may be the reason why a column is missing."""
-    if path.suffix.lower() == SPREADSHEET:
-        for remark in broken.remarks:
-            error.add(f"({path.name}: {remark}.)")
-    of_label_studio = "annotation_id" in item or chosen_names(item) is not None
-    if kind := kind_of_control(item, error.missing):
-        error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
-    if error.missing in layout.labels and (own := sorted(chosen_names(item) or ())):
-        error.add(f"What was chosen in this task stands under {listed(own)}: --label {own[0]}.")
-    elif kind:
-        return
-    elif error.missing in layout.labels and (own := values_of_controls(item)):
-        error.add(
-            f"If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
-        )
-    elif error.missing in layout.labels and of_label_studio:
-        error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
+    values = [*item.values()]
+    values += [one for value in values if isinstance(value, dict) for one in value.values()]
+    if any(isinstance(value, str) for value in values):
+        return "Name yours: --text KEY and --label KEY, in Python text= and label=."
+    return 'No key has a text; write an object for each: {"text": ..., "label": ...}.'
 
 
 def json_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
@@ -289,6 +214,17 @@ def _is_example(value: dict[str, Any]) -> bool:
     return isinstance(value.get("data"), dict) or isinstance(value.get("text"), str)
 
 
+def _take_list(item: dict[str, Any]) -> str:
+    """How to have the examples of an object as a list."""
+    name = next((name for name, value in item.items() if isinstance(value, list) and value), None)
+    if name is None:
+        return "Write a list [...], or one object per line in a .jsonl file."
+    return (
+        f'If {name!r} holds the examples, take it out: python3 -c "import json, sys; '
+        f'print(json.dumps(json.load(sys.stdin)[{name!r}]))" < OLD > NEW.json.'
+    )
+
+
 def _list_of_records(value: dict[str, Any]) -> str | None:
     """The key of an object's list of examples; None if it has none, or is an example."""
     if _is_example(value):
@@ -300,25 +236,90 @@ _RECORDS = ("data", "rows", "records", "examples", "items", "instances", "annota
 """Names under which files keep their list of objects."""
 
 
+_DEPTH = 3  # objects within objects
+
+
+def _nested_records(item: dict[str, Any], path: Path) -> tuple[str, list[Any]] | None:
+    """The name, with dots, and the content of the only list of examples in an object, wherever it
+    stands; None if there is none.
+
+    Raises:
+        InputError: there are several.
+    """
+    if _is_example(item):
+        return None
+    found = [*_lists_of_records(item, "", _DEPTH)]
+    if len(found) > 1:
+        first = found[0][0]
+        place = "".join(f"[{name!r}]" for name in first.split("."))
+        raise InputError(
+            f"holds {len(found)} lists of examples, {listed([name for name, _ in found])}; write "
+            'each to a file: python3 -c "import json, sys; print(json.dumps(json.load(sys.stdin)'
+            f'{place}))" < OLD > NEW.json (for {first!r}).',
+            path=path,
+        )
+    return found[0] if found and not (len(item) > 1 and _has_columns(item)) else None
+
+
+def _lists_of_records(
+    item: dict[str, Any], before: str, depth: int
+) -> Iterator[tuple[str, list[Any]]]:
+    for name, value in item.items():
+        if isinstance(value, dict) and depth > 1:
+            yield from _lists_of_records(value, f"{before}{name}.", depth - 1)
+        elif (
+            isinstance(value, list)
+            and value
+            and all(isinstance(one, dict) and _USUAL & one.keys() for one in value)
+        ):
+            yield f"{before}{name}", value
+
+
 def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
+    commas = 0
     for number, line in stream_lines(path, broken=broken):
         if not line.strip():
             continue
         try:
-            item = _parsed_line(line, path, number)
+            whole = without_comma(line)
+            commas += whole != line
+            item = _parsed_line(whole, path, number)
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path, number)
         except InputError as error:
             broken.leave_out(error)
             continue
         yield number, item
+    if commas:
+        broken.remark(f"{commas:,} lines end in a comma, which is left out")
+
+
+def _if_several(line: str) -> str:
+    """What to do with a line that holds several objects; empty if it does not."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(line.lstrip())
+    except (ValueError, RecursionError):
+        return ""
+    rest = line.lstrip()[end:].lstrip(", ")
+    if not rest.startswith("{"):
+        return ""
+    return (
+        " It holds several objects; write one on each line: sed 's/} *,* *{\"/}\\n{\"/g' "
+        "OLD > NEW.jsonl."
+    )
+
+
+def without_comma(line: str) -> str:
+    """A line of JSON lines without the comma behind its object, which some programs write."""
+    text = line.rstrip()
+    return text[:-1] if text.endswith("},") else line
 
 
 def _parsed_line(line: str, path: Path, number: int) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
-        hint = python_spelling(line, whole=False)
+        hint = python_spelling(line, whole=False) or _if_several(line)
         raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=number) from None
 
 
@@ -334,20 +335,31 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
     if (name := _list_of_records(item)) is not None:
         broken.remark(f"its {len(item[name]):,} examples are the list {name!r} of one object")
         yield from _records(item, name, text, line, path, broken)
+    elif (found := _nested_records(item, path)) is not None:
+        name, rows = found
+        broken.remark(f"its {len(rows):,} examples are the list {name!r} of one object")
+        yield from enumerate(rows, start=1)
     elif _are_rows(item):
         broken.remark(f"it is one object, whose {len(item):,} keys have an example each")
-        rows = ({"id": key, **row} for key, row in item.items())
-        yield from enumerate(rows, start=1)
+        yield from enumerate(({"id": key, **row} for key, row in item.items()), start=1)
     elif _has_columns(item):
         broken.remark(f"it has columns, not rows: {listed(list(item))}")
         yield from enumerate(_rows_of_columns(item), start=1)
     elif path.suffix.lower() != ".json" or _is_example(item):
         yield line, item
+    elif all(isinstance(value, str | int | float) for value in item.values()) and len(item) > 1:
+        longest = max(item.items(), key=lambda pair: len(pair[0]) + len(str(pair[1])))
+        raise InputError(
+            f"is one object with a value under each of its {len(item):,} keys; if they are texts "
+            f"and labels, {_to_objects(longest, 'json.load(sys.stdin).items()')}.",
+            path=path,
+            line=line,
+        )
     else:
         raise InputError(
             "is not a JSON list, nor an object with one "
             f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. "
-            "Write a list [...], or one object per line in a .jsonl file.",
+            f"{_take_list(item)}",
             path=path,
             line=line,
         )
@@ -392,6 +404,20 @@ def _records(
         else:
             problem = f"has {len(value)} values for {len(names)} columns ({listed(names)})."
             broken.leave_out(InputError(problem, path=path, line=number))
+
+
+def _all_of(path: Path) -> str:
+    """What has the objects of a file that stands in standard input, in Python."""
+    return "map(json.loads, sys.stdin)" if in_json_lines(path) else "json.load(sys.stdin)"
+
+
+def _to_objects(pair: Sequence[Any], rows: str) -> str:
+    """The command that writes pairs of a text and a label as objects."""
+    names = ["text", "label"] if len(str(pair[0])) >= len(str(pair[1])) else ["label", "text"]
+    return (
+        f'write one on each line: python3 -c "import json, sys; [print(json.dumps(dict(zip({names},'
+        f' row)))) for row in {rows}]" < OLD > NEW.jsonl'
+    )
 
 
 def _lines_of_list(text: str, name: str, size: int) -> list[int] | None:
@@ -459,10 +485,13 @@ def _at(column: Any, place: Any) -> Any:
         return None
 
 
-def _not_an_object(item: Any, path: Path, number: int) -> InputError:
+def _not_an_object(item: Any, path: Path, number: int, *, labelled: bool = False) -> InputError:
     shown = item if isinstance(item, str) else json.dumps(item)
+    remedy = "write one {...} per line"
+    if labelled and isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
+        remedy = _to_objects(item, _all_of(path))
     return InputError(
-        f"is JSON but not an object; write one {{...}} per line, got {shown[:40]!r}.",
+        f"is JSON but not an object, {shown[:40]!r}; {remedy}.",
         path=path,
         line=number,
     )

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from bothways.io.forms import OPTION, Forms, look_at_forms
+from bothways.io.forms import Forms, look_at_forms
+from bothways.io.syntaxes import OPTION
 
 Lines = Literal["auto", "keep", "join"]
 
@@ -42,10 +43,11 @@ _HEADER = re.compile(  # of a mail, or the line before its signature
     r"|Organization|Received|MIME-Version|Content-[A-Za-z-]+|X-[A-Za-z-]+): |-- ?\Z"
 )
 _PAGE = re.compile(
-    r"(?:[-–—\[(|]\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
-    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—\])|])?",
+    r"(?:[-–—=\[(|]+\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
+    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—=\])|]+)?",
     re.IGNORECASE,
 )
+_FAR = 5  # lines between the numbers of pages, on average; those of articles stand closer
 _CONTENTS = re.compile(r".{3,}?(?:\s?\.){3,}\s*(?:\d{1,4}|[ivxlc]+)|.{3,}?[ \t]{3,}\d{1,4}")
 _MARKUP = re.compile(
     r"</?[a-zA-Z]\w*(?:\s[^<>]*)?/?>|&(?:amp|quot|nbsp|lt|gt|apos|#\d+);|\[\[|\{\{|'''"
@@ -55,7 +57,7 @@ _MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their
 _GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
 # A word of letters, no longer than words are where spaces divide them; which share of the lines are
 # one each, and how many there must be.
-_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_]\S{0,19}\Z"), 0.9, 50
+_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,/-]{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -107,14 +109,17 @@ class Layout:
         """Whether lines are joined, by an option."""
         return lines == "join" or (lines == "auto" and self.wrapped)
 
-    def notes(self, lines: Lines, documents: str) -> dict[str, str]:
+    def notes(self, lines: Lines, documents: str, *, records: bool = False) -> dict[str, str]:
         """What is to be said about it, as sentences, by what they are about.
 
         Args:
             lines: the option.
             documents: what separates documents: ``blank`` lines, ``line`` or ``file``.
+            records: whether each text is a document, whatever separates others.
         """
         notes = {**self.forms.notes}
+        if self.forms.syntax is not None:
+            notes["syntax"] = self.forms.syntax.kept
         joined = self.joins(lines)
         if self.wrapped:
             what = (
@@ -123,7 +128,7 @@ class Layout:
                 else "are taken as paragraphs (--lines join joins them)"
             )
             notes["wrapped"] = f"its lines are hard-wrapped at {self.width} characters and {what}"
-            if documents == "blank":
+            if documents == "blank" and not records:
                 notes["wrapped"] += (
                     ". Blank lines separate documents; where they only separate paragraphs, and a "
                     "file is one document, give --documents file"
@@ -140,7 +145,8 @@ class Layout:
                 f"{self.contents} lines look like a table of contents; they are text here, so "
                 "remove them if they are one"
             )
-        if self.markup:
+        if self.markup and "names" not in notes:
+            notes.pop("lines of tags", None)
             notes["markup"] = (
                 f"many lines hold markup, such as {self.markup}, which is text here; take it out, "
                 "such as by html2text, pandoc or wikiextractor"
@@ -176,13 +182,15 @@ class Layout:
         }
 
 
+# Letters and signs, all but these, take a column each.
+_NOT_ONE = re.compile("[^\x00-\u02ff\u0370-\u0482\u048a-\u0590\u1e00-\u20cf\u2100-\u22ff]")
+
+
 def columns(text: str) -> int:
     """How wide a text is: East Asian characters take two columns, marks none."""
-    if text.isascii():
-        return len(text)
-    kinds = (unicodedata.east_asian_width(c) if ord(c) > 0x10FF else "N" for c in text)
-    marks = sum(unicodedata.combining(c) > 0 for c in text)
-    return len(text) - marks + sum(kind in "WF" for kind in kinds)
+    others = _NOT_ONE.findall(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in others)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in others)
 
 
 def look(lines: Sequence[str], option: str = OPTION) -> Layout:
@@ -238,6 +246,8 @@ def _width(lines: Sequence[str], pages: bool, headers: frozenset[str], indented:
     if not widths:
         return 0
     width = widths[min(int(0.97 * len(widths)), len(widths) - 1)]
+    if _begin_alike(lines):
+        return 0
     if not _NARROWEST <= width <= _WIDEST or widths[int(0.995 * (len(widths) - 1))] > 1.25 * width:
         return 0
     breaks = forced = ends = cased = lower = lasts = short = 0
@@ -267,6 +277,15 @@ def _width(lines: Sequence[str], pages: bool, headers: frozenset[str], indented:
         and (lasts < _LASTS or short >= _SHORT_LASTS * lasts)
         else 0
     )
+
+
+def _begin_alike(lines: Sequence[str]) -> bool:
+    """Whether most lines begin with the same characters, as dates and addresses do, or have tabs
+    inside: each is what it is, however long."""
+    texts = [text for line in lines if (text := line.strip("> \t"))]
+    begins = Counter(text[:3] for text in texts).most_common(1)
+    tabs = sum("\t" in text for text in texts)
+    return 2 * max(tabs, *(count for _, count in begins)) > len(texts)
 
 
 def _is_full(line: str, following: str, width: int) -> bool:
@@ -299,7 +318,11 @@ def _pages(texts: Sequence[str]) -> tuple[bool, frozenset[str]]:
         (n, int(found[1])) for n, text in enumerate(texts) if (found := _PAGE.fullmatch(text))
     ]
     steps = [b - a for (_, a), (_, b) in pairwise(numbered)]
-    if len(numbered) < _PAGES or sum(step == 1 for step in steps) < 0.7 * len(steps):
+    if (
+        len(numbered) < _PAGES
+        or sum(map(bool, texts)) < _FAR * len(numbered)
+        or sum(step == 1 for step in steps) < 0.7 * len(steps)
+    ):
         return False, frozenset()
     beside: Counter[str] = Counter()
     for n, _ in numbered:

@@ -144,9 +144,10 @@ def python_spelling(text: str, *, whole: bool) -> str:
     if not isinstance(value, dict | list | tuple):
         return ""
     each = (
-        "print(json.dumps(ast.literal_eval(sys.stdin.read())))"
+        "print(json.dumps(ast.literal_eval(sys.stdin.read().strip(',\\n '))))"
         if whole
-        else "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin if line.strip()]"
+        else "[print(json.dumps(ast.literal_eval(s.strip(',\\n ')))) for s in sys.stdin "
+        "if s.strip()]"
     )
     return (
         " It is written as Python prints it; write it as JSON: "

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from bothways.errors import NOT_INTERRUPTED
+
+INTERRUPTED = "interrupted; what was saved, if anything, is kept: run the same command again"
 _LOOK_EVERY = 1.0  # seconds
 
 
@@ -27,19 +32,34 @@ def interrupted_by_signals() -> Iterator[None]:
     """End what runs in the block as Ctrl-C does when the process is asked to end, or its terminal
     closes: work that is under way is put away, and the same command goes on from it.
 
+    Once interrupted, a second Ctrl-C ends the process at once: what libraries clean up would be
+    interrupted in turn, with a traceback of each.
+
     Signals that are ignored (``nohup``) or handled already stay so, and those of other threads.
     """
-    wanted = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    wanted = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP", "SIGINT")]
     if threading.current_thread() is not threading.main_thread():
         wanted = []
-    ours = [number for number in wanted if number and signal.getsignal(number) == signal.SIG_DFL]
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in wanted if number}
+    ours = {number: handler for number, handler in before.items() if handler in usual}
     for number in ours:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _interrupt)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    specs = [getattr(sys.modules.get(name), "__spec__", None) for name in NOT_INTERRUPTED]
+    if any(getattr(spec, "_initializing", False) for spec in specs):
+        with contextlib.suppress(OSError):
+            os.write(2, f"{INTERRUPTED}\n".encode())
+        os._exit(130)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

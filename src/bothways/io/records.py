@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
-from bothways.io.forms import look_at_forms
+from bothways.io.forms import KEEP, look_at_forms
 from bothways.io.lines import python_spelling
 from bothways.io.pipes import open_in_any_order
+from bothways.io.syntaxes import other_syntax
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
@@ -21,6 +22,7 @@ from bothways.io.text import (
     beginning_lines,
     bytes_read,
     explain_read_errors,
+    holds_records,
     read_lines,
     refuse_records,
     replace_broken,
@@ -53,11 +55,10 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if path.suffix.lower() == ".parquet":
         return "parquet"
-    refuse_records(
-        path,
-        "write one object per line to a .jsonl file, or the texts to a .txt file",
-        also=_OTHER_RECORDS,
-    )
+    if holds_records(path, also=_OTHER_RECORDS):
+        syntax = other_syntax([line for line in beginning_lines(path) if line.strip()])
+        remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
+        refuse_records(path, syntax.remedy if syntax else remedy, also=_OTHER_RECORDS)
     return "text"
 
 
@@ -203,11 +204,13 @@ class ParagraphReader:
         field: of JSON objects, or column of Parquet, that holds the text.
         broken: what to do with invalid input, and what was done.
         limit: longest line or text accepted.
+        keep: whether lines of text files that have the syntax of another format are read as text.
     """
 
     field: str = "text"
     broken: Broken = dataclass_field(default_factory=Broken)
     limit: Limit = dataclass_field(default_factory=lambda: corpus_line(10.0))
+    keep: bool = False
 
     def read(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
         """The lines of a file: text, JSON lines or Parquet, by its name.
@@ -224,8 +227,8 @@ class ParagraphReader:
         if kind == "parquet":
             yield from self._read_column(path, on_read)
             return
-        if kind == "text":
-            look_at_forms(beginning_lines(path)).refuse(path)
+        if kind == "text" and not self.keep:
+            look_at_forms(beginning_lines(path)).refuse(path, KEEP)
         lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
         for number, line in lines:
             if kind == "text":

@@ -25,7 +25,7 @@ from bothways.io.json_files import (
     read_json_file,
     surrogate_problem,
 )
-from bothways.io.lines import FALSE, TRUE
+from bothways.io.lines import FALSE, TRUE, listed
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             )
         for number, item in enumerate(asked, start=1):
             here = where if flat else f"{where}, question {number}"
-            if flat and _first(item, _IDS) is None:
+            if isinstance(item, dict) and _first(item, _IDS) is None:
                 found.numbered += 1
                 item = {**item, "id": str(found.numbered)}
             id = _id(item, path, here)
@@ -160,7 +160,7 @@ class _Found:
         """As sentences."""
         notes = []
         if self.numbered:
-            notes.append(f"{self.numbered:,} questions have no id; the number of their row is it")
+            notes.append(f"{self.numbered:,} questions have no id; their number is it")
         if self.searched:
             notes.append(
                 f"{self.searched:,} answers say not where they begin; the first place in the "
@@ -212,6 +212,13 @@ def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
     for a, article in enumerate(articles, start=1):
         title = article.get("title") if isinstance(article, dict) else None
         where = f"article {a}" + (f" ({title!r})" if title else "")
+        if isinstance(article, dict) and "paragraphs" not in article:
+            raise InputError(
+                f"{where} lacks the key 'paragraphs'; its keys are {listed(list(article))}. Write "
+                'SQuAD\'s, or an object for each question: {"question": ..., "context": ..., '
+                '"answers": {"text": [...], "answer_start": [...]}}.',
+                path=path,
+            )
         for p, paragraph in enumerate(_list(article, "paragraphs", path, where), start=1):
             yield f"{where}, paragraph {p}", paragraph, ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,8 @@ from bothways.errors import InputError
 from bothways.io.annotators import (
     ANNOTATED_TWICE,
     FORMATS,
-    CharacterSpan,
-    SpanChecks,
-    SpanText,
     TaggedWords,
-    checked_spans,
+    beside_spans,
     chosen_names,
     controls,
     is_accepted_as_empty,
@@ -39,6 +37,7 @@ from bothways.io.conll import (
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import as_json, listed
+from bothways.io.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
 from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 from bothways.io.word_rows import (
     has_word_columns,
@@ -149,13 +148,31 @@ def read_tagged(
     if form in (COLUMNS, TABLE):
         read = read_conll if form == COLUMNS else read_word_rows
         found = read(path, layout, labelled=labelled)
-        return TaggedFile(form, found, remarks=found.remarks)
+        return _of_columns(form, found, found.remarks, names, path, labelled=labelled)
     if form == BRAT:
-        texts = [_brat_document(one) for one in brat_files(path)]
+        beside: Counter[str] = Counter()
+        texts = [_brat_document(one, beside) for one in brat_files(path)]
         own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
         remarks = [own, *_left_out_of_folder(path)]
+        if beside:
+            counted = (f"{count:,} {_OF_BRAT[kind]}" for kind, count in sorted(beside.items()))
+            remarks.append(f"{', '.join(counted)} are not read")
         return _with_texts(form, texts, remarks, path, labelled=labelled)
     return _read_json(path, layout, labelled=labelled, names=names)
+
+
+def _of_columns(
+    form: str,
+    file: ConllFile,
+    remarks: Sequence[str],
+    names: tuple[str, ...],
+    path: Path,
+    *,
+    labelled: bool,
+) -> TaggedFile:
+    """A file of words in columns; what stands behind words without tags may be anything."""
+    found, named = _named(file, names, path, labelled=True) if labelled else (file, [])
+    return TaggedFile(form, found, remarks=(*remarks, *named))
 
 
 def _left_out_of_folder(path: Path) -> list[str]:
@@ -174,14 +191,25 @@ def _left_out_of_folder(path: Path) -> list[str]:
     ]
 
 
-def _brat_document(path: Path) -> SpanText:
-    beside = path.with_suffix(".txt")
-    if not beside.is_file():
+_OF_BRAT = {
+    "R": "relations",
+    "*": "equivalences",
+    "E": "events",
+    "A": "attributes",
+    "M": "attributes",
+}
+
+
+def _brat_document(path: Path, beside: Counter[str]) -> SpanText:
+    """A document; counts what it has beside spans."""
+    text = path.with_suffix(".txt")
+    if not text.is_file():
         raise InputError(
-            f"the text that it annotates is not beside it: {beside.name} is missing.", path=path
+            f"the text that it annotates is not beside it: {text.name} is missing.", path=path
         )
-    empty = not path.stat().st_size
-    return read_brat(path, read_whole(beside, as_it_is=True), [] if empty else [*read_texts(path)])
+    lines = [*read_texts(path)] if path.stat().st_size else []
+    beside.update(line[0] for _, line in lines if line[:1] in _OF_BRAT)
+    return read_brat(path, read_whole(text, as_it_is=True), lines)
 
 
 def _read_json(
@@ -198,9 +226,9 @@ def _read_json(
         for number, item in items:
             if not isinstance(item, dict):
                 raise _no_object(item, path, number)
-        words_of_rows = words_of_objects(path, items, layout, labelled=labelled)
-        said = (*broken.remarks, *words_of_rows.remarks)
-        return TaggedFile(TABLE, words_of_rows, remarks=said)
+        rows = words_of_objects(path, items, layout, labelled=labelled)
+        said = (*broken.remarks, *rows.remarks)
+        return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
     form = _form_of(items, path, labelled=labelled)
     found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
     remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]
@@ -225,7 +253,8 @@ def _read_json(
         if not full:
             raise InputError("no example has a word.", path=path)
         sentences = _sentences(full, path, names, labelled=labelled)
-        return TaggedFile(form, sentences, remarks=tuple(remarks))
+        sentences, named = _named(sentences, names, path, labelled=labelled)
+        return TaggedFile(form, sentences, remarks=(*remarks, *named))
     texts = [record for record in kept if isinstance(record, SpanText)]
     return _with_texts(form, texts, remarks, path, labelled=labelled)
 
@@ -287,6 +316,8 @@ def _about_answers(
         remarks.append(f"{left_out:,} spans that the annotator rejected are left out")
     if len(together := sorted(set().union(*map(controls, items)))) > 1:
         remarks.append(f"spans of several controls ({listed(together)}) are read together")
+    if beside := sorted(set().union(*map(beside_spans, items))):
+        remarks.append(f"what stands under {listed(beside)} is not read")
     if single := sum(map(is_of_one_span, items)):
         remarks.append(
             f"{single:,} answers are about one span each (_is_binary), so other entities of their "
@@ -435,21 +466,52 @@ def _sentences(
 
 
 def _tag(tag: str | int, names: tuple[str, ...], path: Path, line: int, *, labelled: bool) -> str:
+    """A tag as text, a number too: :func:`_named` has the names."""
     if isinstance(tag, str):
         return tag.strip()
-    if tag < 0 and labelled:
-        raise InputError(
+    if labelled and not names:
+        raise _no_name(str(tag), names, path, line)
+    return str(tag)
+
+
+_NUMBER = re.compile(r"-?[0-9]+(?:\.0+)?")
+
+
+def _named(
+    file: ConllFile, names: tuple[str, ...], path: Path, *, labelled: bool
+) -> tuple[ConllFile, list[str]]:
+    """The sentences with the names of tags that are written as their numbers, and a remark on it.
+
+    Raises:
+        InputError: a number that has no name, if tags are needed.
+    """
+    if file.tags is None or not names or any(map(_NUMBER.fullmatch, names)):
+        return file, []
+    if not all(_NUMBER.fullmatch(tag) for tags in file.tags for tag in tags):
+        return file, []
+    by_number = {tag: int(float(tag)) for tags in file.tags for tag in tags}
+    known = {tag: names[n] for tag, n in by_number.items() if 0 <= n < len(names)}
+    for tags, lines in zip(file.tags, file.lines, strict=True):
+        for tag, line in zip(tags, lines, strict=True):
+            if labelled and tag not in known:
+                raise _no_name(tag, names, path, line)
+    if not known:
+        return file, []
+    tag = max(known, key=by_number.__getitem__)
+    remark = f"its tags are numbers, read as the names of the task's labels: {tag} is {known[tag]}"
+    return replace(file, tags=[[known.get(t, t) for t in tags] for tags in file.tags]), [remark]
+
+
+def _no_name(tag: str, names: tuple[str, ...], path: Path, line: int) -> InputError:
+    if tag.startswith("-"):
+        return InputError(
             f"the tag is the number {tag}, and tags count from 0; -100 is what training leaves "
             "out in data that were cut into pieces already: take the words and tags from before.",
             path=path,
             line=line,
         )
-    if 0 <= tag < len(names):
-        return names[tag]
-    if not labelled:
-        return str(tag)
     known = f"task.labels has {len(names)} names" if names else "the file does not name them"
-    raise InputError(
+    return InputError(
         f"the tag is the number {tag}, and {known}; name all tags in the order of their numbers: "
         "--task.labels O B-PER I-PER ...",
         path=path,

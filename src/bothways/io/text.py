@@ -282,6 +282,11 @@ def bytes_read(disk: BinaryIO) -> int:
     return disk.tell() if disk.seekable() else 0
 
 
+def holds_records(path: Path, *, also: tuple[str, ...] = ()) -> bool:
+    """Whether a file holds records, by its name; ``also`` are further endings of such names."""
+    return path.name.lower().endswith((*_RECORDS, *also))
+
+
 def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> None:
     """Refuse a file of records where text is read, as their syntax would be taken for text.
 
@@ -293,7 +298,7 @@ def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> No
     Raises:
         InputError: by its name, the file holds records.
     """
-    if path.name.lower().endswith((*_RECORDS, *also)):
+    if holds_records(path, also=also):
         raise InputError(
             f"this holds records, and their syntax would be read as text too; {remedy}.", path=path
         )
@@ -612,6 +617,12 @@ def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:
 
 
 def _unreadable_error(path: Path, error: OSError) -> InputError:
+    if str(path) == "-":
+        return InputError(
+            "no file has this name; standard input is /dev/stdin where a file is expected, or is "
+            "read line by line where no file is named.",
+            path=path,
+        )
     return InputError(
         f"cannot be read: {error.strerror or error}. Check that it exists and its permissions.",
         path=path,

@@ -18,6 +18,8 @@ TEXT_NAMES = (
 )
 """Columns that are taken for the text if none is named: the first of them that a file has."""
 _SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
+OF_R = re.compile(r'"[^"\\]*"(?: "[^"\\]*")+ *')
+"""Names of columns in quotation marks with spaces between them, as R's write.table has them."""
 ROWS_TOLD = 20
 """Lines by which a table is told."""
 _LONGEST_NAME, _MOST_WORDS = 40, 4  # characters, words

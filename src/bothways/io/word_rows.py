@@ -34,7 +34,8 @@ from bothways.io.conll import (
     SentenceCollector,
     column_numbers,
 )
-from bothways.io.delimited import Record, delimited_records, remove_above, title_above
+from bothways.io.delimited import delimited_records, remove_above, title_above
+from bothways.io.fields import Record
 from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
 from bothways.io.text import beginning
@@ -287,6 +288,8 @@ def word_rows(
         line = title_above([(number, raw) for number, _, raw in rows[:LOOKED_AT] if raw])
         if line is not None:
             error.problem = remove_above(line)
+        elif problem := _sentence_a_row(header, rows[1:2]):
+            error.problem = problem
         raise
     rows = rows if columns.is_word else rows[1:]
     if layout.is_default:
@@ -310,6 +313,7 @@ def word_rows(
             if columns.sentence is None and not own:
                 collected.end_sentence()
             continue
+        _refuse_lists(values, columns, path, number)
         _refuse_no_word(values[word], own, path, number, labelled=labelled)
         collected.current.append((values[word], number, own))
     collected.end_sentence()
@@ -378,6 +382,44 @@ def _refuse_texts_as_words(
             f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
             "labels of whole texts choose another --kind, for tags of words write a word per row.",
             path=path,
+        )
+
+
+def _sentence_a_row(header: Sequence[str], rows: Sequence[Record]) -> str:
+    """What is wrong with a table that has the text of a sentence and a list of its tags in each
+    row, and what to do; empty if it is none."""
+    tag = column_of(header, TAG_NAMES)
+    if tag is None or not rows or len(rows[0][1]) != len(header):
+        return ""
+    cells = rows[0][1]
+    tags = re.findall(r"'([^']*)'", cells[tag]) if cells[tag].startswith("['") else []
+    fitting = [n for n, cell in enumerate(cells) if n != tag and 1 < len(cell.split()) == len(tags)]
+    text = next((n for n in fitting if not any(map(str.isdigit, cells[n]))), None)
+    if text is None:
+        return ""
+    return (
+        f"a row holds a sentence in {header[text]!r} and a list of its tags in {header[tag]!r}; "
+        'write an object for each: python3 -c "import ast, csv, json, sys; [print(json.dumps({'
+        f"'tokens': r['{header[text]}'].split(), 'tags': ast.literal_eval(r['{header[tag]}'])"
+        '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.'
+    )
+
+
+def _refuse_lists(values: Sequence[str], columns: _WordColumns, path: Path, line: int) -> None:
+    """Refuse a row that holds the words and the tags of a sentence as lists."""
+    word, tag = columns.word, columns.tag
+    if tag is None or columns.is_word:
+        return
+    cells = [values[column].strip() for column in (word, tag)]
+    if all(cell.startswith("[") and cell.endswith("]") and len(cell) > 2 for cell in cells):
+        raise InputError(
+            f"a row holds lists of words and of tags, {cells[1][:40]!r}; write an object for each: "
+            'python3 -c "import ast, csv, json, sys; [print(json.dumps({'
+            f"'tokens': ast.literal_eval(r['{columns.header[word]}']), "
+            f"'tags': ast.literal_eval(r['{columns.header[tag]}'])"
+            '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.',
+            path=path,
+            line=line,
         )
 
 

@@ -133,8 +133,8 @@ class _Windows:
     ) -> NDArray[np.float64]:
         """For each of the chosen windows the sum of its rows, without the special tokens that open
         a later window of a text: [rows, D] -> [windows, D]."""
-        skipped = np.where(self.is_first[chosen], 0, self.template.opening())
-        if skipped.any():
+        if len(self.examples) > len(self.counts):
+            skipped = np.where(self.is_first[chosen], 0, self.template.opening())
             rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
             bounds = arrays.bounds(np.diff(bounds) - skipped)
         # Window by window: `np.add.reduceat` takes four times as long.
@@ -393,9 +393,8 @@ def _embed_windows(
 
 
 def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling, start: int) -> None:
-    rows = np.flatnonzero(~np.isfinite(vectors).all(-1))
-    if len(rows):
-        text = int(rows[0])
+    if not np.isfinite(vectors).all():
+        text = int(np.flatnonzero(~np.isfinite(vectors).all(-1))[0])
         if pooling == "tokens":
             window = np.searchsorted(windows.piece_bounds, text, side="right") - 1
             text = int(windows.examples.owners[window])

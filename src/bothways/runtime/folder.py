@@ -43,7 +43,7 @@ from bothways.runtime.adapters import (
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
-from bothways.runtime.no_model import what_it_is
+from bothways.runtime.no_model import heads_beside, what_it_is
 from bothways.runtime.original_files import (
     SETTINGS,
     named_checkpoint,
@@ -257,7 +257,7 @@ def load_model(
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
-    notes += left_beside(folder)
+    notes += [*left_beside(folder), *heads_beside(folder)]
     classes = _classes(values, config, notes)
     weights: Weights | None = None
     if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
@@ -306,12 +306,15 @@ def load_model(
         refused={} if weights is None else dict(weights.refused),
         folder=folder if adapted is None and checkpoint is None else None,
     )
+    modules = _modules_of(named, adapted)
     if ours := is_there(folder / ABOUT):
         loaded.about = _read_about(folder, loaded.task_head)
     else:
+        # Vectors and the scores of pairs are cut where that library does it.
+        cut = has_modules(modules) or (loaded.task_head, loaded.task_outputs) == (CLASSIFIER, 1)
         notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer) + cut_elsewhere(source, tokenizer)
-    modules = _modules_of(named, adapted)
+        notes += disagreements(source, tokenizer)
+        notes += cut_elsewhere(source, tokenizer, None if cut else config.positions)
     if not ours or modules != named:
         _add_vectors(loaded, modules)
     if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
@@ -498,6 +501,10 @@ def _heads_of_graph(
     from bothways.runtime.onnx_graph import output_names
 
     path = graph_in(folder) or folder / GRAPH
+    try:
+        checked(path)
+    except InputError as error:
+        raise ModelError(str(error)) from None
     try:
         graph = onnx.load_model(path, load_external_data=False).graph
         if not graph.output:  # of the format, an empty file is a whole one

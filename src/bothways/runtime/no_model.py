@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bothways.errors import nearest
 from bothways.io.base_folder import ADAPTER
-from bothways.io.folder_files import first_bytes
+from bothways.io.folder_files import first_bytes, is_there
 from bothways.io.hub import cache
 from bothways.io.lines import listed
 from bothways.io.run_folders import RUN_FILE, checkpoints_of_run, models_of_run
@@ -18,6 +18,9 @@ from bothways.runtime.stored import OLD_WEIGHTS
 from bothways.shipped import SHIPPED
 
 _CONFIG = "config.json"
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.zst", ".7z", ".rar")
+_ALIKE = re.compile(r"config( ?\(\d+\))?\.json(\.txt)?", re.IGNORECASE)
+"""Names that downloads and other systems make of config.json."""
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -31,6 +34,21 @@ def models_in(folder: Path) -> list[Path]:
     found = {path.parent for name in (_CONFIG, ADAPTER) for path in folder.glob(f"*/{name}")}
     found = {path for path in found if not re.match(r"\d_", path.name)}  # of modules
     return sorted(found, key=lambda path: (-path.stat().st_mtime, path.name))
+
+
+# A head that SetFit has beside an encoder: of scikit-learn, pickled.
+_HEADS = ("model_head.pkl", "model_head.joblib")
+
+
+def heads_beside(folder: Path) -> list[str]:
+    """That a classifier of another library lies beside an encoder, as a sentence."""
+    return [
+        f"{folder / name} is a classifier of scikit-learn that SetFit trained on the encoder's "
+        "vectors; it is pickled, and not read here. Use SetFit to predict with it; or fine-tune "
+        "this encoder on the same labels (`bothways finetune`)"
+        for name in _HEADS
+        if is_there(folder / name)
+    ]
 
 
 def what_it_is(folder: Path) -> str:
@@ -66,6 +84,8 @@ def what_it_is(folder: Path) -> str:
             "it is a pipeline of spaCy, whose weights and names are its own; use spaCy, or take "
             "the folder of the encoder that it was made from"
         )
+    if alike := [p.name for p in sorted(folder.glob("*")) if _ALIKE.fullmatch(p.name)]:
+        return f"if {alike[0]} is it, name it {_CONFIG}"
     if folder.is_file():
         return _of_file(folder)
     beside = [] if folder.exists() else [path.name for path in sorted(folder.parent.glob("*/"))]
@@ -116,7 +136,10 @@ def _of_ours(folder: Path) -> str:
 
 
 def _of_file(path: Path) -> str:
-    if (path.parent / _CONFIG).is_file():
+    """What a file in the place of a folder is, and the remedy."""
+    if path.name.lower().endswith(_ARCHIVES):
+        return "this is an archive; unpack it, and name the folder that was in it"
+    if is_there(path.parent / _CONFIG):
         return f"this is a file of a model, which is named by its folder: {path.parent}"
     what = " (a recipe)" if path.suffix in (".yaml", ".yml") else ""
     return (

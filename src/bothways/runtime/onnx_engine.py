@@ -10,6 +10,7 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -29,6 +30,7 @@ from bothways.batch import Batch
 from bothways.errors import DiskError, InputError, ModelError, is_out_of_memory
 from bothways.families.heads import CHOICE, HEADS
 from bothways.io.files import new_folder, sha256, write_json
+from bothways.io.folder_files import checked
 from bothways.io.json_files import read_json_file
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
@@ -48,7 +50,8 @@ from bothways.runtime.onnx_graph import (
     write_graph,
 )
 from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
-from bothways.runtime.weights import weight_files
+from bothways.runtime.weights import Weights, weight_files
+from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers, stored_beside
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -109,7 +112,7 @@ class GraphEngine(ABC):
                 loaded.folder / GRAPH_OF_8_BITS if precision == "int8" else graph_in(loaded.folder)
             )
             self._file = own or loaded.folder / GRAPH
-            _check_file(self._file, loaded.folder)
+            _check_file(self._file, loaded.folder, self._weights)
         self._sessions: dict[Outputs | Path, Session] = {}
         self._lock = Lock()
 
@@ -192,7 +195,7 @@ class GraphEngine(ABC):
         states = [f"{HIDDEN}.{n}" for n in asked.layers]
         wanted = [*asked.heads, *states]
         found = dict(zip(wanted, session.run(given, wanted), strict=True))
-        shown = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
+        shown = {layer_name(n): _tokens(found.pop(f"{HIDDEN}.{n}"), real_BL) for n in asked.layers}
         return {**found, **shown}
 
     def inspect(self, batch: Batch) -> Inside:
@@ -215,9 +218,13 @@ class GraphEngine(ABC):
         states = found[: len(names[0])]
         return np.concatenate(states), np.concatenate(found[len(states) :])
 
-    def _rows(self, batch: Batch) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_]]:
-        """A graph's inputs, and where they are tokens, bool [B, L]."""
+    def _rows(self, batch: Batch) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """A graph's inputs, and where they are tokens, bool [B, L]; None if there is no padding."""
         self._config.refuse_outside(batch.longest, _ends(batch.tokens), _ends(batch.segments))
+        shape, end = (batch.sequences, batch.longest), int(batch.bounds[-1])
+        if end == batch.sequences * batch.longest:  # as of one text, whose microseconds show
+            ids, segments = batch.tokens[:end].reshape(shape), batch.segments[:end].reshape(shape)
+            return {IDS: ids, MASK: np.ones(shape, np.int64), SEGMENTS: segments}, None
         places_BL = _padded_places(batch)
         real_BL = places_BL >= 0
 
@@ -231,13 +238,13 @@ class GraphEngine(ABC):
         self,
         file: Path,
         given: Given,
-        real_BL: NDArray[np.bool_],
+        real_BL: NDArray[np.bool_] | None,
         heads: Mapping[str, Integers],
         at: Mapping[str, Integers],
         layers: Sequence[int],
     ) -> dict[str, Floats]:
         """The outputs that a file has, at the tokens that are asked for."""
-        session = self._session(file)
+        session, shape = self._session(file), given[IDS].shape
         names = output_names(self._heads)
         missing = [head for head in heads if head not in names]
         if missing or (layers and (self._heads or set(layers) != {self._config.layers})):
@@ -259,13 +266,13 @@ class GraphEngine(ABC):
             value = values[own[0]]
             for part in own:
                 one = len(own) > 1  # an output for each column
-                self._check_output(file, part, name, values[part], real_BL.shape, one=one)
+                self._check_output(file, part, name, values[part], shape, one=one)
             if len(own) > 1:
                 value = np.stack([values[part] for part in own], -1)
             if name == HIDDEN:
-                found[layer_name(self._config.layers)] = value[real_BL]
+                found[layer_name(self._config.layers)] = _tokens(value, real_BL)
             elif name in at:
-                value = value.reshape(real_BL.size, -1)[at[name]]
+                value = value.reshape(math.prod(shape), -1)[at[name]]
                 masked = HEADS[name].reads == "masked"
                 found[name] = value[:, : self._config.vocab_size] if masked else value
             else:
@@ -280,6 +287,12 @@ class GraphEngine(ABC):
         except Exception as error:  # of types of its own in every library
             if is_out_of_memory(error):
                 raise
+            if "invalid dimensions for input" in str(error):
+                raise ModelError(
+                    f"{file} was exported for texts of one length or one number of texts. Export "
+                    "it again with axes that vary (dynamic_axes of torch.onnx.export; optimum and "
+                    "`bothways export` do so)."
+                ) from None
             raise ModelError(
                 f"{file} cannot be computed ({str(error).strip()[:300]}); it is damaged, or not a "
                 "graph of this model. Export it again."
@@ -329,6 +342,7 @@ class GraphEngine(ABC):
         try:
             session = self.load(file)
         except Exception as error:  # of types of its own in every library
+            _refuse_other_data(file)
             raise ModelError(
                 f"{file} cannot be loaded ({str(error).strip()[:300]}); it is damaged, truncated, "
                 f"or not a graph that {self.name} computes. Export it again."
@@ -336,7 +350,8 @@ class GraphEngine(ABC):
         known = {IDS, MASK, SEGMENTS}
         if others := sorted(session.inputs - known):
             raise ModelError(
-                f"{file} has the inputs {', '.join(others)}, which are not known here."
+                f"{file} has the inputs {', '.join(others)}, which are not known here: a graph of "
+                f"an encoder has {IDS}, {MASK} and, for pairs, {SEGMENTS}. Export it with these."
             )
         return session
 
@@ -405,20 +420,46 @@ def _is_whole(folder: Path) -> bool:
         return False
 
 
-def _check_file(file: Path, folder: Path) -> None:
+def _check_file(file: Path, folder: Path, weights: Weights | None) -> None:
     """Refuse the file of a graph that is not the one that was exported.
+
+    Args:
+        file: the graph.
+        folder: that it is in.
+        weights: beside it, if there are any.
 
     Raises:
         ModelError: it is missing, or its content is another.
     """
     if not file.exists():
         raise ModelError(f"{file} does not exist; export the model again (`bothways export`).")
+    try:
+        other = weights is not None and is_anothers(checked(file), weights)
+    except InputError as error:
+        raise ModelError(str(error)) from None
+    except Exception:  # said when it is computed, or by its checksum
+        other = False
+    if other:
+        raise ModelError(OF_ANOTHER_MODEL.format(file))
     own = file.relative_to(folder).as_posix()
     for name, what in changed_files(folder, whole=True, of=own).items():
         raise ModelError(
             f"{folder / name} {what}: it is truncated, or not the file that belongs to this "
             "folder. Copy it again, or export the model again."
         )
+
+
+def _refuse_other_data(file: Path) -> None:
+    """Refuse a graph whose values lie in files beside it that are missing or none.
+
+    Raises:
+        ModelError: naming the file.
+    """
+    try:
+        for name in stored_beside(file):
+            checked(file.with_name(name))
+    except InputError as error:
+        raise ModelError(f"{error} It holds values of {file.name}.") from None
 
 
 class OnnxEngine(GraphEngine):
@@ -450,7 +491,7 @@ class _OnnxSession(Session):
     def __init__(self, graph: Path | bytes, threads: int):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # errors are raised, and printed nowhere
         # Threads that wait for work in a loop answer one text sooner (1.3 times as fast; 20 us are
         # not always enough), but take the cores from others' work: they do so briefly, and not
         # between computations.
@@ -463,11 +504,20 @@ class _OnnxSession(Session):
             enable_fallback=0,  # to the same provider, with lines on standard output
         )
         self.inputs = frozenset(one.name for one in self._session.get_inputs())
+        self._types = {
+            one.name: np.int32
+            for one in self._session.get_inputs()
+            if one.type == "tensor(int32)"  # such as from TensorFlow
+        }
         self.outputs = frozenset(one.name for one in self._session.get_outputs())
 
     def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
         """As :meth:`Session.run`."""
-        own = {name: value for name, value in given.items() if name in self.inputs}
+        own = {
+            name: value.astype(self._types.get(name, value.dtype), copy=False)
+            for name, value in given.items()
+            if name in self.inputs
+        }
         found: list[Floats] = self._session.run(list(wanted), own)
         return found
 
@@ -482,6 +532,13 @@ def _padded_places(batch: Batch) -> Integers:
     columns = np.arange(batch.longest)
     places = batch.bounds[:-1, None] + columns
     return np.where(columns < batch.lengths[:, None], places, -1)
+
+
+def _tokens(values_BLD: Floats, real_BL: NDArray[np.bool_] | None) -> Floats:
+    """Those of tokens, [T, D]."""
+    if real_BL is None:
+        return values_BLD.reshape(-1, values_BLD.shape[-1])
+    return values_BLD[real_BL]
 
 
 def _in_rows(at: Integers, batch: Batch) -> Integers:

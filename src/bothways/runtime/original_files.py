@@ -143,6 +143,12 @@ def _unpack(path: Path, to: Path) -> None:
     wanted = (SETTINGS, VOCABULARY, _STATE, "tokenizer_config.json", "tokenizer.json", *_OTHERS)
     try:
         with zipfile.ZipFile(path) as archive:
+            names = [PurePosixPath(info.filename).name for info in archive.infolist()]
+            if "config.json" in names and not any(name.endswith(INDEX) for name in names):
+                raise ModelError(
+                    f"{path} holds no checkpoint of TensorFlow, which is all that is read from a "
+                    "zip; unpack it, and name the folder that was in it."
+                )
             members = [
                 info
                 for info in archive.infolist()

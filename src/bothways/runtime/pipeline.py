@@ -437,10 +437,10 @@ def outputs_of(
     if size > 1:
         of_models = [task.averaged(examples, outputs) for outputs in of_models]
     outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
-    if task.loss == "place" or not task.options.labels:
+    labels, own = task.options.labels, loaded.task.options.labels
+    if task.loss == "place" or not labels or labels == own:
         return outputs
-    labels = task.options.labels
-    by_output, _ = match_labels(loaded.task.options.labels, labels)
+    by_output, _ = match_labels(own, labels)
     return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
 
 

@@ -114,6 +114,7 @@ def map_safetensors(path: Path) -> dict[str, Stored]:
 
     The library opens only paths in UTF-8, and has no bfloat16 without torch.
     """
+    _refuse_other_form(path)
     try:
         source = map_file(path)
         content = np.frombuffer(source, np.uint8)
@@ -168,6 +169,36 @@ def _check_places(places: Iterable[tuple[int, int]], size: int) -> None:
         raise ValueError("the file ends before or after its weights")
 
 
+_FORMS = (
+    (b"\x89HDF", "a file of HDF5, such as TensorFlow and Keras write"),
+    (b"GGUF", "a file of GGUF, of llama.cpp"),
+    (b"\x93NUMPY", "an array of NumPy"),
+)
+"""The first bytes of files that hold weights in another form."""
+
+
+def _refuse_other_form(path: Path) -> None:
+    """Refuse a file of weights that is none by its first bytes.
+
+    Raises:
+        ModelError: naming what it is.
+    """
+    head = first_bytes(path, 8)
+    what = next((what for start, what in _FORMS if head.startswith(start)), "")
+    if head.startswith(b"PK\x03\x04") and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        if names and all(name.endswith(".npy") for name in names):
+            what = "arrays of NumPy (.npz)"
+        elif not any(name.endswith(("data.pkl", "constants.pkl")) for name in names):
+            what = f"a zip (of {names[0] if names else 'nothing'})"
+    if what:
+        raise ModelError(
+            f"{path} is {what}, which is not read here under this name; get the {WEIGHTS} that it "
+            "was made from, or save the model with transformers."
+        )
+
+
 def _refuse_pickled(path: Path, head: bytes) -> None:
     if head.startswith((b"PK\x03\x04", b"\x80\x02")):
         raise ModelError(
@@ -187,6 +218,7 @@ def read_pickled(path: Path, notes: list[str]) -> dict[str, Stored]:
         ) from None
     if first_bytes(path, 9)[8:] == b"{":  # behind the size of the header
         raise ModelError(f"{path} is a file of safetensors; name it {WEIGHTS}.")
+    _refuse_other_form(path)
     _check_records(path)
     if _is_program(path):
         raise ModelError(

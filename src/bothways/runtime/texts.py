@@ -144,7 +144,7 @@ def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]
     """The lines of a text file."""
     broken = Broken("skip" if skip else "stop")
     layout = look(beginning_lines(path), "--text_a")
-    layout.forms.refuse(path)
+    layout.forms.refuse(path, "give its lines on standard input")
     for note in layout.of_lines().values():
         broken.remark(note)
     odd: Counter[str] = Counter()

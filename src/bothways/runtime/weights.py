@@ -65,6 +65,8 @@ _OTHER_PROGRAMS = {
     "*.tflite": "TensorFlow Lite",
     "saved_model.pb": "TensorFlow",
     "rust_model.ot": "rust-bert",
+    "weights.npz": "MLX",
+    "model.weights.h5": "Keras",
 }
 _OF_TEXT = (
     "",
@@ -298,6 +300,15 @@ def _of_another_form(folder: Path) -> str:
             f"zero_to_fp32.py makes {OLD_WEIGHTS} of them: python zero_to_fp32.py . . (older ones: "
             f"python zero_to_fp32.py . {OLD_WEIGHTS})."
         )
+    if shards := sorted(folder.glob("global_step*/*_model_states.pt")) or sorted(
+        folder.glob("*_model_states.pt")
+    ):
+        first = shards[0].relative_to(folder).as_posix()
+        return (
+            f" {first} is of a checkpoint of DeepSpeed, and the zero_to_fp32.py that it writes "
+            f"beside its parts is missing: copy it there (it is deepspeed/utils/zero_to_fp32.py of "
+            f"that package), and run python zero_to_fp32.py . {OLD_WEIGHTS}."
+        )
     parts = {path.parent for path in folder.glob("*/*.distcp")}
     for place in sorted(path for path in parts if not path.name.startswith("optimizer")):
         return (
@@ -309,6 +320,11 @@ def _of_another_form(folder: Path) -> str:
         return (
             f" The folder has {listed(names, 4)}, of which one in 32 bits is read as "
             "onnx/model.onnx; put it there, or export the model again."
+        )
+    if is_there(folder / "model.bin") and any(folder.glob("*vocabulary.*")):
+        return (
+            f" model.bin is the model in the form of CTranslate2, which is not read here; get the "
+            f"{WEIGHTS} that it was made from."
         )
     for form, program in _OTHER_PROGRAMS.items():
         if names := sorted(path.relative_to(folder).as_posix() for path in folder.glob(form)):
@@ -730,7 +746,9 @@ def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str)
     if extra:
         raise ModelError(
             f"{where} holds weights of layers beyond the {count} that config.json calls for, "
-            f"such as {extra[0]}; the folder's files do not belong together."
+            f"such as {extra[0]}; the folder's files do not belong together. Get the config.json "
+            f"that was saved with them; or, if the first {count} layers are meant, save the model "
+            "with transformers (from_pretrained, save_pretrained), which leaves out the others."
         )
     inside = [name for name, number in numbers.items() if number is not None]
     if inside:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -107,11 +108,15 @@ class Examples:
     @cached_property
     def first_items(self) -> NDArray[np.int64]:
         """The first item of each example, int64 [examples]."""
+        if len(self) and self.owners[-1] + 1 == len(self):  # each example is an item
+            return np.arange(len(self))
         return np.flatnonzero(np.diff(self.owners, prepend=-1)).astype(np.int64)
 
     @property
     def windowed(self) -> int:
         """How many examples have more than one item."""
+        if len(self.first_items) == len(self):
+            return 0
         return int((np.diff([*self.first_items, len(self)]) > 1).sum())
 
     @property
@@ -130,6 +135,8 @@ class Examples:
 
     def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Batch:
         """The sequences of these items, in this order, as a flat batch."""
+        if len(self) == len(indices) == 1:  # one text, where every microsecond shows
+            return flat_batch(self.tokens, self.segments, self.bounds, max_positions=max_positions)
         sequences = arrays.ranges(self.items[indices], self.items[indices + 1])
         lengths = self.bounds[sequences + 1] - self.bounds[sequences]
         at = arrays.ranges(self.bounds[sequences], self.bounds[sequences + 1])
@@ -139,6 +146,10 @@ class Examples:
 
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
         """These items with the tokens that are read, and their targets if they have any."""
+        if len(self) == len(indices) == 1 and self.targets is None:
+            inputs = self.inputs(indices, max_positions=max_positions)
+            at = self.read_positions
+            return TaskBatch(inputs, at, np.array([0, len(at)]), np.zeros(0))
         starts, ends = self.output_bounds[indices], self.output_bounds[indices + 1]
         rows, counts = arrays.ranges(starts, ends), ends - starts
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
@@ -197,19 +208,23 @@ def encode_examples(
     """
     check_texts(a, b)
     check_room(tokenizer, length, pair=b is not None)
+    template = tokenizer.template
     tokens = [np.zeros(0, np.int32)]
     segments = [np.zeros(0, np.int8)]
     lengths: list[int] = []
     cut: list[bool] = []
     for start in range(0, len(a), CHUNK):
         chunk = slice(start, start + CHUNK)
-        encodings = tokenizer.encode_batch(
-            a[chunk], None if b is None else b[chunk], max_length=length
-        )
-        tokens.append(_flatten([e.ids for e in encodings], np.int32))
-        segments.append(_flatten([e.segments for e in encodings], np.int8))
-        lengths.extend(len(e.ids) for e in encodings)
-        cut.extend(e.cut > 0 for e in encodings)
+        parts = [tokenizer.encode_plain(texts[chunk]) for texts in ([a] if b is None else [a, b])]
+        wrapped = []
+        for own in zip(*parts, strict=True):
+            sizes = [*map(len, own)]
+            keep = template.kept(sizes, length)
+            wrapped.append(template.wrap_lists([p[:k] for p, k in zip(own, keep, strict=True)]))
+            cut.append(keep != sizes)
+        tokens.append(_flatten([ids for ids, _ in wrapped], np.int32))
+        segments.append(_flatten([own for _, own in wrapped], np.int8))
+        lengths.extend(len(ids) for ids, _ in wrapped)
     items = np.arange(len(a) + 1) if items is None else items
     bounds = arrays.bounds(lengths)
     return Examples(
@@ -320,4 +335,4 @@ def cut_by_tokens(
 
 def _flatten(lists: list[list[int]], dtype: Any) -> NDArray[Any]:
     """The values of all lists, end to end."""
-    return np.fromiter((value for values in lists for value in values), dtype, sum(map(len, lists)))
+    return np.fromiter(chain.from_iterable(lists), dtype, sum(map(len, lists)))

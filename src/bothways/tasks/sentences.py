@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.annotators import SpanText
 from bothways.io.column_forms import TAG
 from bothways.io.conll import ConllFormat
+from bothways.io.spans import SpanText
 from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
-from bothways.tasks.labels import check_spellings
+from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
     OUTSIDE,
@@ -111,6 +111,8 @@ def read_sentences(
     )
     if not labelled:
         return _with_words_noted(sentences, labels)
+    if not labels:
+        _refuse_missing(sentences)
     sentences = _with_scheme(sentences, options, labels)
     if not labels:
         _refuse_spellings(sentences)
@@ -241,8 +243,9 @@ def _refuse_numbers(sentences: Sentences) -> None:
     found = {tag for tags in sentences.tags for tag in tags}
     if all(map(str.isdecimal, found)):
         raise InputError(
-            f"its tags are numbers, such as {max(found)}, whose names it does not have; write "
-            "B-PER, I-PER, O ... for them (if they mean no entities: --task.tagging.scheme none).",
+            f"its tags are numbers, such as {max(found)}, whose names it does not have; name all "
+            "tags in the order of their numbers: --task.labels O B-PER I-PER ... (if they mean no "
+            "entities: --task.tagging.scheme none).",
             path=sentences.path,
             line=sentences.lines[0][0],
         )
@@ -253,6 +256,8 @@ _WRAPPED = {  # where a program writes more than the tag: how such tags are, and
     "quotation marks": (re.compile(f'"({_PLAIN})"'), r"s/\"([BIESLUMW][-_][^\" \t]+|O)\"/\1/g"),
     "apostrophes": (re.compile(f"'({_PLAIN})'"), r"s/\x27([BIESLUMW][-_][^\x27 \t]+|O)\x27/\1/g"),
     "brackets": (re.compile(rf"\[({_PLAIN})\]"), r"s/\[([BIESLUMW][-_][^] \t]+|O)\]/\1/g"),
+    "angle brackets": (re.compile(rf"<({_PLAIN})>"), r"s/<([BIESLUMW][-_][^> \t]+|O)>/\1/g"),
+    "a comma": (re.compile(rf"({_PLAIN}),"), r"s/,([ \t]*)$/\1/"),
     "a score": (
         re.compile(rf"({_PLAIN}):\d?\.\d+(?:[Ee]-?\d+)?"),
         r"s/([ \t]([BIESLUMW][-_][^ \t:]+|O)):[0-9]?\.[0-9]+([Ee]-?[0-9]+)?/\1/g",
@@ -281,6 +286,22 @@ def _refuse_wrapped(sentences: Sentences) -> None:
 
 _TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
 _A_COMMENT = " (Is it a comment? task.tagging.comment names how such lines begin.)"
+
+
+_NONE = MISSING - {"NA"}  # which may be a part of speech
+
+
+def _refuse_missing(sentences: Sentences) -> None:
+    """Refuse tags that say that there is none, as programs write it."""
+    of_sentences = zip(sentences.tags or (), sentences.lines, strict=True)
+    for tag, line in (one for own in of_sentences for one in zip(*own, strict=True)):
+        if tag in _NONE:
+            raise InputError(
+                f"the tag {tag!r} is how programs write a missing value; write the tag, O for a "
+                "word of no entity.",
+                path=sentences.path,
+                line=line,
+            )
 
 
 def _refuse_unknown_prefixes(sentences: Sentences) -> None:

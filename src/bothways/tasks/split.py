@@ -31,6 +31,7 @@ from bothways.io.json_files import (
     json_objects,
     json_value,
     read_json_file,
+    without_comma,
 )
 from bothways.io.lines import Layout, did_you_mean, listed, text_lines
 from bothways.io.squad import read_questions
@@ -241,7 +242,7 @@ def _table(
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
     """Each example as (key to hash, JSON object on one line)."""
     if in_json_lines(path):  # as they are: their hash decides
-        lines = ((n, line) for n, line in text_lines(path) if line.strip())
+        lines = ((n, without_comma(line)) for n, line in text_lines(path) if line.strip())
         items = ((n, json_object(line, path, n), line) for n, line in lines)
     else:
         objects = json_objects(path, Broken())

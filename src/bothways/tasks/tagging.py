@@ -698,7 +698,8 @@ def written_format(path: Path, own: str) -> str:
         return COLUMNS
     own = {"label-studio-min": "label-studio"}.get(own, own)
     lists = (".json",) if suffix == ".json" else (".jsonl", ".ndjson")
-    fits = own == "words" or (own in FORMATS and FORMATS[own].suffix in lists)
+    can = own in FORMATS and FORMATS[own].write is not None
+    fits = own == "words" or (can and FORMATS[own].suffix in lists)
     return own if fits else ("spacy" if suffix == ".json" else "doccano")
 
 

@@ -63,7 +63,8 @@ def build_vocabulary(
     if config.heldout:
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
     limit = corpus_line(config.max_line_mib)
-    reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit)
+    keep = config.lines == "keep"
+    reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit, keep)
     lines = read_all(files, reader, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -131,7 +132,9 @@ def _about_lines(files: Sequence[Path]) -> Iterator[str]:
     for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
         lines = beginning_lines(path)
         odd = odd_notes(odd_characters(lines), "lines of its beginning")
-        for about, note in (look(lines).of_lines() | odd).items():
+        layout = look(lines)
+        kept = {"syntax": layout.forms.syntax.kept} if layout.forms.syntax is not None else {}
+        for about, note in (kept | layout.of_lines() | odd).items():
             said.setdefault(about, f"{path}: {note}")
     yield from said.values()
 

@@ -6,9 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from bothways.io.folder_files import is_there
+from bothways.io.lines import listed
 from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.tokenizer_files import read_settings, read_vocabulary
+from bothways.tokenization.tokenizer_files import named_tokens, read_settings, read_vocabulary
 
 _MANY, _SORTED = 100, 0.97
 """Pieces of which one can tell the order; the share of neighbours in alphabetical order."""
@@ -108,9 +109,14 @@ def disagreements(folder: Path, tokenizer: Tokenizer) -> list[str]:
     return found
 
 
-def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Sentences where transformers cuts long texts at their beginning, or takes special tokens in a
-    text for letters, which is not done here.
+def cut_elsewhere(folder: Path, tokenizer: Tokenizer, positions: int | None) -> list[str]:
+    """Sentences where transformers cuts texts shorter or at their beginning, or takes special
+    tokens in a text for letters, which is not done here; and on tokens that have no row.
+
+    Args:
+        folder: of the tokenizer.
+        tokenizer: read from it.
+        positions: that the model has; None where something else says how long texts may be.
 
     Raises:
         ModelError: the settings are damaged.
@@ -122,6 +128,21 @@ def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
             f"{folder}: truncation_side is left (or the direction of its tokenizer.json), so that "
             "transformers cuts off the beginning of a long text; where one is cut here, its end is"
         )
+    pieces = {*tokenizer.pieces, *tokenizer.added}
+    unknown = [t for t in named_tokens(settings, folder / SETTINGS_FILE) if t not in pieces]
+    if unknown:
+        found.append(
+            f"{folder}: the special tokens {listed(list(dict.fromkeys(unknown)), 4)} are named in "
+            "the tokenizer's settings, and the model's embedding has no row for them: in a text "
+            "they are read as letters. If it was trained with them, get the weights that have them"
+        )
+    limit = settings.get("model_max_length")
+    if positions and isinstance(limit, int | float) and 0 < limit < positions:
+        found.append(
+            f"{folder / SETTINGS_FILE}: model_max_length is {limit:g}, where transformers cuts a "
+            f"text if it cuts any; here up to {positions} tokens are read, as config.json has "
+            "positions for. If the model was not trained on longer texts, divide them"
+        )
     if settings.get("split_special_tokens") is True:
         found.append(
             f"{folder / SETTINGS_FILE}: split_special_tokens is true, so that transformers reads a "
@@ -132,10 +153,10 @@ def cut_elsewhere(folder: Path, tokenizer: Tokenizer) -> list[str]:
 
 def _other_pieces(path: Path, tokenizer: Tokenizer) -> str:
     """How a vocab.txt differs from the pieces in use; empty if it does not, but for added ones."""
-    listed, used = read_vocabulary(path), tokenizer.pieces
-    for i, (piece, other) in enumerate(zip(listed, used, strict=False)):
+    own, used = read_vocabulary(path), tokenizer.pieces
+    for i, (piece, other) in enumerate(zip(own, used, strict=False)):
         if piece != other:
             return f": id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}"
-    if len(listed) > len(used) or not tokenizer.added.issuperset(used[len(listed) :]):
-        return f" has {len(listed)} pieces, {TOKENIZER_FILE} {len(used)}"
+    if len(own) > len(used) or not tokenizer.added.issuperset(used[len(own) :]):
+        return f" has {len(own)} pieces, {TOKENIZER_FILE} {len(used)}"
     return ""

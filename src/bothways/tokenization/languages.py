@@ -92,7 +92,7 @@ def sample(paths: Sequence[Path], field: str = "text") -> str:
     for path in dict.fromkeys(chosen if len(paths) > _FILES else paths):
         left = _CHARACTERS // min(len(paths), _FILES)
         with suppress(InputError, OSError):
-            for line in ParagraphReader(field, Broken()).read(path, lambda _: None):
+            for line in ParagraphReader(field, Broken(), keep=True).read(path, lambda _: None):
                 parts.append(line[:left])
                 left -= len(line) + 1
                 if left <= 0:

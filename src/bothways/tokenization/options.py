@@ -19,6 +19,9 @@ class ReadingOptions(Options):
     broken: Literal["stop", "replace"] = free("stop")
     """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
     NULs, and leave out JSON lines and rows without text."""
+    lines: Literal["auto", "keep"] = free("auto")
+    """Text files whose lines have the syntax of another format, such as JSON or a table. auto:
+    refuse them. keep: it is text as it is."""
     max_line_mib: float = free(10.0)
     """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
 

@@ -78,6 +78,9 @@ ORIGINAL_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe
 
 _MODEL_CONFIG, _MODULES = "config.json", "modules.json"
 _FAIRSEQ_FIRST = ("<unk>", "<s>", "</s>")  # in the .model; fairseq has four other pieces instead
+_ANY_SPACES = (
+    r"[\s\x1c-\x1f]+"  # what ALBERT's tokenizer makes one space, unless remove_space is false
+)
 # Of a piece such as "9,": so low that the number and the comma are always two pieces.
 _NEVER = -100.0
 
@@ -556,7 +559,8 @@ def _read_unigram(
         # SentencePiece's map composes Hangul again, the library's copy of it does not.
         composes=bool(model.character_map),
     )
-    library = _unigram(model, pieces, model.unk_id, before)
+    spaces = _ANY_SPACES if settings.get("remove_space", True) else None
+    library = _unigram(model, pieces, model.unk_id, before, spaces)
     added = [
         AddedToken(piece, normalized=False, special=kind == PieceType.CONTROL)
         for (piece, _), kind in zip(model.pieces, model.types, strict=True)
@@ -622,12 +626,20 @@ def _unigram(
     pieces: list[tuple[str, float]],
     unk_id: int,
     before: list[normalizers.Normalizer],
+    spaces: str | None = None,
 ) -> tokenizers.Tokenizer:
     """SentencePiece's way from text to pieces, after some rules of a family.
 
     Text is split at white space first, so that the offsets of pieces are without it. That gives
     SentencePiece's pieces unless these may hold several words, or spaces count, or a text's first
     word has no space before it, as its others do.
+
+    Args:
+        model: of SentencePiece.
+        pieces: with their scores.
+        unk_id: of what cannot be spelled.
+        before: rules that come first.
+        spaces: what the family makes one space, whatever the model says; None for none.
     """
     library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
     rules = [*before]
@@ -636,14 +648,18 @@ def _unigram(
     scheme: Literal["always", "never"] = "always" if model.space_before else "never"
     mark = pre_tokenizers.Metaspace(META_SPACE, prepend_scheme=scheme)
     of_words = not any(META_SPACE in piece[1:] for piece, _ in pieces)
-    if model.single_spaces and model.space_before and of_words:
+    single = " {2,}" if model.single_spaces else None
+    if (spaces := spaces or single) and model.space_before and of_words:
         library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
     else:
         mark.split = False
-        library.pre_tokenizer = mark
-        if model.single_spaces:
+        if spaces:
             rules.append(normalizers.Strip(left=not model.space_before, right=True))
-            rules.append(normalizers.Replace(Regex(" {2,}"), " "))
+            rules.append(normalizers.Replace(Regex(spaces), " "))
+        elif model.space_before:  # beside those that are there, which Metaspace takes for it
+            rules.append(normalizers.Prepend(" "))
+            mark.prepend_scheme = "never"
+        library.pre_tokenizer = mark
     library.normalizer = normalizers.Sequence(rules)
     library.decoder = decoders.Metaspace(META_SPACE, prepend_scheme=scheme)
     return library

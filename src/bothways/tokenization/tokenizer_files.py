@@ -38,6 +38,12 @@ REPAIR = (
 )
 """Ends messages about settings of a tokenizer."""
 
+# Keys that no settings have -> the file that has them.
+_OTHERS = {
+    "hidden_size": "the config.json of a model",
+    "pre_tokenizer": "a tokenizer.json",
+    "weight_map": "the index of weights in parts",
+}
 _CONFIGS = ("tokenizer_config.json", "config.json")
 _ADDED, SPECIAL_FILE = "added_tokens.json", "special_tokens_map.json"
 
@@ -53,6 +59,11 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
     except InputError as error:
         raise ModelError(str(error)) from None
     except Exception as error:  # the library raises bare Exception for every kind of damage
+        if other := _no_tokenizer(path):
+            raise ModelError(
+                f"{path} is {other}, and no tokenizer.json. Get it again from where the folder is "
+                "from; or, with an intact vocab.txt beside it, remove it."
+            ) from None
         raise ModelError(
             f"{path}: cannot be read as a tokenizer: {error}. If it is whole, a later version of "
             f"the package tokenizers wrote it than the one here ({tokenizers.__version__}): pip "
@@ -65,6 +76,23 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
             'that a text has other ids each time. Write "dropout": null to it.'
         )
     return library
+
+
+def _no_tokenizer(path: Path) -> str:
+    """What a file is that no release of the package tokenizers has written; empty for others."""
+    if not path.stat().st_size:
+        return "empty"
+    try:
+        values = read_json_file(path)
+    except InputError:
+        return ""
+    if not isinstance(values, dict):
+        return "a list or a single value"
+    if values and all(isinstance(id, int) for id in values.values()):
+        return "a map of pieces to ids, such as vocab.json or added_tokens.json"
+    if "model" not in values:
+        return "an object of other settings"
+    return ""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -82,6 +110,9 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ModelError(f"{error}{remedy}") from error
     if not isinstance(settings, dict):
         raise ModelError(f"{path}: expected an object of settings. {REPAIR}")
+    for key, what in _OTHERS.items():
+        if key in settings and "tokenizer_class" not in settings:
+            raise ModelError(f"{path} holds {what}, not the settings of a tokenizer. {REPAIR}")
     names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", STRIPS_LATIN_AND_GREEK)
     for name in names:
         if settings.get(name) is None:
@@ -316,22 +347,32 @@ def with_named_tokens(
         path: the vocabulary's file, next to which a special_tokens_map.json may be.
         rows: of the model's embedding, if it is known; tokens without a row are no pieces.
     """
-    named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
-    items: list[Any] = [named.get(key) for key in ("bos_token", "eos_token")]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        value = named.get(key)
-        listed = list(value.values()) if isinstance(value, Mapping) else value
-        items += listed if isinstance(listed, list) else []
     known = added_tokens(library)
-    for item in items:
-        text = item.get("content") if isinstance(item, Mapping) else item
-        if not isinstance(text, str) or not text or text in known:
+    for text in named_tokens(settings, path):
+        if text in known:
             continue
         room = rows is None or library.get_vocab_size() < rows
         if room or library.token_to_id(text) is not None:
             library.add_special_tokens([AddedToken(text, normalized=False)])
             known.add(text)
     return library
+
+
+def named_tokens(settings: Mapping[str, Any], path: Path) -> list[str]:
+    """The further special tokens that files name, besides those of roles.
+
+    Args:
+        settings: those of the tokenizer_config.json.
+        path: of a file beside them.
+    """
+    named = {**read_object(path.with_name(SPECIAL_FILE)), **settings}
+    items: list[Any] = [named.get(key) for key in ("bos_token", "eos_token")]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        value = named.get(key)
+        listed = list(value.values()) if isinstance(value, Mapping) else value
+        items += listed if isinstance(listed, list) else []
+    texts = [item.get("content") if isinstance(item, Mapping) else item for item in items]
+    return [text for text in texts if isinstance(text, str) and text]
 
 
 def added_tokens(library: tokenizers.Tokenizer) -> set[str]:
