@@ -504,7 +504,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         ("source", "out"),
         after=after_folder,
         examples=(
-            "bothways convert all-MiniLM-L6-v2 minilm",
+            "bothways convert sentence-transformers/all-MiniLM-L6-v2 minilm",
             "bothways convert their-encoder encoder --tokenizer their-encoder/vocab.txt",
         ),
     ),

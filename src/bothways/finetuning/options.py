@@ -400,16 +400,17 @@ class GlueConfig(Options):
     """Declared tasks (see `bothways tasks`) or task files. Default: the GLUE tasks found in the
     data folder."""
     seeds: tuple[int, ...] = ()
-    """Random seeds; one model per task and seed. Default: the task's declaration, else 0."""
+    """Random seeds; one model per task and seed. Default: the task's own (`bothways tasks NAME`),
+    else 0."""
     epochs: int | None = None
-    """Passes over the training data. Default: the task's declaration, else 3, as in the paper."""
+    """Passes over the training data. Default: the task's own, else 3, as in the paper."""
     batch: int | None = None
-    """Batch size in examples. Default: the task's declaration, else 32."""
+    """Batch size in examples. Default: the task's own, else 32."""
     lr: float | None = None
-    """Peak learning rate. Default: the task's declaration, else by the encoder's width, see
+    """Peak learning rate. Default: the task's own, else by the encoder's width, see
     --lr of finetune."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
+    """Maximum sequence length in tokens. Default: the task's own, else 128."""
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
     search: SearchOptions = field(default_factory=SearchOptions)
@@ -424,7 +425,7 @@ class GlueConfig(Options):
     jobs: int = 1
     """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
     device: DeviceName | None = None
-    """Device; auto uses a GPU if torch finds one. Default: the task's declaration, else auto."""
+    """Device; auto uses a GPU if torch finds one. Default: the task's own, else auto."""
 
 
 # --------------------------------------------------------------------------------

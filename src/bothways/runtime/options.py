@@ -76,8 +76,8 @@ class EngineChoice(DeviceOptions):
 
     engine: str = "auto"
     """Engine (the library that computes the model), by name; auto takes the first that is installed
-    and has the precision; for few texts without --file, where starting takes most of the time, one
-    that starts fast, on the processor unless --device is cuda."""
+    and has the precision. For a few texts on the command line it takes the one that starts fastest,
+    on the processor unless --device is cuda."""
     precision: PredictPrecision = "fp32"
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
@@ -130,8 +130,8 @@ class FillMaskConfig(EngineChoice):
     """Predict the words or pieces of words that [MASK] hides."""
 
     model: str = DEFAULT
-    """Model folder with a masked-LM head, or the name of a bundled model. May be left out: a first
-    word that contains [MASK] is a text."""
+    """Model folder with a masked-LM head, the run folder of a pre-training, or a bundled model's
+    name. May be left out: a first word that contains [MASK] is a text."""
     texts: tuple[str, ...] = ()
     """Texts that contain [MASK]; '-' or none: lines of standard input."""
     top: int = 5
@@ -291,7 +291,7 @@ class EmbedConfig(BulkOptions):
     )
 
     model: str
-    """Model folder."""
+    """Model folder, a run folder that holds one model, or the name of a bundled model."""
     out: str
     """File to write: .npz (array `embeddings`, float32 [texts, hidden]), .npy (the array alone), or
     .parquet, .arrow or .jsonl (one row per text). All but .npz may be larger than memory."""
