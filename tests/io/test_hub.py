@@ -60,8 +60,8 @@ def put(home: Path, name: str, source: Path, commit: str, ref: str | None = "mai
     (place / "blobs").mkdir(parents=True, exist_ok=True)
     snapshot.mkdir(parents=True)
     for file in source.rglob("*"):
-        if file.is_file() and file.name not in NEVER:
-            inside = file.relative_to(source)
+        inside = file.relative_to(source)
+        if file.is_file() and inside.as_posix() not in NEVER:
             blob = place / "blobs" / "-".join([commit[:4], *inside.parts])
             blob.write_bytes(file.read_bytes())
             (snapshot / inside).parent.mkdir(exist_ok=True)

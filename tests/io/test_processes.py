@@ -148,8 +148,8 @@ import sys, time
 from bothways import cli
 from bothways.tokenization import build
 def wait(*_, **__):
-    print("busy", flush=True)
     try:
+        print("busy", flush=True)
         time.sleep(60)
     finally:
         print("cleaning", flush=True)
