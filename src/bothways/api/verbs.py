@@ -49,6 +49,7 @@ from bothways.runtime.options import (
     PredictConfig,
     RankConfig,
     ScoreConfig,
+    TagConfig,
 )
 from bothways.runtime.pipeline import (
     Prediction,
@@ -115,7 +116,7 @@ def choose(config: ChooseConfig) -> list[str]:
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
-def tag(config: PredictConfig) -> list[str]:
+def tag(config: TagConfig) -> list[str]:
     """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
     loaded = load_ensemble([config.model, *config.ensemble])
     if not _tags(loaded):
