@@ -110,10 +110,42 @@ def test_help_shows_what_a_verb_needs_first(name: str, capsys: pytest.CaptureFix
     everything = capsys.readouterr().out
     assert len(everything) > len(shown)
     for option in option_types(verb.config):
-        listed = not (option in verb.positional or parsing._of_files(verb.config, option))
+        listed = not (option in verb.positional or parsing._is_unlisted(verb.config, option))
         assert (f"--{option} " in everything) == listed, option
     assert cli.main(["help", *name.split()]) == 0
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("name", verbs())
+def test_help_is_of_the_verb_that_it_is_of(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What options of a group are elsewhere is not said here."""
+    config = verbs()[name].config
+    types = option_types(config)
+    assert set(config.own_texts) <= set(types)
+    assert all(parsing._is_among(option, config.unlisted) is False for option in config.first)
+    for option in config.unlisted:
+        assert any(parsing._is_among(other, (option,)) for other in types), option
+    assert cli.main([*name.split(), "--help", "all"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    rate = re.search(r"--optimizer.lr FLOAT (.*?) --", shown)
+    told = "Peak learning rate." if name != "finetune" else "Peak learning rate. Default (also if 0"
+    assert rate is None or rate[1].startswith(told)
+    assert "(default: 0.0)" not in (rate[1] if rate else "")
+    assert rate is None or name == "finetune" or re.fullmatch(r".*\. \(default: 0\.\d+\)", rate[1])
+    for other in re.findall(r"(?<![\w`-])--([a-z_.]+\w)", re.sub(r"`.*?`", "", shown)):
+        general = ("help", "config", "print_config", "min_")
+        assert other in {*types, *config.short_names, *general}, other
+
+
+def test_help_of_tags_and_features_lists_what_they_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, without in (("tag", "--submission --text_b"), ("features", "--task.spans --text_b")):
+        assert cli.main([name, "--help", "all"]) == 0
+        shown = capsys.readouterr().out
+        assert not [option for option in without.split() if option in shown]
+        assert "SQuAD" not in shown
+        assert "a share of" not in shown
 
 
 @pytest.mark.parametrize("verb", list(cli.VERBS))

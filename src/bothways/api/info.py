@@ -237,11 +237,12 @@ def _model(folder: Path, name: str) -> Info:
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
     verbs = [_VERBS[head][0] for head in _heads(loaded) if head in _VERBS]
     measured = ["evaluate"] if loaded.heads else []
+    inside = ["inspect"] if loaded.weights is not None else []  # a graph shows nothing of it
     return Info(
         folder,
         maker,
         dict(_facts(loaded)) | {f"unused: {h}": why for h, why in heads.items() if why},
-        (*verbs, "embed", "tokenize", *measured, "serve", "export", "finetune", "doctor"),
+        (*verbs, "embed", "tokenize", *inside, *measured, "serve", "export", "finetune", "doctor"),
         tuple(_next(loaded, name)),
     )
 

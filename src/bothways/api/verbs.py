@@ -49,6 +49,7 @@ from bothways.runtime.options import (
     PredictConfig,
     RankConfig,
     ScoreConfig,
+    TagConfig,
 )
 from bothways.runtime.pipeline import (
     Prediction,
@@ -115,7 +116,7 @@ def choose(config: ChooseConfig) -> list[str]:
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
-def tag(config: PredictConfig) -> list[str]:
+def tag(config: TagConfig) -> list[str]:
     """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
     loaded = load_ensemble([config.model, *config.ensemble])
     if not _tags(loaded):
@@ -448,12 +449,12 @@ def embed(config: EmbedConfig) -> str:
                 workers=config.workers,
                 cluster=config.cluster,
             )
-            _note_column(Path(config.file or ""), last[-1])
+            _note_column(Path(config.file or ""), last[-1], config.text_a)
             seen = (counts["rows"], counts["cut"], counts["long"])
             vectors, size, tokens = counts["vectors"], about["size"], config.pooling == "tokens"
         else:
             if config.file is not None:
-                _note_column(Path(config.file), first)
+                _note_column(Path(config.file), first, config.text_a)
             if not first.texts:
                 raise InputError("no text to embed; the file is empty.", path=config.file)
             with progress_of("embedding") as progress:
@@ -557,6 +558,10 @@ def inspect(config: InspectConfig) -> list[str]:
         most = means[:, n].argmax(-1).tolist()
         reads = [f"{found.tokens[j]} {means[at, n, j]:.2f}" for at, j in enumerate(most)]
         rows.append([token, str(found.ids[n]), place, *reads])
+    print_note(
+        "layer N reads: the token that gets most of this one's attention in the layer, and its "
+        "share, as the mean over the heads; --out PAGE.html shows all heads"
+    )
     return [*("\t".join(row) for row in rows), *repr(found).splitlines()[1:]]
 
 
@@ -666,10 +671,10 @@ def _note_windows(long: int, texts: int, length: int) -> None:
         print_note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
 
 
-def _note_column(path: Path, found: FileTexts) -> None:
+def _note_column(path: Path, found: FileTexts, named: str | None) -> None:
     for note in found.notes:
         print_note(note)
-    if found.column is not None:
+    if found.column is not None and named is None:
         print_note(f"{path.name}: the texts are those of the column {found.column!r}")
     if found.other is not None:
         print_note(

@@ -84,8 +84,6 @@ class Verb:
     """Lines below the options in its help."""
     after: Callable[[Any], None] | None = None
     """Called with the options when the verb has ended well: says what comes next."""
-    description: str = ""
-    """What its help says that it does; empty: the docstring of its options."""
 
     @property
     def config(self) -> type[Any]:
@@ -104,7 +102,7 @@ class Verb:
             self.config,
             argv,
             prog=f"bothways {name}",
-            description=self.description or (self.config.__doc__ or "").strip(),
+            description=(self.config.__doc__ or "").strip(),
             positional=self.positional,
             recipes=self.recipes(),
             recipe_part=self.recipe_part,
@@ -372,11 +370,10 @@ _USE: dict[str, Verb | VerbGroup] = {
     ),
     "tag": Verb(
         "find entities, or tag words, with a fine-tuned model",
-        "runtime.options:PredictConfig",
+        "runtime.options:TagConfig",
         Call("api.verbs", "tag"),
         ("model", "texts"),
         reads_texts=True,
-        description="Find entities, or tag words, with a model fine-tuned for that (--kind ner).",
         examples=(
             "bothways tag runs/ner/seed-0/model 'Ada Lovelace was born in London.'",
             "bothways tag runs/ner/seed-0/model --file ner/dev.conll --out tagged.conll",
@@ -442,7 +439,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         reads_texts=True,
         examples=(
             "bothways embed mini-en 'A text.' 'Another one.' --out vectors.npz",
-            "bothways embed mini-en --file reviews/test.tsv --text_a sentence --out vectors.jsonl",
+            "bothways embed mini-en --file reviews/test.tsv --text sentence --out vectors.jsonl",
         ),
     ),
     "inspect": Verb(

@@ -54,6 +54,9 @@ class Options:
         first: the options that most people need, which the help lists before all others; empty: all
             are.
         for_files: those that only a file gives: the help does not list them.
+        unlisted: options, and groups of them, that the help does not list either, because they
+            have only one value that suits this class.
+        own_texts: what options of groups are in this class, where their docstrings are of others.
         needed: options without which a command line without any others is of no use.
     """
 
@@ -61,6 +64,8 @@ class Options:
     short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     first: ClassVar[tuple[str, ...]] = ()
     for_files: ClassVar[tuple[str, ...]] = ()
+    unlisted: ClassVar[tuple[str, ...]] = ()
+    own_texts: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     needed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:

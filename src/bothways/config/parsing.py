@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -495,12 +496,25 @@ class _Formatter(argparse.HelpFormatter):
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:  # noqa: ARG002
         return str(action.metavar)
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # Names with hyphens are copied from here, so they stay in one piece.
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
 
 def _of_files(cls: type[Any], name: str) -> bool:
     """Whether an option of a group is one that only files give."""
     group, _, rest = name.partition(".")
-    only: tuple[str, ...] = getattr(field_types(cls)[group].inner, "for_files", ())
-    return any(rest == other or rest.startswith(f"{other}.") for other in only)
+    return _is_among(rest, getattr(field_types(cls)[group].inner, "for_files", ()))
+
+
+def _is_unlisted(cls: type[Any], name: str) -> bool:
+    """Whether no help lists an option."""
+    return _of_files(cls, name) or _is_among(name, getattr(cls, "unlisted", ()))
+
+
+def _is_among(name: str, names: Sequence[str]) -> bool:
+    """Whether an option is one of some, or in one of their groups."""
+    return any(name == other or name.startswith(f"{other}.") for other in names)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -539,7 +553,7 @@ class _Parser(argparse.ArgumentParser):
         self.short: Mapping[str, str] = getattr(cls, "short_names", {})
         first: tuple[str, ...] = getattr(cls, "first", ()) or tuple(self.types)
         self.hidden = [n for n in self.types if n not in first] if explain == "help" else []
-        self.hidden = [n for n in self.hidden if not _of_files(cls, n)]
+        self.hidden = [n for n in self.hidden if not _is_unlisted(cls, n)]
         recipe = "NAME | RECIPE.yaml" if self.recipes else "RECIPE.yaml"
         places = (
             [] if positional or not (self.recipes or explain == "help all") else [f"[{recipe}]"]
@@ -551,7 +565,7 @@ class _Parser(argparse.ArgumentParser):
             listed = sorted((o for o in listed if o.name in order), key=lambda o: order[o.name])
         for option in listed:
             name, kind = option.name, option.kind
-            if explain and _of_files(cls, name):
+            if explain and _is_unlisted(cls, name):
                 continue
             head = name.partition(".")[0] if "." in name and explain != "help" else ""
             if head not in groups:
@@ -591,17 +605,20 @@ class _Parser(argparse.ArgumentParser):
 
     def _help(self, option: Option) -> str:
         """An option's text for argparse, with its default."""
-        text = respelt(option.text, self.cls, on_command_line(self.cls))
+        text = getattr(self.cls, "own_texts", {}).get(option.name, option.text)
+        text = respelt(text, self.cls, on_command_line(self.cls))
         default = option.shown_default and f"default: {option.shown_default}"
+        default = "" if "Default" in text else default  # the text says what it stands for
         shown = "required" if option.default is dataclasses.MISSING else default
         return (f"{text} ({shown})" if shown else text).replace("%", "%%")
 
     def left_out(self) -> str:
         """Where the options are that the help does not list; empty if it lists all."""
-        others = [name for name in self.types if _of_files(self.cls, name)]
+        others = [n for n in self.types if _of_files(self.cls, n)]
+        others = [n for n in others if not _is_among(n, getattr(self.cls, "unlisted", ()))]
         if others and not self.hidden:
             names = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in others))
-            return f"  A file may also give {names}."
+            return f"  A recipe may also give {names}."
         if not self.hidden:
             return ""
         return f"  {self.prog} --help all   lists the other {len(self.hidden)} options, too"

@@ -23,7 +23,8 @@ class CorpusConfig(Options):
     """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text
     and JSON also compressed (.gz, .xz, .zst). '-' reads text from standard input."""
     tokenizer: str
-    """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
+    """Vocabulary: a tokenizer or model folder, a vocab.txt, mini-en (bundled), or the name of a
+    model on the Hugging Face Hub."""
     out: str
     """Corpus folder to write."""
     documents: Literal["blank", "line", "file"] = "blank"
@@ -34,27 +35,28 @@ class CorpusConfig(Options):
     """Lines of text files, and of texts in records. keep: each line is a paragraph. join: lines up
     to a blank one are a paragraph, but for short lines, lists and indented lines. auto: join those
     of files that are plainly hard-wrapped (nearly all lines end below one limit, so that the next
-    word would not have fitted), and say so; page numbers and repeated headers of such files are
-    left out. Lines that have the syntax of another format, such as JSON or a table, are text with
-    keep alone."""
+    word would not have fitted), and report it; page numbers and repeated headers of such files are
+    left out. Lines that have the syntax of another format, such as JSON or a table, are taken
+    only with keep."""
     text_field: str = "text"
     """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"
     """Split each line into sentences, or treat it as one sentence (already split text)."""
     language: str = "auto"
     """Language of the text, as a two-letter code such as ko, by whose rules it is split into
-    sentences. auto: recognised from the text, and said; en if it is not."""
+    sentences. auto: recognised from the text, and reported; en if it is not."""
     broken: Literal["stop", "replace"] = "stop"
     """Invalid input. stop: report the first invalid UTF-8 byte, NUL character, JSON line or row
     without text as an error. replace: put U+FFFD for bad bytes and NULs, skip bad lines and rows,
     and report how many there were."""
     duplicates: Literal["keep", "documents", "paragraphs", "both"] = "keep"
     """Keep exact duplicates, or remove all but the first copy of documents, paragraphs (lines), or
-    both. This comes before single_sentence and min_*, which may drop the first copy as well."""
+    both. This comes before --single_sentence and --min_...,
+    which may drop the first copy as well."""
     single_sentence: Literal["join", "drop", "keep"] = "join"
     """One-sentence documents, such as headings, can only be paired with a random segment, which
     gives the next-sentence label away: join each to the next document of its file, or drop it.
-    keep: for unrelated short texts, such as titles, and pre-training with pairs.kind single."""
+    keep: for unrelated short texts, such as titles, and `bothways pretrain --pairs.kind single`."""
     min_sentences: int = 0
     """Drop documents with fewer sentences, after joining."""
     min_tokens: int = 0

@@ -21,7 +21,7 @@ class DemoConfig(Options):
     """Folder to write everything to."""
     minutes: float = 7.0
     """Target duration of the whole demonstration in minutes. Below 7, fine-tuning has fewer epochs,
-    two at least, so that very short ones are exceeded."""
+    but two at least, so that the shortest take longer than asked for."""
     seeds: int = 3
     """Fine-tuning runs per starting point: pre-trained here, random weights, and the bundled
     model."""
@@ -56,8 +56,8 @@ class PlanConfig(PretrainConfig):
     """Device; auto and cpu time this machine's processor. a100, h100, h200, l40s (of 80, 80, 141
     and 48 GB): computed, not run."""
     ranks: int = free(1)
-    """Processes of a run on such GPUs, with one GPU each. The micro-batches of the default phases
-    become so small that each process has one."""
+    """Processes of a run on a100, h100, h200 or l40s, one on each GPU. The micro-batches of the
+    default phases become so small that each process has one."""
 
     vocab_size: int = free(30_522)
     """Vocabulary size, if neither a corpus nor --start determines it."""
@@ -156,7 +156,7 @@ class BenchInferConfig(Options):
     text_a: str | None = None
     """Column of the texts in --texts."""
     count: int = 2000
-    """Texts at most."""
+    """Maximum number of texts."""
     contenders: tuple[str, ...] = (
         "bothways torch fp32",
         "bothways torch bf16",
@@ -223,7 +223,8 @@ class ReproduceConfig(DeviceOptions):
     """Folder with SICK: SICK_train.txt, SICK_trial.txt, SICK_test_annotated.txt."""
     tasks: tuple[str, ...] = ()
     """Tasks to fine-tune on: mnli, qnli, qnli-part, mrpc, sst2, rte, cola, stsb, sick, squad,
-    conll2003; at smoke and class scale follows, package, capitals. Default: the scale's."""
+    conll2003; at smoke and class scale the bundled follows, package, capitals. Default: the
+    scale's."""
     seeds: tuple[int, ...] = ()
     """Fine-tuning seeds; more can be added later. Default: the scale's."""
     pretrain_seeds: tuple[int, ...] = ()

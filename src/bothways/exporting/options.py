@@ -14,17 +14,19 @@ class ExportConfig(Options):
     sentence-transformers and optimum."""
 
     model: str
-    """Model folder, or the name of a bundled model."""
+    """Model folder, mini-en (bundled), or a name on the Hugging Face Hub."""
     out: str
     """Folder to write: onnx/model.onnx, config.json, the tokenizer's files, bothways.json."""
     int8: bool = False
-    """Also write onnx/model_quantized.onnx, in 8 bits, if it holds the limits below on --gate."""
+    """Also write onnx/model_quantized.onnx, in 8 bits, if it keeps within the limits below,
+    measured on the file of --gate."""
     gate: str | None = None
     """Dev file for --int8: labelled as in fine-tuning; for a model without a task head, a text file
     with a text per line, or a file with columns."""
     task: str | None = None
-    """Declared task or task file that says how --gate and --calibration are laid out, for models
-    that do not record it; for a model of vectors, one with scores of pairs adds its metric."""
+    """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
+    --gate and --calibration are laid out, for models that do not record it; for a model of vectors,
+    one with scores of pairs adds its metric."""
     calibration: str | None = None
     """File of texts like those the model will read, laid out as --gate, from which ranges of
     activations are taken; labels are not read. Default: the first texts of --gate."""
@@ -36,7 +38,7 @@ class ExportConfig(Options):
     lowest: float = 0.997
     """Limit: lowest cosine of a vector with that of fp32."""
     speedup: float = 1.2
-    """Limit: how many times faster than fp32 it has to be here; 0: it is not timed."""
+    """Limit: how many times faster than fp32 it has to be on this machine; 0: it is not timed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

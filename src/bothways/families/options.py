@@ -44,7 +44,8 @@ class SizeOptions(Options):
     embedding: int | None = None
     """Width of the embeddings. Default: the family's, at most the hidden size."""
     groups: int | None = None
-    """Layers with weights of their own. Default: the family's."""
+    """Number of layers with weights of their own, which the others share. Default: the family's: 1
+    of ALBERT, all of the others."""
     positions: int = 512
     """Number of learned position embeddings: the maximum sequence length in tokens."""
     dropout: float | None = None
@@ -53,9 +54,9 @@ class SizeOptions(Options):
     attention_dropout: float | None = None
     """Dropout probability of attention weights. Default: as for dropout."""
     init: Literal["normal", "primed"] = "normal"
-    """normal: random weights, as in the original. primed: sinusoidal positions, and first-layer
-    heads that attend to neighbouring tokens or to other occurrences of the same token (the weights
-    of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
+    """Initial weights. normal: random, as in the original. primed: sinusoidal positions, and
+    first-layer heads that attend to neighbouring tokens or to other occurrences of the same token
+    (the weights of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The architecture for a vocabulary of this size.

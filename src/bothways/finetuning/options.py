@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT
-from bothways.tasks.options import GridOptions, TaskOptions, share
+from bothways.tasks.options import OPTIONS_OF_KINDS, GridOptions, TaskOptions, share
 from bothways.training.options import (
     DeviceName,
     OptimizerOptions,
@@ -47,20 +47,20 @@ class SearchOptions(Options):
     """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
     options below override it."""
     default: bool = alternative(False)
-    """Search the task's default space (task.grid of its declaration; the paper's grid, if it has
-    none); the options below override it."""
+    """Search the settings that the data set's declaration has (grid, in `bothways tasks NAME`; the
+    paper's grid, if it has none); the options below override it."""
     lr: tuple[float, ...] = ()
-    """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: optimizer.lr only."""
+    """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: not varied."""
     batch: tuple[int, ...] = ()
-    """Batch sizes to try, such as 16 32. Default: batch only."""
+    """Batch sizes to try, such as 16 32. Default: not varied."""
     epochs: tuple[int, ...] = ()
-    """Numbers of epochs to try, such as 2 3 4. Default: epochs only. Each is trained separately,
+    """Numbers of epochs to try, such as 2 3 4. Default: not varied. Each is trained separately,
     because the learning rate schedule depends on the run's length."""
     bias_correction: tuple[bool, ...] = ()
-    """Adam's bias correction: 'true false' tries both. Default: optimizer.bias_correction only."""
+    """Adam's bias correction: 'true false' tries both. Default: not varied."""
     examples: tuple[int, ...] = ()
-    """Numbers of training examples, such as 50 100 200, for a learning curve. Default: examples
-    only."""
+    """Numbers of training examples, such as 50 100 200, for a learning curve. Default: not
+    varied."""
     select: Literal["mean", "best"] = "mean"
     """Select the setting with the highest dev mean over its seeds, or the one with the best single
     run, as in the paper. Both are reported."""
@@ -165,13 +165,22 @@ class FinetuneConfig(TrainingOptions):
         *("epochs", "optimizer.lr", "seeds"),
     )
     needed: ClassVar[tuple[str, ...]] = ("task.train",)
+    own_texts = MappingProxyType(
+        {
+            "optimizer.lr": "Peak learning rate. Default (also if 0): 2e-5, one of the paper's "
+            "rates, or 3e-4 if the encoder is narrow (hidden size below 384).",
+            "precision": "Compute precision of training; auto uses bf16 if the GPU supports it or "
+            "a short benchmark on the CPU finds it faster. Scores and predictions are in fp32.",
+        }
+    )
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """Data and what to predict."""
     data: str = free("")
-    """Folder that the task's file names are relative to."""
+    """Folder that the names of the data files are relative to. Default: the current folder."""
     model: str = free(DEFAULT)
-    """Model folder to start from, or the name of a bundled model."""
+    """Model to start from: a folder, mini-en (bundled), or a name on the Hugging Face Hub, such as
+    google-bert/bert-base-uncased."""
     run: str = free("")
     """Run folder to write; running the same command again resumes it. Default: a folder in runs,
     named after options and data."""
@@ -182,9 +191,9 @@ class FinetuneConfig(TrainingOptions):
     batch: int = 32
     """Batch size in examples."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for spans. Longer inputs
-    are truncated, the longer text of a pair first, and their number is reported. Passages of
-    spans, and with --task.long windows any text, are read in windows instead."""
+    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans. Longer
+    inputs are truncated, the longer text of a pair first, and their number is reported. Passages
+    with answers, and with --task.long windows any text, are read in overlapping windows instead."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
@@ -194,37 +203,38 @@ class FinetuneConfig(TrainingOptions):
     model's own."""
     lstm: int = 0
     """Hidden size per direction of a one-layer BiLSTM between encoder and task head, replacing the
-    pooler ("+ BiLSTM" in section 5.1); 0: none. transformers cannot load such models."""
+    pooler ("+ BiLSTM" in the paper's section 5.1); 0: none. transformers cannot load such
+    models."""
     head: Literal["auto", "keep", "new"] = "auto"
     """Task head: keep the model folder's, which must fit the kind and labels, or initialise a new
-    one. auto: keep it for spans and choices; otherwise new, because equal labels may mean different
-    things."""
+    one. auto: keep it for kinds spans and choice; otherwise new, because equal labels may mean
+    different things."""
     freeze: bool = False
     """Leave the encoder as it is and fit a linear head alone, on the mean of a text's token vectors
     (logistic or ridge regression by scikit-learn, its strength chosen within the training
     examples): seconds instead of minutes. Epochs, rates and dropout do not apply."""
     class_weights: tuple[str, ...] = ()
-    """Weights of the labels in the loss: balanced, by their frequency in the training examples, or
-    one for each label that does not count as 1, as LABEL=WEIGHT. Of one label per example only
-    their ratios matter; of several, a weight is that of the examples that have the label."""
+    """Weights of the labels in the loss, for rare labels: balanced (the rarer, the higher), or
+    LABEL=WEIGHT for each label whose weight is not 1. With one label per example only their ratios
+    matter; with several, a weight is that of the examples that have the label. Default: all 1."""
     metric: str = ""
-    """The main metric: the first in tables, by which keep, task.tune and a search choose. Default:
-    the first of task.metrics."""
+    """The main metric: the first in tables, by which --keep best, task.tune and a search choose.
+    Default: the first of task.metrics."""
     keep: Literal["last", "best"] = "last"
     """Which epoch's model a run keeps: the last, or the best on dev by the main metric (the first
     of equals). The scores on dev are then optimistic, which tables say."""
     patience: int = 0
-    """With keep best: stop after so many epochs without a better one; 0: train all of them."""
+    """With --keep best: stop after so many epochs without a better one; 0: train all of them."""
     folds: int = 0
     """Cross-validation: divide the training examples into so many parts, and train for each a model
     that is measured on that part, in place of task.dev. 0: no."""
     repeats: int = free(1)
-    """Number of divisions into folds. More can be added later."""
+    """Cross-validations, each with another division into --folds. More can be added later."""
     split_seed: int = 0
     """Seed of what is held out for task.dev, task.test or folds."""
     examples: int = 0
     """Train on so many of the training examples, drawn by each seed with the same mix of labels; 0:
-    on all. search.examples gives a learning curve."""
+    on all. search.examples tries several numbers (a learning curve)."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, new weights, dropout); one model per seed. Seeds can be added to a
     run folder later without repeating finished ones; results are of the seeds that are named."""
@@ -234,7 +244,7 @@ class FinetuneConfig(TrainingOptions):
     """Seeds of the new head (and other new weights), each combined with every seed. Default: each
     run's own seed."""
     search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
-    """Grid search on dev (off unless options below are given)."""
+    """Grid search: try settings and choose by dev (off unless one of these is given)."""
     jobs: int = free(1)
     """Number of runs (seeds, settings of a search) trained in parallel, each in a process with its
     own copy of model and data. On a CPU, small models on short texts gain more from jobs than from
@@ -395,10 +405,11 @@ class GlueConfig(Options):
     """Folder to write: a run folder per task, the table and the submission. Running the same
     command again resumes it."""
     model: str = DEFAULT
-    """Model folder to start from, or the name of a bundled model."""
+    """Model to start from: a folder, mini-en (bundled), or a name on the Hugging Face Hub, such as
+    google-bert/bert-base-uncased."""
     tasks: tuple[str, ...] = ()
-    """Declared tasks (see `bothways tasks`) or task files. Default: the GLUE tasks found in the
-    data folder."""
+    """Data sets by name (`bothways tasks` lists them), or .yaml files like theirs. Default: the
+    GLUE tasks found in the data folder."""
     seeds: tuple[int, ...] = ()
     """Random seeds; one model per task and seed. Default: the task's own (`bothways tasks NAME`),
     else 0."""
@@ -414,14 +425,14 @@ class GlueConfig(Options):
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
     search: SearchOptions = field(default_factory=SearchOptions)
-    """Grid search on dev (off unless options below are given)."""
+    """Grid search: try settings and choose by dev (off unless one of these is given)."""
     precision: Precision | None = None
     """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster. Scores and predictions are in fp32. Default: the task's declaration,
+    the CPU finds it faster. Scores and predictions are in fp32. Default: the task's own,
     else auto."""
     threads: int | None = None
     """CPU threads per process; 0: one per core, divided among the processes. Default: the task's
-    declaration, else 0."""
+    own, else 0."""
     jobs: int = 1
     """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
     device: DeviceName | None = None
@@ -460,14 +471,32 @@ class FeaturesConfig(Options):
         *("optimizer.lr", "seeds", "threads"),
     )
     needed: ClassVar[tuple[str, ...]] = ("task.train", "run")
+    unlisted: ClassVar[tuple[str, ...]] = tuple(
+        f"task.{name}"
+        for name in (
+            *("kind", "long", "predict", "text_b"),
+            *TaskOptions(kind="tagging").without_effect,
+            *(name for kind, name in OPTIONS_OF_KINDS.items() if kind != "tagging"),
+        )
+    )
+    own_texts = MappingProxyType(
+        {
+            "task.train": "Training file: CoNLL columns, or what an annotator exports.",
+            "task.dev": "Development file, to measure each epoch on.",
+            "task.test": "Test file, with tags, to measure on at the end.",
+            "task.labels": "The tags, in order. Default: those of the training file, sorted.",
+            "task.measure": "The same as --test, as declared tasks name it.",
+            "task.metrics": "Metrics, the first being the main one: accuracy, precision, recall, "
+            "f1, f1_macro (the mean over entity types). Default: depends on the tags.",
+        }
+    )
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
-    """Data of kind tagging (the test file is scored, so it needs tags; a file of task.measure takes
-    its place)."""
+    """Sentences with a tag for each word."""
     data: str = free("")
-    """Folder that the task's file names are relative to."""
+    """Folder that the names of the data files are relative to. Default: the current folder."""
     model: str = free(DEFAULT)
-    """Model folder with the encoder, or the name of a bundled model."""
+    """Model with the encoder: a folder, mini-en (bundled), or a name on the Hugging Face Hub."""
     run: str = free("")
     """Run folder to write; running the same command again resumes it."""
     layers: tuple[LayerChoice, ...] = free(LAYER_CHOICES)

@@ -29,7 +29,7 @@ class PairOptions(Options):
     """next: next sentence prediction, does segment B follow A (BERT). order: sentence order
     prediction, are two consecutive segments swapped (ALBERT). full: sentences packed up to the
     length across documents, no second loss (RoBERTa). single: as full, but within a document, for
-    short unrelated texts (in a corpus built with single_sentence: keep)."""
+    short unrelated texts (in a corpus built with `--single_sentence keep`)."""
     short: float = 0.1
     """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
 
@@ -57,8 +57,8 @@ class MaskOptions(Options):
     """For kind words: the text was segmented, with spaces between words in every script. Otherwise
     each piece of a script without spaces (kana, Thai, ...) counts as a word."""
     duplicates: int = 0
-    """Distinct epochs of pairs and masks to draw and cycle through (the original: 10); 0: draw
-    every epoch afresh."""
+    """Distinct epochs of pairs and masks to draw and cycle through (the original's dupe_factor:
+    10); 0: draw every epoch afresh."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +101,7 @@ class GeneratorOptions(Options):
     size: float = 0.25
     """Its hidden size, feed-forward size and heads, as a fraction of the model's."""
     share: Literal["all", "tokens", "none"] = "all"
-    """Which embeddings are the model's own: all, those of tokens alone, or none."""
+    """Which embeddings it shares with the model: all, those of tokens alone, or none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,8 +164,8 @@ class PretrainConfig(TrainingOptions):
     """Run folder to write; running the same command again resumes it. Default: a folder in runs,
     named after options and corpus."""
     start: str | None = free(None)
-    """Model folder, or name of a bundled model, to continue pre-training from. Default: new
-    weights. To resume a run its content must be the same; its location may change."""
+    """Model to continue pre-training from: a folder, mini-en (bundled), or a name on the Hugging
+    Face Hub. Default: new weights. To resume a run, the model must be the same, wherever it is."""
     model: SizeOptions = field(default_factory=SizeOptions)
     """Size of a new encoder. With --start only the dropout probabilities are used."""
     clock: ClockOptions = field(default_factory=ClockOptions)
@@ -174,8 +174,9 @@ class PretrainConfig(TrainingOptions):
         Phase(length=128, share=0.9, batch=256, micro_batch=64),
         Phase(length=512, share=0.1, batch=256, micro_batch=16),
     )
-    """Phases of sequence length, in order. Default: as in Appendix A.2, 90 % of the steps at length
-    128, the rest at 512."""
+    """Sequence length and batch size, in one phase or several, in order: '[{length: 64, batch:
+    32}]'. Default: as in the paper's Appendix A.2, 90 % of the steps at length 128, the rest at
+    512, in batches of 256."""
     pairs: PairOptions = field(default_factory=PairOptions)
     """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
@@ -183,7 +184,7 @@ class PretrainConfig(TrainingOptions):
     objectives: ObjectiveOptions = field(default_factory=ObjectiveOptions)
     """Losses and their weights."""
     generator: GeneratorOptions = field(default_factory=GeneratorOptions)
-    """With objectives.replaced: the generator."""
+    """The generator, with objectives.replaced."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     """Optimizer and learning rate schedule."""
     seed: int = 0

@@ -20,17 +20,17 @@ class ConvertConfig(Options):
     """Convert a model, for example one saved by transformers, to a bothways model folder."""
 
     source: str
-    """Folder with config.json and weights (.safetensors or .bin); or a checkpoint of TensorFlow 1
-    of the original BERT, with bert_config.json and vocab.txt: the folder, the zip, or a name such
-    as FOLDER/bert_model.ckpt."""
+    """Folder with config.json and weights (.safetensors or .bin), or the name of such a model on
+    the Hugging Face Hub; or a checkpoint of TensorFlow 1 of the original BERT, with
+    bert_config.json and vocab.txt: the folder, the zip, or FOLDER/bert_model.ckpt."""
     out: str
     """Model folder to write."""
     tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
     heads: tuple[str, ...] = ("all",)
     """Heads to keep: all; none, for a folder of the encoder alone, which makes vectors; or their
-    names (masked_lm, next_sentence, classifier, tagger, span, choice). Other programs list a part
-    that they do not open as unexpected."""
+    names (masked_lm, next_sentence, classifier, tagger, span, choice). transformers lists heads
+    that the class it opens does not have as UNEXPECTED."""
     to: Literal["bothways", "tf1"] = "bothways"
     """What to write. bothways: a model folder, which transformers reads too. tf1: the files of the
     original BERT, for TensorFlow 1."""
@@ -50,18 +50,19 @@ class InfoConfig(Options):
     program), what it holds, which verbs fit it, and what to run next."""
 
     folder: str
-    """Folder, or the name of a bundled model."""
+    """Folder, mini-en (bundled), or the name of a model on the Hugging Face Hub."""
 
 
 @dataclass(frozen=True)
 class TokenizeConfig(Options):
-    """Show the pieces that texts are split into, with their numbers in the vocabulary and their
-    places in the text."""
+    """Show the pieces that texts are split into, with their ids in the vocabulary and their places
+    in the text."""
 
     short_names = MappingProxyType({"text": "texts"})
 
     model: str
-    """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
+    """Vocabulary: a tokenizer or model folder, a vocab.txt, mini-en (bundled), or the
+    name of a model on the Hugging Face Hub."""
     texts: tuple[str, ...] = ()
     """Texts to split, also by --text; '-' or none: lines of standard input."""
 
@@ -75,9 +76,9 @@ class EngineChoice(DeviceOptions):
     """What computes a model, and where."""
 
     engine: str = "auto"
-    """Engine (the library that computes the model), by name; auto takes the first that is installed
-    and has the precision. For a few texts on the command line it takes the one that starts fastest,
-    on the processor unless --device is cuda."""
+    """Library that computes the model: torch, onnxruntime or openvino. auto takes the first
+    that is installed and has the precision. For a few texts on the command line it takes the one
+    that starts fastest, on the CPU unless --device is cuda."""
     precision: PredictPrecision = "fp32"
     """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
     engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
@@ -90,13 +91,13 @@ class BulkOptions(EngineChoice):
 
     broken: Literal["stop", "skip"] = "stop"
     """Rows of --file that cannot be read. stop: report the first as an error. skip: leave them out,
-    and report how many there were and where; index still counts them."""
+    and report how many there were and where; the column index still counts them."""
     workers: int = free(1)
     """Processes that compute a large --file, each with the whole model and its share of the cores;
     -1: one per core."""
     cluster: str | None = free(None)
     """Address of a Dask scheduler (tcp://host:8786) whose workers compute a large --file instead;
-    they find the model under the same name. Requires the extra `cluster`."""
+    the model's folder must have the same path there. Requires the extra `cluster`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,8 +113,9 @@ class LabellerOptions(EngineChoice):
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""
     task: str | None = None
-    """Declared task or task file that names the columns and labels of the file, for models that do
-    not record them, such as those of transformers."""
+    """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that names the
+    columns and labels of the file, for models that do not record them, such as those of
+    transformers."""
     text_a: str | None = None
     """Column of the file with the texts, of pairs the first. Default: as in fine-tuning."""
 
@@ -130,8 +132,9 @@ class FillMaskConfig(EngineChoice):
     """Predict the words or pieces of words that [MASK] hides."""
 
     model: str = DEFAULT
-    """Model folder with a masked-LM head, the run folder of a pre-training, or a bundled model's
-    name. May be left out: a first word that contains [MASK] is a text."""
+    """Model with a masked-LM head: a folder, the run folder of a pre-training, mini-en (bundled),
+    or a name on the Hugging Face Hub. May be left out: a first word that contains [MASK] is a
+    text."""
     texts: tuple[str, ...] = ()
     """Texts that contain [MASK]; '-' or none: lines of standard input."""
     top: int = 5
@@ -150,7 +153,8 @@ class NextSentenceConfig(EngineChoice):
     """Predict whether one text follows another."""
 
     model: str
-    """Model folder with a next-sentence head."""
+    """Model with a next-sentence head: a folder, mini-en (bundled), or a name on the Hugging Face
+    Hub."""
     text_a: str
     """The first text."""
     text_b: str
@@ -174,8 +178,8 @@ class RankConfig(EngineChoice):
     """Order texts by how well they answer a query."""
 
     model: str
-    """Model folder that gives a pair of texts one score, such as a CrossEncoder of
-    sentence-transformers."""
+    """Model folder that gives a pair of texts one score: fine-tuned on scores of pairs (`bothways
+    finetune --kind regression --text_b COLUMN`), or a CrossEncoder of sentence-transformers."""
     query: str
     """The query, such as a question."""
     texts: tuple[str, ...] = ()
@@ -241,6 +245,28 @@ class PredictConfig(LabellerOptions, BulkOptions):
 
 
 @dataclass(frozen=True)
+class TagConfig(PredictConfig):
+    """Find entities, or tag words, with a model fine-tuned for that (`bothways finetune --kind
+    ner`)."""
+
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "texts", "file", "out", "format", "keep", "engine", "device"),
+    )
+    unlisted: ClassVar[tuple[str, ...]] = ("submission", "text_b")
+    own_texts = MappingProxyType(
+        {
+            "texts": "Texts to tag; '-' or none, without --file: lines of standard input.",
+            "file": "File to tag: CoNLL columns, a table with a column of texts (.tsv, .csv, "
+            ".jsonl, .json, .parquet, .xlsx), or what an annotator exports.",
+            "out": "File to write: CoNLL columns, .csv, or .jsonl, .json and .ann for annotators. "
+            "Default: print the entities.",
+            "format": "Format of --out: conll, csv, doccano, prodigy, label-studio, spacy, words "
+            "or brat. Default: that of --file if the name of --out allows it.",
+        }
+    )
+
+
+@dataclass(frozen=True)
 class AnswerConfig(EngineChoice):
     """Answer a question with a span of a text."""
 
@@ -249,9 +275,9 @@ class AnswerConfig(EngineChoice):
     question: str
     """The question."""
     context: str | None = None
-    """Text that contains the answer."""
+    """Text that contains the answer. Give this or --file."""
     file: str | None = None
-    """Text file of any length that contains the answer."""
+    """Text file that contains the answer, of any length. Give this or --context."""
     top: int = 3
     """Answers shown, best first."""
 
@@ -274,7 +300,7 @@ class ScoreConfig(Options):
     odds: str | None = None
     """JSON file that maps question ids to the odds or probability of no answer, such as
     answers_null_odds.json: adds the best scores over all thresholds on them and these thresholds
-    (SQuAD 2.0's --na-prob-file). The other scores are those of the answers as they are given."""
+    (SQuAD 2.0's `--na-prob-file`). The other scores are those of the answers as they are given."""
     convention: Literal["squad", "korean"] = "squad"
     """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
     KorQuAD does."""
@@ -291,7 +317,8 @@ class EmbedConfig(BulkOptions):
     )
 
     model: str
-    """Model folder, a run folder that holds one model, or the name of a bundled model."""
+    """Model folder, a run folder that holds one model, mini-en (bundled), or a name on the Hugging
+    Face Hub."""
     out: str
     """File to write: .npz (array `embeddings`, float32 [texts, hidden]), .npy (the array alone), or
     .parquet, .arrow or .jsonl (one row per text). All but .npz may be larger than memory."""
@@ -300,15 +327,15 @@ class EmbedConfig(BulkOptions):
     file: str | None = None
     """Text file with one text per line; a file with columns, of which one is embedded (.tsv, .csv,
     .jsonl, .json, .parquet, .xlsx, or .txt with tabs); or a file of tagged words or of questions,
-    as `predict` takes."""
+    as `predict --file` takes."""
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
     fine-tuned on, or else sentence, or text."""
     task: str | None = None
-    """Declared task or task file that says how --file is laid out and which column has the
-    texts."""
+    """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
+    --file is laid out and which column has the texts."""
     pooling: Literal["auto", "mean", "cls", "tokens"] = "auto"
     """Vector of a text: the mean over its tokens, or that of [CLS]. tokens: one vector per token
     instead, with the token and its position in the text. auto: as a folder of sentence-transformers
@@ -346,18 +373,19 @@ AttributionMethod = Literal["occlusion", "gradients"]
 
 @dataclass(frozen=True)
 class InspectConfig(EngineChoice):
-    """Look inside a model: the tokens, states and attention of a text, or what each token
+    """Look inside a model: the tokens, hidden states and attention of a text, or what each token
     contributes to the prediction."""
 
     model: str
-    """Model folder."""
+    """Model folder, mini-en (bundled), or a name on the Hugging Face Hub."""
     text: str
     """The text."""
     pair: str | None = None
     """Second text, for a pair."""
     attribute: AttributionMethod | None = None
-    """What each token contributes to the label or number that is predicted, instead of states and
-    attention. occlusion: by hiding each in turn. gradients: integrated gradients, with torch."""
+    """What each token contributes to the label or number that is predicted, instead of hidden
+    states and attention. occlusion: by hiding each in turn. gradients: integrated gradients,
+    with torch."""
     target: str | None = None
     """Label, or name of a number, that --attribute explains. Default: the one predicted."""
     out: str | None = None

@@ -43,7 +43,7 @@ class Limits(Options):
     inputs: int = 64
     """Inputs of one request: texts to embed or label, texts to rank, choices."""
     depth: int = 16
-    """Nested lists and objects of a body."""
+    """Depth of nested lists and objects in a body."""
     tokens: int = 65_536
     """Tokens of accepted requests that are not answered yet, of each model; more are refused until
     there is room."""
@@ -68,18 +68,19 @@ class Limits(Options):
 @dataclass(frozen=True)
 class ServeConfig(EngineChoice):
     """Serve models over HTTP: Hugging Face's inference API, text-embeddings-inference's and
-    OpenAI's embeddings. If the environment has BOTHWAYS_KEY, clients must send it as a bearer key.
-    """
+    OpenAI's embeddings. If the environment variable BOTHWAYS_KEY is set, clients must send it
+    (Authorization: Bearer KEY)."""
 
     first: ClassVar[tuple[str, ...]] = (
         *("models", "host", "port", "workers", "open", "engine", "precision", "device"),
     )
 
     models: tuple[str, ...]
-    """Model folders, each FOLDER or NAME=FOLDER; without a name, that of the folder. The first also
-    answers where a request names none."""
+    """Model folders, mini-en (bundled), or names on the Hugging Face Hub, each as FOLDER or
+    NAME=FOLDER; without a name, that of the folder. The first also answers where a request names
+    none."""
     host: str = "127.0.0.1"
-    """Address to listen on."""
+    """Address to listen on; others than this machine's own need BOTHWAYS_KEY, or --open."""
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
     workers: int = 1
@@ -88,7 +89,7 @@ class ServeConfig(EngineChoice):
     """With several workers, keep one more that has loaded the models and takes the place of one
     that ends at once; without it, its place is empty for the seconds that loading takes."""
     open: bool = False
-    """Listen beyond this machine although there is no BOTHWAYS_KEY."""
+    """Listen on a --host that other machines can reach, without BOTHWAYS_KEY."""
     limits: Limits = field(default_factory=Limits)
     """What one request, and all together, may ask of the server."""
 

@@ -94,8 +94,9 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
             else ""
         )
         raise ModelError(
-            f"this model folder has no task head (classification, regression ...); {own}fine-tune "
-            "it first (`bothways finetune`), then predict with the model folder that it writes."
+            f"this model folder has no task head (classification, regression ...); {own}"
+            "fine-tune it first (`bothways finetune`; to tag words --kind ner, to answer questions "
+            "--kind qa), then use the model folder that it writes."
         )
     if not HEADS[loaded.task_head].kind:
         raise ModelError(no_task_of(loaded.task_head))

@@ -18,7 +18,8 @@ class SpanOptions(Options):
     """Extractive question answering: the answer is a span of the passage (SQuAD 1.1 and 2.0)."""
 
     stride: int = 128
-    """Window stride, in passage tokens."""
+    """Passages longer than the maximum length are read in windows, each of which begins so many
+    tokens after the one before."""
     query_length: int = 64
     """Maximum question length in tokens; longer questions are truncated, and their number is
     reported."""
@@ -33,7 +34,7 @@ class SpanOptions(Options):
     """Tune the no-answer threshold on dev for the highest F1."""
     threshold: float = 0.0
     """Predict no answer if its score exceeds the best answer's by more than this. Replaced by the
-    tuned value with tune."""
+    tuned value with --task.spans.tune."""
     misaligned: Literal["skip", "search", "error"] = "skip"
     """Training answers that are not at their answer_start: skip them, search for the nearest
     occurrence, or stop with an error. The number skipped or moved is reported."""
@@ -59,10 +60,10 @@ class MultiLabelOptions(Options):
     """Tune thresholds on dev: each label's for its highest F1, one for all labels for the highest
     micro F1, or none."""
     threshold: float = 0.5
-    """Give a label if its probability is this or more, where no threshold is tuned: with tune none,
-    and for labels that no example of dev has."""
+    """Give a label if its probability is this or more, where no threshold is tuned: with
+    --task.multilabel.tune none, and for labels that no example of dev has."""
     thresholds: tuple[float, ...] = ()
-    """The thresholds of the labels, in their order. Replaced by the tuned values with tune."""
+    """The thresholds of the labels, in their order. Replaced by those that are tuned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,7 +133,8 @@ class WindowOptions(Options):
     """Windows over long texts (classes, labels and scores of texts with task.long windows)."""
 
     stride: int | None = None
-    """Window stride in tokens. Default: half of the text tokens that fit into a window."""
+    """Each window begins so many tokens after the one before. Default: half of the text tokens that
+    fit into a window."""
     pooling: Literal["mean", "max", "first"] = "mean"
     """How window outputs (logits or scores) are pooled: their mean, their elementwise maximum, or
     the first window's alone."""
@@ -229,12 +231,12 @@ class TaskOptions(Options):
     name: str = "task"
     """Name of the task in reports."""
     train: str = free("")
-    """Training file: .tsv, .txt, .csv, .jsonl, .json, .parquet or .xlsx; for tagging CoNLL columns,
-    or what an annotator exports; SQuAD's .json for spans."""
+    """Training file: .tsv, .txt, .csv, .jsonl, .json, .parquet or .xlsx; for kind tagging (ner)
+    CoNLL columns, or what an annotator exports; for kind spans (qa) SQuAD's .json."""
     dev: str = free("")
     """Development file, to measure the model on and to choose settings by; or a share of the
-    training examples to hold out for that, such as 0.1. A share has the same mix of labels
-    (split_seed draws it); equal texts stay together."""
+    training examples to hold out for that, such as 0.1. A share has the same mix of labels;
+    equal texts stay together."""
     test: str | None = free(None)
     """Test file to predict, which needs no labels; or a share of the training examples to hold out,
     which is measured at the end."""
@@ -245,7 +247,7 @@ class TaskOptions(Options):
     """Further labelled files to evaluate on at the end, such as MNLI mismatched or a labelled test
     file; never used for selection."""
     predict: tuple[str, ...] = free(())
-    """Further files to predict."""
+    """Further files to predict at the end, which need no labels."""
     optional: tuple[str, ...] = free(())
     """Files to predict if they exist, such as GLUE's diagnostic set."""
     text_a: str = "sentence"
@@ -259,7 +261,7 @@ class TaskOptions(Options):
     """Column of the label; of the score for regression; of the correct choice for kind choice."""
     label_columns: tuple[str, ...] = ()
     """For kinds multilabel and multiregression: a column for each label (1, true or yes, or 0,
-    false or no) or score, instead of one column (label) with all of them."""
+    false or no) or score, instead of one column (--label) with all of them."""
     label_separator: str = ""
     """For kinds multilabel and multiregression: what separates the labels or scores in one column,
     such as | or a comma. Default: they are JSON lists."""
@@ -287,12 +289,12 @@ class TaskOptions(Options):
     several texts continues the first. tagging (also ner, pos): a label for each word. spans (also
     qa): the part of a passage that answers a question."""
     labels: tuple[str, ...] = ()
-    """The labels, in order. Default: those of the training file, sorted. With label_columns: names
-    for these columns, in their order. For kind choice: how the label column names the choices, if
-    not 0, 1, 2 ..."""
+    """The labels, in order. Default: those of the training file, sorted. With --label_columns:
+    names for these columns, in their order. For kind choice: how the label column names the
+    choices, if not 0, 1, 2 ..."""
     names: tuple[str, ...] = ()
     """Names for labels, as LABEL=NAME: 0=fine 1=complaint. They replace the labels that are read,
-    and give their order unless labels does."""
+    and give their order unless --labels does."""
     metrics: tuple[str, ...] = ()
     """Metrics, the first being the main one: accuracy, f1, precision, recall (of two classes those
     of the second, of more the mean over all), f1_macro, f1_micro, f1_weighted, balanced_accuracy,
@@ -305,12 +307,12 @@ class TaskOptions(Options):
     """Of two classes: predict the second if its probability is this or more. Default: if it is the
     more probable one."""
     tune: bool = False
-    """Of two classes: tune the threshold on dev for the highest main metric (F1 if that is one of
-    ranks). Several labels and spans tune theirs by themselves (task.multilabel, task.spans)."""
+    """Of two classes: tune the threshold on dev for the highest main metric (F1 if no
+    threshold changes that, as with roc_auc). Kinds multilabel and spans have their own:
+    task.multilabel.tune, task.spans.tune."""
     reads: Literal["first", "tokens"] = "first"
-    """Which tokens the head of a class, labels or scores reads: the first, which stands for the
-    text (or what does in the encoder's family), or all, whose outputs are averaged, as freeze
-    does."""
+    """Which tokens the head of a class, labels or scores reads. first: [CLS], or what stands for
+    the text in the encoder's family. tokens: all, whose outputs are averaged, as with --freeze."""
     long: Literal["cut", "windows"] = "cut"
     """Texts longer than the maximum length, of which classes, labels or scores are predicted:
     truncate them, or read them in windows, each a training example of its own. The number of long
@@ -452,19 +454,19 @@ class TaskOptions(Options):
 
 @dataclass(frozen=True)
 class TasksConfig(Options):
-    """List the data sets that `bothways finetune` knows by name (their files, columns, metrics and
-    settings: declared tasks), or print one, to write your own from."""
+    """List the data sets that `bothways finetune` knows by name, or print the declaration of one
+    (its files, columns, metrics and settings), to write your own from."""
 
     name: str | None = None
-    """Declared task to print. Default: list all."""
+    """Data set whose declaration to print. Default: list all."""
 
 
 @dataclass(frozen=True)
 class SplitConfig(Options):
     """Split a labelled file into a training and a development file.
 
-    A hash of the line decides, or of one of its columns (by), so that copies fall on the same side
-    and neither the order of the lines nor other lines change where one goes.
+    A hash of the line decides, or of one of its columns (--by), so that copies fall on the same
+    side and neither the order of the lines nor other lines change where one goes.
     """
 
     file: str

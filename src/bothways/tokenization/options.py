@@ -21,7 +21,7 @@ class ReadingOptions(Options):
     NULs, and leave out JSON lines and rows without text."""
     lines: Literal["auto", "keep"] = free("auto")
     """Text files whose lines have the syntax of another format, such as JSON or a table. auto:
-    refuse them. keep: it is text as it is."""
+    refuse them. keep: read them as text."""
     max_line_mib: float = free(10.0)
     """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
 
@@ -58,9 +58,9 @@ class LearningOptions(WorkerOptions):
     lowercase: bool = True
     """Lowercase and strip accents, as uncased BERT does."""
     normalization: Literal["auto", "bert", "composed"] = "auto"
-    """Text normalization. bert: as in the original. composed: NFC, which keeps Hangul syllables and
-    kana voicing marks whole, and Indic and Thai vowels. auto: composed if more than a third of the
-    letters, ideographs aside, are of such scripts, else bert."""
+    """Text normalization. bert: as the original BERT's. composed: NFC, which keeps Hangul syllables
+    and kana voicing marks whole, and Indic and Thai vowels. auto: composed if more than a third of
+    the letters, ideographs aside, are of such scripts, else bert."""
     min_count: int = 2
     """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100
@@ -74,8 +74,8 @@ class LearningOptions(WorkerOptions):
     """Whether unigram spells characters without a piece as bytes, instead of <unk>."""
     segmenter: str | None = None
     """MODULE:FUNCTION of a function in Python that takes a text and gives its words, such as
-    morphemes; it divides every text before anything else, here and wherever the vocabulary is used,
-    where BOTHWAYS_SEGMENTER must name it."""
+    morphemes; it divides every text before anything else, here and wherever the vocabulary is used;
+    there the environment variable BOTHWAYS_SEGMENTER must name it."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
 
@@ -136,9 +136,13 @@ class VocabularyConfig(ReadingOptions, LearningOptions):
 class ExtendConfig(ReadingOptions, WorkerOptions):
     """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
+    first: ClassVar[tuple[str, ...]] = (
+        *("source", "out", "words", "files", "most", "min_count", "text_field", "workers"),
+    )
+
     source: str
-    """Tokenizer folder, model folder or name of a bundled model. The embeddings of a model are
-    extended too."""
+    """Tokenizer folder, model folder, mini-en (bundled), or the name of a model on the Hugging Face
+    Hub. The embeddings of a model are extended too."""
     out: str
     """Folder to write: a tokenizer, or a model if the source is one."""
     words: str | None = None

@@ -53,7 +53,7 @@ class TrainingOptions(Options):
     """Device; auto uses a GPU if torch finds one."""
     precision: Precision = numerics("auto")
     """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster. Scores and predictions of fine-tuning are in fp32."""
+    the CPU finds it faster."""
     kernels: Literal["fast", "plain"] = numerics("fast")
     """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
     comparison. Results agree up to rounding and dropout masks."""
@@ -130,8 +130,7 @@ class OptimizerOptions(Options):
     """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
     thousands (You et al. 2020)."""
     lr: float = 1e-4
-    """Peak learning rate. 0, the default of fine-tuning, stands for 2e-5, one of the paper's rates,
-    or for 3e-4 if the encoder is narrow (hidden size below 384)."""
+    """Peak learning rate."""
     warmup: float = 0.01
     """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
     The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original
