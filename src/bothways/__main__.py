@@ -1,5 +1,6 @@
 """``python -m bothways``: the program ``bothways``, as started by torchrun; and its entry point."""
 
+import atexit
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ def run() -> int:
     status = main()
     if usual and status == 130:  # a further Ctrl-C says nothing, either
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    elif usual and status == 0:  # nor, once all is done, does it make a failure of it
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Threads of the process group can abort the interpreter while it shuts down, which torchrun
         # would report as a failure. All files are closed and flushed by now.

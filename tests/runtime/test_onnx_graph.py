@@ -18,6 +18,7 @@ from bothways.families import FAMILIES, config_of
 from bothways.families.heads import HEADS
 from bothways.model.engine import network_of
 from bothways.model.model import EncoderModel
+from bothways.runtime.onnx_engine import _OnnxSession
 from bothways.runtime.onnx_graph import (
     HIDDEN,
     IDS,
@@ -211,9 +212,10 @@ def session_of_8_bits(
 ) -> onnxruntime.InferenceSession:
     state = {name: value.numpy() for name, value in model.own_state().items()}
     graph = build_graph(model.config, state, outputs, fused=True, int8=int8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(graph.SerializeToString(), options)
+    # As the engine makes it: some processors need an option.
+    found = _OnnxSession(graph.SerializeToString(), threads=1)._session
+    assert isinstance(found, onnxruntime.InferenceSession)
+    return found
 
 
 def error(found: NDArray[Any], expected: NDArray[Any]) -> float:
