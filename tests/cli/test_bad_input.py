@@ -376,7 +376,7 @@ def test_help_and_errors_name_options_as_they_are_written(
     assert run("help", "finetune", "all") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "in place of --dev. 0: no." in shown
-    assert "by which keep, --tune and a search choose" in shown
+    assert "by which --keep best, --tune and a search choose" in shown
     assert "Default: --lr only." in shown
 
 

@@ -61,7 +61,7 @@ Given = Mapping[str, NDArray[Any]]
 CACHED = 2**25
 """Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
 EXACT_8_BITS = ("session.x64quantprecision", "1")
-"""An entry of onnxruntime's sessions. On x86 processors without VNNI (AVX2 alone) sums of products
+"""An entry of onnxruntime's sessions. On x86 processors without VNNI sums of two products
 in 8 bits do not fit the 16 bits that they are kept in, and are cut off: outputs are up to a fifth
 off. With it they are computed right there; on others it changes nothing."""
 CACHE_LIMIT = 2**31
