@@ -377,7 +377,7 @@ def test_help_and_errors_name_options_as_they_are_written(
     shown = " ".join(capsys.readouterr().out.split())
     assert "in place of --dev. 0: no." in shown
     assert "by which --keep best, --tune and a search choose" in shown
-    assert "Default: --lr only." in shown
+    assert "With --keep best: stop after" in shown
 
 
 def test_a_truncated_shard(world: World, refused: Refused) -> None:
