@@ -18,7 +18,7 @@ from bothways.families import FAMILIES, config_of
 from bothways.families.heads import HEADS
 from bothways.model.engine import network_of
 from bothways.model.model import EncoderModel
-from bothways.runtime.onnx_engine import _OnnxSession
+from bothways.runtime.onnx_engine import _OnnxSession, _with_own_weights
 from bothways.runtime.onnx_graph import (
     HIDDEN,
     IDS,
@@ -251,6 +251,25 @@ def test_8_bits_are_close_and_do_not_depend_on_the_batch(name: str) -> None:
         assert error(alone[HIDDEN][0], together[HIDDEN][row, :length]) < 1e-6
         if name != "modernbert" and not model.config.gated:
             np.testing.assert_array_equal(alone[HIDDEN][0], together[HIDDEN][row, :length])
+
+
+@torch.no_grad()
+def test_weights_of_their_own_change_nothing() -> None:
+    # Only processors without VNNI need them.
+    model = small_model(EXAMPLES["albert"], "classifier")
+    _, batch = batch_of(EXAMPLES["albert"])
+    state = {name: value.numpy() for name, value in model.own_state().items()}
+    outputs, int8 = Outputs(("classifier",), hidden=True), Int8(ranges_of(model, batch))
+    graph = build_graph(model.config, state, outputs, fused=True, int8=int8)
+    own = onnx.load_from_string(_with_own_weights(graph.SerializeToString()))
+
+    def products(of: onnx.ModelProto) -> list[str]:
+        return [n.input[1] for n in of.graph.node if n.op_type == "MatMulIntegerToFloat"]
+
+    assert len({*products(graph)}) < len(products(graph)) == len({*products(own)})
+    found = [run(_OnnxSession(g.SerializeToString(), 1)._session, batch) for g in (graph, own)]  # type: ignore[arg-type]
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(value, found[1][name])
 
 
 @torch.no_grad()
