@@ -138,8 +138,10 @@ class _Windows:
             rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
             bounds = arrays.bounds(np.diff(bounds) - skipped)
         # Window by window: `np.add.reduceat` takes four times as long.
-        own = [part.sum(0, dtype=np.float64) for part in arrays.split(rows, bounds)]
-        return np.stack(own)
+        sums = np.empty((len(chosen), rows.shape[1]))
+        for own, part in zip(sums, arrays.split(rows, bounds), strict=True):
+            part.sum(0, dtype=np.float64, out=own)
+        return sums
 
 
 def embed_texts(
@@ -385,7 +387,11 @@ def _embed_windows(
             np.add.at(vectors, texts, rows_RD[batch.bounds[:-1]] / windows.counts[texts, None])
         else:
             sums_WD = windows.sums(indices, rows_RD, batch.bounds)
-            np.add.at(vectors, texts, (sums_WD / windows.sizes[texts, None]).astype(np.float32))
+            means_WD = (sums_WD / windows.sizes[texts, None]).astype(np.float32)
+            if len(examples) == len(windows.counts):  # each text has one window
+                vectors[texts] = means_WD
+            else:
+                np.add.at(vectors, texts, means_WD)
         done += len(indices)
         if progress is not None:
             progress(done, len(examples))
