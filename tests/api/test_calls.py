@@ -25,7 +25,7 @@ from bothways.api.rows import columns_of, file_of
 from bothways.errors import ConfigError, InputError, LengthError, ModelError, RunError
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
-from bothways.io.squad import read_questions
+from bothways.io.annotations.squad import read_questions
 from bothways.tasks.options import TaggingOptions
 from bothways.tasks.sentences import read_sentences
 from bothways.training.runfolder import RUN_FILE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.characters import odd_characters, odd_notes
+from bothways.io.oddities.characters import odd_characters, odd_notes
 from bothways.io.text import read_lines
 
 FRENCH = [f"Le café n° {n} est ouvert à l’été, dès qu’il fait beau." for n in range(5)]

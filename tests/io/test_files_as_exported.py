@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.conll import ConllFormat
+from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.squad import read_questions
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.records import ParagraphReader
-from bothways.io.squad import read_questions
-from bothways.io.tagged import read_tagged
 from bothways.io.text_columns import table_in, text_columns
 from bothways.tasks.options import SplitConfig, TaggingOptions, TaskOptions
 from bothways.tasks.readers import Rows, read_rows, row_windows

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.io.forms import look_at_forms
+from bothways.io.oddities.forms import look_at_forms
 from bothways.io.text import first_lines
 
 WORDS = "the red fox found a small boat in the garden and sold it to our old teacher".split()

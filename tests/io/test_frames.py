@@ -15,11 +15,11 @@ import pytest
 
 from bothways import cli
 from bothways.errors import ConfigError, InputError
+from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.squad import read_questions
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.broken import Broken
-from bothways.io.conll import ConllFormat
 from bothways.io.frames import frame_objects
-from bothways.io.squad import read_questions
-from bothways.io.tagged import read_tagged
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
 

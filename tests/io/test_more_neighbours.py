@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.squad import read_questions
+from bothways.io.annotations.squad import read_questions
 from bothways.io.text import read_lines
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.readers import read_rows

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bothways.errors import InputError
+from bothways.io.annotations.squad import read_questions
 from bothways.io.records import ParagraphReader
-from bothways.io.squad import read_questions
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.texts import RegressionTask

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.squad import GoldAnswer, read_questions
+from bothways.io.annotations.squad import GoldAnswer, read_questions
 from question_examples import question, squad_file
 
 CONTEXT = "The café opened in 1999. It closed soon."

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.forms import KEEP, look_at_forms
+from bothways.io.oddities.forms import KEEP, look_at_forms
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 

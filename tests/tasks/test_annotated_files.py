@@ -12,8 +12,8 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.finetuning.setup import file_digests
-from bothways.io.annotators import FORMATS
-from bothways.io.spans import CharacterSpan
+from bothways.io.annotations.annotators import FORMATS
+from bothways.io.annotations.spans import CharacterSpan
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import standard_spelling
 from bothways.tasks.sentences import Sentences, read_sentences

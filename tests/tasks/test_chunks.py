@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bothways.io.squad import GoldAnswer, Questions
+from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.model.folder import save_model
 from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.folder import LoadedModel, load_model

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, processors
 from bothways.api.model import Model
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
-from bothways.io.squad import Questions
+from bothways.io.annotations.squad import Questions
 from bothways.model.batch import collate
 from bothways.model.engine import as_loaded
 from bothways.pretraining.batches import PhaseBatches, find_spans, join_spans

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
-from bothways.io.squad import GoldAnswer, Questions
+from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.spans import SpanTask

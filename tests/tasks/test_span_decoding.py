@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FinetuneConfig
-from bothways.io.squad import GoldAnswer, Questions
+from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.spans import RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import small_tokenizer

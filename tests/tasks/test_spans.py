@@ -20,7 +20,7 @@ from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
-from bothways.io.squad import GoldAnswer, Questions, read_questions
+from bothways.io.annotations.squad import GoldAnswer, Questions, read_questions
 from bothways.model.batch import collate
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model

@@ -10,7 +10,7 @@ import pytest
 
 from bothways import cli
 from bothways.errors import BothwaysError, ConfigError, InputError
-from bothways.io.squad import read_questions
+from bothways.io.annotations.squad import read_questions
 from bothways.tasks.options import SplitConfig, TaskOptions
 from bothways.tasks.readers import read_rows
 from bothways.tasks.split import split

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.io.annotators import FORMATS
+from bothways.io.annotations.annotators import FORMATS
 from bothways.tasks.options import TaggingOptions
 from bothways.tasks.sentences import Sentences, read_sentences
 from bothways.tasks.tagging import written_format

@@ -12,7 +12,7 @@ from typing import Any
 from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
-from bothways.io.tagged import holds_examples
+from bothways.io.annotations.tagged import holds_examples
 from bothways.io.terminal import print_note, shown_measure, table_text
 from bothways.io.text_columns import TEXT_NAMES
 from bothways.runtime.folder import LoadedModel

@@ -16,11 +16,11 @@ from bothways.api.model import Model, check_ranks
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
-from bothways.io.characters import odd_characters, odd_notes
+from bothways.io.annotations.tagged import NAMES, holds_examples
 from bothways.io.files import real_path, write_json
-from bothways.io.forms import look_at_forms
 from bothways.io.hub import model_folder
-from bothways.io.tagged import NAMES, holds_examples
+from bothways.io.oddities.characters import odd_characters, odd_notes
+from bothways.io.oddities.forms import look_at_forms
 from bothways.io.terminal import print_note, progress_of, shown_measure
 from bothways.io.text import beginning_lines, read_texts, refuse_records
 from bothways.io.written import check_ending, write_rows

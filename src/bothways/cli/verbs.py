@@ -324,7 +324,7 @@ def _with_texts(config: Any) -> Any:
         )
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.io.layout import look
+    from bothways.io.oddities.layout import look
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")

@@ -25,7 +25,7 @@ from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.arrays import bounds
 from bothways.io.broken import Broken, of_corpus
-from bothways.io.characters import ODD, odd_characters
+from bothways.io.oddities.characters import ODD, odd_characters
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""

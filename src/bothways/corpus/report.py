@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.unicode_scripts import SCRIPTS
-from bothways.io.characters import LEAST, ODD
 from bothways.io.files import write_text
 from bothways.io.html import bars, heading, listing, page, paragraph
+from bothways.io.oddities.characters import LEAST, ODD
 from bothways.tokenization.template import Roles
 
 PAGE = "report.html"

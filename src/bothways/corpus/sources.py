@@ -20,8 +20,8 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
-from bothways.io.forms import KEEP, Forms, look_at_forms
-from bothways.io.layout import SAMPLE, Layout, look
+from bothways.io.oddities.forms import KEEP, Forms, look_at_forms
+from bothways.io.oddities.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, json_field, kind_of, parquet_batches
 from bothways.io.text import (

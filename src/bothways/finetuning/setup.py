@@ -18,10 +18,10 @@ from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
+from bothways.io.annotations.tagged import brat_files
 from bothways.io.files import sha256
 from bothways.io.frames import FRAMES, content_of
 from bothways.io.lines import did_you_mean, listed
-from bothways.io.tagged import brat_files
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel

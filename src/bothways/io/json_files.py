@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.errors import InputError
-from bothways.io.annotators import (
+from bothways.io.annotations.annotators import (
     ANNOTATED_TWICE,
     is_annotated_twice,
     plain_row,
 )
+from bothways.io.annotations.choices import Choices, explain_missing
 from bothways.io.broken import LIST, TEXT, Broken
-from bothways.io.choices import Choices, explain_missing
 from bothways.io.frames import NoValue, frame_objects, is_frame
 from bothways.io.lines import (
     Layout,

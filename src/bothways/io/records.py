@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
-from bothways.io.forms import KEEP, look_at_forms
 from bothways.io.lines import python_spelling
+from bothways.io.oddities.forms import KEEP, look_at_forms
+from bothways.io.oddities.syntaxes import other_syntax
 from bothways.io.pipes import open_in_any_order
-from bothways.io.syntaxes import other_syntax
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,

@@ -29,7 +29,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from bothways.errors import EncodingError, InputError
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
-from bothways.io.encodings import (
+from bothways.io.files import PARTIAL, real_path
+from bothways.io.oddities.encodings import (
     Encoding,
     encoded_twice,
     escaped_encoding,
@@ -38,7 +39,6 @@ from bothways.io.encodings import (
     single_byte_or_east_asian,
     wide_encoding,
 )
-from bothways.io.files import PARTIAL, real_path
 from bothways.io.pipes import open_file
 
 COMPRESSED = (".gz", ".xz", ".zst")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays, html
-from bothways.io.squad import Questions
+from bothways.io.annotations.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning
 from bothways.runtime.engine import Engine, batch_limit

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.squad import read_questions
+from bothways.io.annotations.tagged import JSON_SUFFIXES, read_tagged
+from bothways.io.annotations.word_rows import has_word_columns
 from bothways.io.broken import Broken
-from bothways.io.characters import odd_characters, odd_notes
-from bothways.io.conll import ConllFormat
 from bothways.io.frames import FRAMES, is_dataset
-from bothways.io.layout import look
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
-from bothways.io.squad import read_questions
+from bothways.io.oddities.characters import odd_characters, odd_notes
+from bothways.io.oddities.layout import look
 from bothways.io.tables import read_table
-from bothways.io.tagged import JSON_SUFFIXES, read_tagged
 from bothways.io.text import (
     COMPRESSED,
     beginning,
@@ -28,7 +29,6 @@ from bothways.io.text import (
     refuse_records,
 )
 from bothways.io.text_columns import ROWS_TOLD, TableLines, table_in
-from bothways.io.word_rows import has_word_columns
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaggingOptions, TaskOptions

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import InputError
+from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.json_files import read_json_file
-from bothways.io.squad import Questions, read_questions
 
 Convention = Literal["squad", "korean"]
 Scores = NDArray[np.float64]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
-from bothways.io.squad import GoldAnswer, Questions
+from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.task import EncodedFile

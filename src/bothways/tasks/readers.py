@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.io.annotations.tagged import likely_kind
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
 from bothways.io.lines import FALSE, TRUE, Layout, MissingColumnError, as_json, listed
 from bothways.io.tables import read_table
-from bothways.io.tagged import likely_kind
 from bothways.io.text_columns import TEXT_NAMES, text_columns
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import SEVERAL, TEXT_KINDS, TaskOptions

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.column_forms import TAG
-from bothways.io.conll import ConllFormat
-from bothways.io.spans import SpanText
-from bothways.io.tagged import COLUMNS, TaggedFile, read_tagged
+from bothways.io.annotations.column_forms import TAG
+from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.spans import SpanText
+from bothways.io.annotations.tagged import COLUMNS, TaggedFile, read_tagged
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
@@ -43,7 +43,7 @@ class Sentences:
         scheme: of the tags; None if there are none.
         separator: between columns.
         broken: how many tags break the scheme; they are read as by conlleval.
-        format: of the file, one of :data:`bothways.io.tagged.NAMES`.
+        format: of the file, one of :data:`bothways.io.annotations.tagged.NAMES`.
         texts: of each sentence, in files of running text; None in those that are cut into words.
         places: of each word in its text, in such files.
         notes: how the file was read, as sentences.
@@ -83,14 +83,15 @@ def read_sentences(
     """Read a file, and find or check the scheme of its tags.
 
     Args:
-        path: in any format of :data:`bothways.io.tagged.NAMES`; plain or compressed text.
+        path: in any format of :data:`bothways.io.annotations.tagged.NAMES`; plain or compressed
+            text.
         options: columns, scheme, what to do with tags that break it.
         labelled: the tags are needed; if not, the file may lack their column.
         labels: the tags of the task, if they are known.
 
     Raises:
-        InputError: what :func:`bothways.io.tagged.read_tagged` refuses, or a tag that breaks the
-            scheme; file and line are named.
+        InputError: what :func:`bothways.io.annotations.tagged.read_tagged` refuses, or a tag that
+            breaks the scheme; file and line are named.
     """
     layout = ConllFormat(options.word, options.tag, options.comment)
     file = read_tagged(path, layout, labelled=labelled, names=tuple(labels))

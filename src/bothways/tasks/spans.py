@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import SPAN
+from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.files import write_json
 from bothways.io.probabilities import softmax
-from bothways.io.squad import Questions, read_questions
 from bothways.tasks.answers import (
     AnswerScores,
     choose_threshold,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.annotations.squad import read_questions
 from bothways.io.broken import Broken
 from bothways.io.delimited import (
     delimited_records,
@@ -34,7 +35,6 @@ from bothways.io.json_files import (
     without_comma,
 )
 from bothways.io.lines import Layout, did_you_mean, listed, text_lines
-from bothways.io.squad import read_questions
 from bothways.io.text import beginning
 from bothways.tasks.options import SplitConfig
 

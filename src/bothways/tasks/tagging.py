@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import TAGGER
-from bothways.io.annotators import FORMATS
+from bothways.io.annotations.annotators import FORMATS
+from bothways.io.annotations.conll import DOCUMENT
+from bothways.io.annotations.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
+from bothways.io.annotations.written_spans import WrittenText, write_brat
 from bothways.io.arrays import bounds
-from bothways.io.conll import DOCUMENT
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import did_you_mean, listed
-from bothways.io.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
 from bothways.io.written import write_rows
-from bothways.io.written_spans import WrittenText, write_brat
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
@@ -652,7 +652,7 @@ class TaggingTask(Task[Sentences, Tags]):
 
         Args:
             path, file, predictions: as for every task.
-            form: the format, one of :data:`bothways.io.tagged.NAMES`.
+            form: the format, one of :data:`bothways.io.annotations.tagged.NAMES`.
         """
         form = form or written_format(path, file.rows.format)
         if form in (COLUMNS, "conllu"):
@@ -710,7 +710,7 @@ def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, spac
         path: to write or replace.
         rows: the sentences.
         predictions: their tags.
-        form: one of :data:`bothways.io.tagged.NAMES`.
+        form: one of :data:`bothways.io.annotations.tagged.NAMES`.
         space: between words, where the file has no text.
 
     Raises:

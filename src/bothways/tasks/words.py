@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bothways.io.spans import CharacterSpan
+from bothways.io.annotations.spans import CharacterSpan
 from bothways.tasks.schemes import EntitySpan
 from bothways.tokenization.tokenizer import Tokenizer
 

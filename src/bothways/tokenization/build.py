@@ -10,9 +10,9 @@ from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
-from bothways.io.characters import odd_characters, odd_notes
 from bothways.io.files import new_folder, refuse_working_folder, write_json
-from bothways.io.layout import look
+from bothways.io.oddities.characters import odd_characters, odd_notes
+from bothways.io.oddities.layout import look
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import beginning_lines, explain_read_errors, list_files, stray_notes
 from bothways.tokenization.counting import count_chunks, count_words

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.broken import Broken
-from bothways.io.column_forms import (
+from bothways.io.annotations.column_forms import (
     COUNT_NAMES,
     DOCUMENT_NAMES,
     END_NAMES,
@@ -28,12 +27,13 @@ from bothways.io.column_forms import (
     names_columns,
     refuse_numbers_of_sentences,
 )
-from bothways.io.conll import (
+from bothways.io.annotations.conll import (
     ConllFile,
     ConllFormat,
     SentenceCollector,
     column_numbers,
 )
+from bothways.io.broken import Broken
 from bothways.io.delimited import delimited_records, remove_above, title_above
 from bothways.io.fields import Record
 from bothways.io.frames import NoValue

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.lines import as_json, listed
-from bothways.io.spans import CharacterSpan, SpanText, differs
-from bothways.io.written_spans import (
+from bothways.io.annotations.spans import CharacterSpan, SpanText, differs
+from bothways.io.annotations.written_spans import (
     WrittenText,
     write_doccano,
     write_label_studio,
     write_prodigy,
     write_spacy,
 )
+from bothways.io.lines import as_json, listed
 
 Item = Any
 """A JSON value: what a file has for one text."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.annotators import (
+from bothways.io.annotations.annotators import (
     ANNOTATED_TWICE,
     FORMATS,
     TaggedWords,
@@ -27,24 +27,24 @@ from bothways.io.annotators import (
     values_of_controls,
     word_keys,
 )
-from bothways.io.broken import Broken
-from bothways.io.column_forms import TAG
-from bothways.io.conll import (
+from bothways.io.annotations.column_forms import TAG
+from bothways.io.annotations.conll import (
     ConllFile,
     ConllFormat,
     read_conll,
 )
-from bothways.io.frames import is_dataset, is_frame
-from bothways.io.json_files import json_objects, json_text
-from bothways.io.lines import as_json, listed
-from bothways.io.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
-from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
-from bothways.io.word_rows import (
+from bothways.io.annotations.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
+from bothways.io.annotations.word_rows import (
     has_word_columns,
     have_words,
     read_word_rows,
     words_of_objects,
 )
+from bothways.io.broken import Broken
+from bothways.io.frames import is_dataset, is_frame
+from bothways.io.json_files import json_objects, json_text
+from bothways.io.lines import as_json, listed
+from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
@@ -130,7 +130,7 @@ def read_tagged(
     Args:
         path: CoNLL columns, CoNLL-U, CSV with a word per row, brat's ``.ann`` (with the ``.txt`` of
             the same name beside it) or a folder of them, or JSON of any entry of
-            :data:`bothways.io.annotators.FORMATS`.
+            :data:`bothways.io.annotations.annotators.FORMATS`.
         layout: of columns.
         labelled: tags or spans are needed.
         names: of tags, for JSON that has their numbers.

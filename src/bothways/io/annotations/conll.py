@@ -6,7 +6,7 @@ of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends
 all quotation marks are those of a CSV writer, they are read as such.
 
 CoNLL-U is recognised by its name or its numbered words. A CSV file, or a TSV file with a line of
-column names, has one word per row (:mod:`bothways.io.word_rows`).
+column names, has one word per row (:mod:`bothways.io.annotations.word_rows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.column_forms import (
+from bothways.io.annotations.column_forms import (
     LOOKED_AT,
     TAG,
     names_columns,

@@ -1,9 +1,9 @@
 """What the lines of a text file hold that is not its text: other formats, marks, names, times.
 
-A file of which nearly all is the syntax of another format (:mod:`bothways.io.syntaxes`) is not read
-as text unless that is asked for. What stands beside the text of its lines
-(:mod:`bothways.io.beside_text`) is said, with the command that takes it out. Everything is decided
-by the beginning of a file.
+A file of which nearly all is the syntax of another format
+(:mod:`bothways.io.oddities.syntaxes`) is not read as text unless that is asked for. What stands
+beside the text of its lines (:mod:`bothways.io.oddities.beside_text`) is said, with the command
+that takes it out. Everything is decided by the beginning of a file.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.beside_text import beside_text
-from bothways.io.syntaxes import OPTION, Syntax, other_syntax
+from bothways.io.oddities.beside_text import beside_text
+from bothways.io.oddities.syntaxes import OPTION, Syntax, other_syntax
 
 _LOOKED_AT = 1000  # lines with text, at most
 

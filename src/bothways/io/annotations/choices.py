@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.annotators import chosen_names, kind_of_control, said_by, values_of_controls
+from bothways.io.annotations.annotators import (
+    chosen_names,
+    kind_of_control,
+    said_by,
+    values_of_controls,
+)
 from bothways.io.broken import Broken
 from bothways.io.frames import SPREADSHEET
 from bothways.io.lines import Layout, MissingColumnError, listed

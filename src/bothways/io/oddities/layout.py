@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from bothways.io.forms import Forms, look_at_forms
-from bothways.io.syntaxes import OPTION
+from bothways.io.oddities.forms import Forms, look_at_forms
+from bothways.io.oddities.syntaxes import OPTION
 
 Lines = Literal["auto", "keep", "join"]
 

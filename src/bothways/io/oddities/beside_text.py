@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bothways.io.alike import ALIKE, FEW, MANY, MOST, NEARLY_ALL, SOME, of_first, shown
+from bothways.io.oddities.alike import ALIKE, FEW, MANY, MOST, NEARLY_ALL, SOME, of_first, shown
 from bothways.io.text_columns import TEXT_NAMES
 
 # What lines begin with. The expressions mean the same to sed -E.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bothways.io.alike import ALIKE, FEW, MOST, NEARLY_ALL, of_first, share_of, shown
+from bothways.io.oddities.alike import ALIKE, FEW, MOST, NEARLY_ALL, of_first, share_of, shown
 from bothways.io.text_columns import OF_R, table_in
 
 OPTION = "--text_field"

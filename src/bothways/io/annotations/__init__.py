@@ -1,0 +1,1 @@
+"""What people and their tools annotate: words with tags, spans, choices, questions on passages."""

@@ -1,0 +1,1 @@
+"""What files of text hold that is not plain text: recognised, and said with the remedy."""
