@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -118,16 +118,18 @@ def choose(config: ChooseConfig) -> list[str]:
 
 def tag(config: TagConfig) -> list[str]:
     """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
-    loaded = load_ensemble([config.model, *config.ensemble])
+    return _predictions(config, _check_tags)
+
+
+def _check_tags(loaded: LoadedModel) -> None:
+    """Refuse a model of another kind."""
     if not _tags(loaded):
         raise other_kind(loaded.task, "a model fine-tuned on tags of words (--kind ner)")
-    return predict(config)
 
 
 def rank(config: RankConfig) -> list[str]:
     """Lines for `bothways rank`: the texts with their scores, best first."""
-    with _open(config) as model:
-        check_ranks(model.loaded)
+    with _open(config, check_ranks) as model:
         ranked, found = rank_texts(model.loaded, config.query, config.texts)
     _note_cut(found.cut, len(config.texts), found.length)
     _note_windows(found.several, len(config.texts), found.length)
@@ -136,12 +138,18 @@ def rank(config: RankConfig) -> list[str]:
 
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
+    return _predictions(config)
+
+
+def _predictions(
+    config: PredictConfig, check: Callable[[LoadedModel], None] | None = None
+) -> list[str]:
     _refuse_to_overwrite(config.out, config.file, config.task)
     if config.out is not None:
         check_ending(Path(config.out))
     if config.file is None:
         _refuse_bulk(config, "a --file")
-    with _open(config) as model:
+    with _open(config, check) as model:
         if config.file is not None:
             return _predict_file(model.loaded, config)
         if _tags(model.loaded) and config.text_b is None:
@@ -613,9 +621,11 @@ _ModelVerb = (
 
 
 @contextmanager
-def _open(config: _ModelVerb) -> Iterator[Model]:
+def _open(
+    config: _ModelVerb, check: Callable[[LoadedModel], None] | None = None
+) -> Iterator[Model]:
     """The model that a verb names, or an ensemble of several; the process is its engine's inside
-    the block."""
+    the block. ``check`` refuses a model before an engine is started for it."""
     check_engine(config.engine)
     options = EngineOptions(
         config.engine, config.device, config.precision, few=_computes_little(config)
@@ -624,6 +634,8 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
         loaded = load_ensemble([config.model, *config.ensemble], options)
     else:
         loaded = load_model(config.model, options=options)
+    if check is not None:
+        check(loaded)
     for note in loaded.notes:
         print_note(note)
     with loaded.engine.working():
