@@ -52,7 +52,7 @@ def largest_memory() -> Iterator[list[float]]:
 
 def drawn_bounds(rng: np.random.Generator, least: int, below: int, count: int) -> Any:
     """Bounds of rows with lengths drawn at random."""
-    from bothways.io.arrays import Growing
+    from bothways.arrays import Growing
 
     growing, last = Growing("lengths"), 0
     growing.append(np.zeros(1, np.int64))

@@ -21,7 +21,7 @@ from bothways.runtime.engine import engines
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"randomness"},
+    {"arrays", "randomness"},
     {"io"},
     {"config", "batch"},
     {"families"},
@@ -43,7 +43,17 @@ FLOORS = (
 OPTIONS = "options"
 BELOW_OPTIONS = ("errors", "shipped", "config", "families")
 TORCH_FREE = (
-    *("errors", "randomness", "io", "config", "batch", "tokenization", "corpus", "families"),
+    *(
+        "errors",
+        "arrays",
+        "randomness",
+        "io",
+        "config",
+        "batch",
+        "tokenization",
+        "corpus",
+        "families",
+    ),
     *("tasks", "runtime", "exporting", "api", "serving", "cli"),
 )
 LONG_FILE = 600

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.errors import InputError, LengthError
-from bothways.io import arrays
 
 IGNORE = -100
 """A target that does not count."""

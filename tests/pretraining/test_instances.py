@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
-from bothways.io import arrays
 from bothways.pretraining import instances as module
 from bothways.pretraining.instances import (
     RANDOM_NEXT,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.evaluation import Evaluation, corpus_folder, data_file
+from bothways.arrays import softmax
 from bothways.config.fields import as_field, field_types, require_choice, require_count
 from bothways.errors import (
     ConfigError,
@@ -27,7 +28,6 @@ from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
 from bothways.io.hub import model_folder
-from bothways.io.probabilities import softmax
 from bothways.io.terminal import print_note
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine

@@ -23,11 +23,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.corpus.duplicates import RepeatFinder, Repeats
 from bothways.corpus.encode import EncodedUnit, hash_all
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Ids
-from bothways.io.arrays import bounds
 
 HELDOUT_FROM = 20
 """With this many documents or more, a held-out split that was requested has at least two."""

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config.fields import digest, recipe_fields
 from bothways.corpus.assemble import (
     DocumentPlan,
@@ -60,7 +61,6 @@ from bothways.corpus.store import (
     write_shard,
 )
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
-from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.parallel import in_processes
 from bothways.io.records import INPUT_SUFFIXES

@@ -20,9 +20,9 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from bothways.arrays import ranges
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
-from bothways.io.arrays import ranges
 from bothways.tokenization.normalization import ACCENTS, ZERO_WIDTH_SPACE
 from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.template import Roles

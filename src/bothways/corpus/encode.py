@@ -15,6 +15,7 @@ from unicodedata import is_normalized
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.paragraphs import Document, read_documents
@@ -23,7 +24,6 @@ from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
-from bothways.io.arrays import bounds
 from bothways.io.broken import Broken, of_corpus
 from bothways.io.oddities.characters import ODD, odd_characters
 

@@ -23,9 +23,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import Growing, bounds
 from bothways.config.fields import digest
 from bothways.errors import BothwaysError, StoreError
-from bothways.io.arrays import Growing, bounds
 from bothways.io.files import sha256, write_json
 from bothways.io.run_folders import RUN_FILE
 from bothways.tokenization.tokenizer import Tokenizer

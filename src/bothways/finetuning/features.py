@@ -16,6 +16,7 @@ import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.config.fields import digest
 from bothways.errors import ConfigError, ModelError
 from bothways.finetuning.options import FeaturesConfig, LayerChoice
@@ -25,7 +26,7 @@ from bothways.finetuning.setup import (
     model_digest,
     recorded_without_effect,
 )
-from bothways.io import arrays, html
+from bothways.io import html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.device import (

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logit
 
+from bothways import arrays
 from bothways.errors import ConfigError
 from bothways.finetuning.setup import FinetuningData, label_weights
-from bothways.io import arrays
 from bothways.model.engine import TorchEngine, evaluating, fast_kernels
 from bothways.model.heads import OutputHead
 from bothways.model.model import EncoderModel

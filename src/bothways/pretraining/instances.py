@@ -31,9 +31,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import Growing
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
-from bothways.io.arrays import Growing
 from bothways.pretraining.options import PairOptions
 from bothways.randomness import Purpose, below, permutation_in_parts, uniform
 from bothways.training.options import PairKind

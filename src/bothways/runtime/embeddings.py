@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.batch import Batch
 from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
-from bothways.io import arrays
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.io.written import ARROW, write_tables

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import log_expit, logsumexp
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
 from bothways.io.files import real_path
 from bothways.io.hub import named_folder
-from bothways.io.probabilities import log_expit, logsumexp
 from bothways.io.run_folders import RUN_FILE
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.folder import CONFIG, LoadedModel, load_model, read_json

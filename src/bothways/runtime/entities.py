@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import softmax
 from bothways.errors import InputError
 from bothways.io import html
-from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
 from bothways.tasks.kinds import other_kind

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.batch import collate
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
-from bothways.io import arrays, html
+from bothways.io import html
 from bothways.io.files import new_file
 from bothways.runtime.engine import inspecting
 from bothways.runtime.ensemble import Ensemble

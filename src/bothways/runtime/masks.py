@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import softmax
 from bothways.batch import collate
 from bothways.errors import NonFiniteError
 from bothways.families.heads import MASKED_LM
-from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.tokenization.tokenizer import Encoding
 

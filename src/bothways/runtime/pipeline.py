@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
-from bothways.io import arrays, html
+from bothways.io import html
 from bothways.io.annotations.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import expit
 from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.files import real_path, write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
-from bothways.io.probabilities import expit
 
 _MODULES, _CONFIG = "modules.json", "config.json"
 _SETTINGS = "sentence_bert_config.json"

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.batch import Batch, flat_batch
-from bothways.io import arrays
 from bothways.runtime.engine import NONE, Engine, Inside, batch_limit, inspecting, layer_name
 from bothways.serving.refusals import RefusedError
 from bothways.tasks.examples import PREDICT_TOKENS

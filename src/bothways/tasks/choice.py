@@ -22,13 +22,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds, softmax, split
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import CHOICE
-from bothways.io.arrays import bounds, split
 from bothways.io.broken import Broken
 from bothways.io.json_files import json_texts
 from bothways.io.lines import listed
-from bothways.io.probabilities import softmax
 from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways import arrays
 from bothways.batch import IGNORE, Batch, TaskBatch, flat_batch
 from bothways.errors import LengthError
-from bothways.io import arrays
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer

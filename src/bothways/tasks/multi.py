@@ -17,9 +17,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import expit
 from bothways.errors import ConfigError, InputError
 from bothways.io.lines import did_you_mean, listed
-from bothways.io.probabilities import expit
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
     Measurement,

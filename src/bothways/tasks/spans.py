@@ -20,11 +20,11 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from bothways.arrays import softmax
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import SPAN
 from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.files import write_json
-from bothways.io.probabilities import softmax
 from bothways.tasks.answers import (
     AnswerScores,
     choose_threshold,

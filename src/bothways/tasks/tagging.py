@@ -21,13 +21,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.annotators import FORMATS
 from bothways.io.annotations.conll import DOCUMENT
 from bothways.io.annotations.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
 from bothways.io.annotations.written_spans import WrittenText, write_brat
-from bothways.io.arrays import bounds
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import did_you_mean, listed
 from bothways.io.written import write_rows

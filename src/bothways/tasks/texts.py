@@ -16,10 +16,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import softmax
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import CLASSIFIER, TAGGER
 from bothways.io.lines import did_you_mean, listed
-from bothways.io.probabilities import softmax
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from tokenizers import normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 
+from bothways.arrays import bounds
 from bothways.errors import ConfigError, InputError
-from bothways.io.arrays import bounds
 from bothways.io.files import write_json, write_text
 from bothways.tokenization.counting import (
     Progress,

@@ -26,8 +26,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bothways.arrays import ranges
 from bothways.errors import LengthError, ModelError
-from bothways.io.arrays import ranges
 
 Ints = NDArray[np.int64]
 _T = TypeVar("_T")

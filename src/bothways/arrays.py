@@ -1,4 +1,4 @@
-"""Arrays of variable-length rows that are stored end to end, and arrays larger than memory."""
+"""What NumPy lacks: rows of any length end to end, arrays larger than memory, probabilities."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import BothwaysError
+
+Array = NDArray[np.float64]
 
 LARGE = 1 << 28
 """Bytes of an array that is kept in memory; one that grows beyond lies in a file."""
@@ -37,6 +39,35 @@ def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.in
 def split(values: NDArray[Any], edges: NDArray[np.int64]) -> list[NDArray[Any]]:
     """The rows of an array, [N + 1] bounds -> N parts."""
     return [values[start:stop] for start, stop in pairwise(edges.tolist())]
+
+
+def softmax(logits: Any, axis: int = -1) -> Array:
+    """Probabilities along an axis, in the type of the logits."""
+    logits = np.asarray(logits)
+    powers = np.exp(logits - logits.max(axis, keepdims=True))
+    found: Array = powers / powers.sum(axis, keepdims=True)
+    return found
+
+
+def expit(logits: Array) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    powers = np.exp(-np.abs(logits))
+    found: Array = np.where(logits >= 0, 1 / (1 + powers), powers / (1 + powers))
+    return found
+
+
+def log_expit(logits: Array) -> Array:
+    """The logarithm of :func:`expit`."""
+    found: Array = np.minimum(logits, 0) - np.log1p(np.exp(-np.abs(logits)))
+    return found
+
+
+def logsumexp(logits: Array, axis: int, *, keepdims: bool = False) -> Array:
+    """log(sum(exp(x))) along an axis."""
+    most = logits.max(axis, keepdims=True)
+    sums = most + np.log(np.exp(logits - most).sum(axis, keepdims=True))
+    found: Array = sums if keepdims else sums.squeeze(axis)
+    return found
 
 
 class Growing:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bothways import arrays
+from bothways.arrays import Growing, bounds, ranges
 from bothways.errors import BothwaysError
-from bothways.io import arrays
-from bothways.io.arrays import Growing, bounds, ranges
 
 
 def test_bounds() -> None:
