@@ -132,7 +132,13 @@ def test_ctrl_c_leaves_an_estimator_as_new(
         capsys.readouterr()
         with pytest.raises(KeyboardInterrupt) as raised:
             model.fit(texts, others)
-    assert capsys.readouterr() == ("", "")
+        assert capsys.readouterr() == ("", "")
+        with pytest.raises(KeyboardInterrupt):
+            quick(TextClassifier, epochs=1, verbose=True).fit(texts, others)
+    lines, notes = capsys.readouterr()
+    assert "interrupted after step 1; nothing is kept" in lines
+    assert str(tmp_path) not in lines + notes
+    assert "note: without dev=, what is called dev is 32 training examples" in notes
     assert raised.value.__context__ is None
     assert [*tmp_path.iterdir()] == []
     with pytest.raises(NotFittedError):

@@ -276,7 +276,7 @@ def test_labelled_files_beyond_dev_are_in_table_and_report(tmp_path: Path) -> No
     assert "seed 2, test: a note" in result.lines()
     assert result.report()["further"]["test"]["mean"] == {"f1": pytest.approx(0.5)}
     single = dataclasses.replace(result, seeds=seeds[:1])
-    assert [row[0] for row in single.summary()][-1] == "test: mean"
+    assert [row[0] for row in single.summary()] == ["baseline: constant prediction", "test"]
     assert single.report()["further"]["test"]["std"] == {"f1": None}
 
 

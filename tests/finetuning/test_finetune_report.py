@@ -35,6 +35,7 @@ from bothways.tasks.report_panels import (
     scatter_panel,
     worst,
 )
+from bothways.training import monitor
 from bothways.training.monitor import smoothed
 from finetuning_examples import pair_scores, start_model, word_config, word_files
 
@@ -128,7 +129,7 @@ def test_scatter_is_thinned() -> None:
     found = scatter_panel(gold + 1, gold)
     assert len(found.rows) == 1667
     assert found.rows[1] == (3.0, 4.0)
-    assert found.note == "Every 3th example."
+    assert found.note == "One example in 3."
     assert scatter_panel(gold[:3], gold[:3]).note == ""
 
 
@@ -162,7 +163,7 @@ def test_gold_and_predicted_places_are_marked() -> None:
     assert "".join(piece for piece, _, _ in found) == text
     assert [piece for piece in found if piece[1]] == [
         ("Ann", "wrong", "predicted PER"),
-        (" Lee", "missed", "gold PER"),
+        (" Lee", "missed", "gold PER “Ann Lee”"),  # of which a part was predicted
         ("Bo", "right", "PER"),
         ("Rome", "wrong", "predicted <b>, gold LOC"),
     ]
@@ -171,6 +172,30 @@ def test_gold_and_predicted_places_are_marked() -> None:
     assert "<b>" not in shown
     assert marked_text("", [], []) == ()
     assert marked_text("ab", [(1, 1, "x")], []) == (("ab", "", ""),)  # nothing in it
+
+
+def test_of_places_that_overlap_spaces_are_not_marked() -> None:
+    found = marked_text("In Ann Lee", [(3, 10, "PER")], [(3, 6, "PER"), (7, 10, "PER")])
+    assert found == (
+        ("In ", "", ""),
+        ("Ann", "wrong", "predicted PER"),
+        (" ", "", ""),
+        ("Lee", "wrong", "predicted PER, gold PER “Ann Lee”"),
+    )
+
+
+def test_steps_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a curve of three steps."""
+    ticks: list[float] = []
+
+    def look(figure: Any) -> bytes:
+        ticks.extend(figure.axes[0].get_xticks())
+        return b""
+
+    monkeypatch.setattr(monitor, "_png", look)
+    monitor.draw_panels({"loss": {"seed 0": ([0.0, 1.0, 2.0], [3.0, 2.0, 1.0])}})
+    assert ticks
+    assert all(tick == int(tick) for tick in ticks)
 
 
 def test_a_column_of_numbers_is_aligned_with_its_header() -> None:
@@ -252,9 +277,11 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     assert curves["dev_accuracy"][1][1] == result.seeds[1].measurement.scores["accuracy"]
     assert len(curves["loss"]) == 8
 
+    assert "The best run is chosen on dev" in shown
+
     # How it was made, from the record.
     record = json.loads((run / "run.json").read_text())
-    assert f"begun {record['started']}" in shown
+    assert f"Begun {record['started'][:16].replace('T', ' ')} UTC" in shown
     (command,) = re.findall(r'<pre class="command">(.*?)</pre>', page_of(run))
     parts = shlex.split(unescape(re.sub("<[^>]+>", "", command)))
     assert parts[:2] == ["bothways", "finetune"]
@@ -273,6 +300,14 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     (result.best.folder / "dev_report.json").write_text("{")
     finetune(dataclasses.replace(config, seeds=(0, 1), epochs=2))
     assert "Confusion matrix" not in words_of(run / "report.html")
+
+
+def test_one_run_is_not_called_the_best(config: FinetuneConfig, tmp_path: Path) -> None:
+    result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
+    shown = " ".join(Reader((result.run / "report.html").read_text()).texts)
+    shown, _, _ = shown.partition("How this was made")
+    assert not re.search("best|on average|standard deviation|mean of", shown)
+    assert [row[0] for row in result.summary()] == ["baseline: constant prediction"]
 
 
 def test_page_of_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import rich.jupyter
 
 from bothways import cli
+from bothways.io import html
 from bothways.io import terminal as console
 from bothways.io.terminal import (
     command_line,
@@ -229,3 +230,20 @@ def test_a_shell_takes_a_command_back_whatever_it_names(
         data = command.encode()  # bash here reads UTF-8
     found = subprocess.run(["bash", "-c", data], capture_output=True, check=True).stdout
     assert found == os.fsencode(name)
+
+
+def test_numbers_of_things_are_english() -> None:
+    shown = [console.counted(number, "layer") for number in (0, 1, 2, 1200)]
+    assert shown == ["0 layers", "1 layer", "2 layers", "1,200 layers"]
+
+
+def test_a_notebook_does_not_realign_cells() -> None:
+    """JupyterLab's rule for cells, ``.jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td``, is of
+    two classes and an element."""
+    style = html.fragment("", html.table(["", "f1"], [["mean", "0.5"]]))
+    assert "div.bothways.bothways :is(td,th){" in style
+    assert "div.bothways.bothways .n.n{" in style
+
+
+def test_wide_text_can_be_scrolled_by_keyboard() -> None:
+    assert html.preformatted("wide").startswith('<pre tabindex="0"')

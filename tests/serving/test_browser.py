@@ -85,7 +85,7 @@ def test_attribution(server: Running) -> None:
     expected = offline(server.folders["hostile"]).attribute("w1 w2", target="c")
     found = server.post("/models/hostile/attribute", {"text": "w1 w2", "target": "c"}).json()
     np.testing.assert_allclose(found["scores"], expected.scores, atol=1e-6)
-    names = ("method", "target", "hidden_by", "cut")
+    names = ("method", "target", "unit", "hidden_by", "cut")
     assert [found[name] for name in names] == [getattr(expected, name) for name in names]
     assert found["method"] == "occlusion"
 

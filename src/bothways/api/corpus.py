@@ -195,7 +195,7 @@ class Instances:
 
 
 _STYLES: dict[str, str] = {
-    "dim": "opacity:.55",
+    "dim": "opacity:.75",
     "bold yellow": "font-weight:600;background:rgba(230,159,0,.35)",
     "bold": "font-weight:600",
 }

@@ -24,7 +24,7 @@ from bothways.io.hub import named_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.run_folders import RUN_FILE, model_of_seed
-from bothways.io.terminal import command_line
+from bothways.io.terminal import command_line, counted
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.folder import (
     ABOUT,
@@ -258,7 +258,8 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     yield "family", config.family
     yield (
         "encoder",
-        f"{config.layers} layers, hidden {config.hidden}, {config.heads} attention heads, "
+        f"{counted(config.layers, 'layer')}, hidden {config.hidden}, "
+        f"{counted(config.heads, 'attention head')}, "
         f"{million:.1f} M weights, at most {config.positions:,} tokens",
     )
     yield "tokenizer", repr(loaded.tokenizer).removeprefix("Tokenizer: ")

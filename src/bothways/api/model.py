@@ -28,7 +28,7 @@ from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
 from bothways.io.hub import model_folder
-from bothways.io.terminal import print_note
+from bothways.io.terminal import counted, print_note
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -228,8 +228,9 @@ class Model:
     def _description(self) -> list[list[str]]:
         loaded, config = self.loaded, self.loaded.config
         shape = (
-            f"{config.layers} layers, hidden {config.hidden}, {config.heads} heads, feed-forward "
-            f"{config.intermediate}, {config.positions} positions"
+            f"{counted(config.layers, 'layer')}, hidden {config.hidden}, "
+            f"{counted(config.heads, 'head')}, feed-forward {config.intermediate}, "
+            f"{config.positions} positions"
         )
         kind = str(loaded.about.get("kind", ""))
         rows = [

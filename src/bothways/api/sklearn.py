@@ -33,6 +33,8 @@ from bothways.config.parsing import hint_for
 from bothways.errors import ConfigError, InputError, type_of
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.files import new_folder
+from bothways.io.run_folders import passing_runs
+from bothways.io.terminal import print_note, shown
 from bothways.runtime.entities import tag_texts
 from bothways.runtime.pipeline import Prediction
 from bothways.shipped import DEFAULT
@@ -236,7 +238,9 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         if dev is None:
             picked = np.unique(np.linspace(0, size - 1, min(size, _MEASURED)).astype(int))
             dev = {name: [values[i] for i in picked] for name, values in columns.items()}
-        with tempfile.TemporaryDirectory(prefix="bothways-") as folder:
+            with shown(self.verbose):
+                print_note(f"without dev=, what is called dev is {len(picked)} training examples")
+        with tempfile.TemporaryDirectory(prefix="bothways-") as folder, passing_runs():
             result = finetune(
                 self.model,
                 columns,

@@ -64,6 +64,7 @@ from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, S
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.parallel import in_processes
 from bothways.io.records import INPUT_SUFFIXES
+from bothways.io.terminal import counted
 from bothways.io.text import stray_notes
 from bothways.tokenization import languages
 from bothways.tokenization.reading import (
@@ -161,7 +162,7 @@ def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusCon
     if config.sentences == "line" or not paths:
         return replace(config, language=languages.DEFAULT), ""
     found = languages.recognise(languages.sample(paths, config.text_field))
-    note = f"language {found.language}: {found.why} (--language sets another)"
+    note = f"language {found.language}: {found.why} (language sets another)"
     return replace(config, language=found.language), note
 
 
@@ -216,7 +217,7 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog
         )
     if documents < 2:
         raise InputError(
-            f"the corpus has {documents} document{'' if documents == 1 else 's'} ({counts.read} "
+            f"the corpus has {counted(documents, 'document')} ({counts.read} "
             f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
             f"too short: {counts.short}), so there is no other document to take a random next "
             "sentence from; it needs 2. Give more text, put a blank line between documents, or "

@@ -14,6 +14,7 @@ from bothways.corpus.unicode_scripts import SCRIPTS
 from bothways.io.files import write_text
 from bothways.io.html import bars, heading, listing, page, paragraph
 from bothways.io.oddities.characters import LEAST, ODD
+from bothways.io.terminal import counted
 from bothways.tokenization.template import Roles
 
 PAGE = "report.html"
@@ -83,7 +84,7 @@ def heldout_note(documents: int, share: float) -> str | None:
         return "No held-out split: heldout is 0."
     if documents < 2:
         return (
-            f"The held-out split has {documents} document{'' if documents == 1 else 's'}, fewer "
+            f"The held-out split has {counted(documents, 'document')}, fewer "
             "than the 2 that next-sentence prediction needs, so it cannot be evaluated on. Give "
             "more documents or a larger heldout."
         )

@@ -36,6 +36,7 @@ from bothways.experiments.options import BenchTrainConfig
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.io.files import write_json
+from bothways.io.terminal import counted
 from bothways.model.batch import PretrainingBatch, flat_inputs, masked_targets
 from bothways.model.device import (
     CPU,
@@ -113,7 +114,7 @@ def bench_train(options: BenchTrainConfig, *, say: Say = print) -> list[Result]:
     tokens = statistics.mean(map(real_tokens, steps))
     padded = sum(b.inputs.sequences * b.inputs.longest for step in steps for b in step) / len(steps)
     say(
-        f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
+        f"{options.size}: {counted(config.layers, 'layer')}, hidden {config.hidden}, vocabulary "
         f"{config.vocab_size:,}; {tokens:,.0f} tokens per step, {tokens / padded:.0%} of the size "
         f"when padded to the longest; {threads_phrase(threads)}; {device.reason}; "
         f"{precision.reason}"

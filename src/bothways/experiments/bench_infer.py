@@ -33,6 +33,7 @@ from bothways.errors import ConfigError
 from bothways.experiments.options import BenchInferConfig
 from bothways.families.config import ModelConfig
 from bothways.io.files import write_json
+from bothways.io.terminal import counted
 from bothways.model.batch import collate
 from bothways.model.device import DTYPES, borrowed_process, matrix_rate, set_threads, threads_phrase
 from bothways.model.engine import load_network
@@ -108,7 +109,8 @@ def bench_infer(options: BenchInferConfig, *, say: Say = print) -> list[InferRes
     lengths = np.array([len(e) for e in _encoded(loaded.tokenizer, texts, loaded.config)])
     operations = forward_operations(loaded.config, lengths)
     say(
-        f"{options.model}: {loaded.config.layers} layers, hidden {loaded.config.hidden}; "
+        f"{options.model}: {counted(loaded.config.layers, 'layer')}, hidden "
+        f"{loaded.config.hidden}; "
         f"{len(texts):,} texts of {lengths.mean():.1f} tokens (longest {lengths.max()}); "
         f"{threads_phrase(threads)}; load {os.getloadavg()[0]:.1f}"
     )

@@ -43,11 +43,13 @@ from bothways.io.files import write_json, write_text
 from bothways.model.device import borrowed_process, choose_device
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
+from bothways.pretraining.record import curves_of
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
+from bothways.training.monitor import curve_section
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
-from bothways.training.origin import PAGE
+from bothways.training.origin import PAGE, moment
 from bothways.training.runfolder import read_run
 
 VOCABULARY = 8192
@@ -256,7 +258,7 @@ def _finetune(config: DemoConfig, run: PretrainResult, task: str, start: str) ->
 
 
 def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str:
-    too_few = f"   no clear gain: {config.minutes:g} minutes on this machine were too few"
+    too_few = f"   no clear gain: {_minutes(config, 'on this machine ')} too few"
     rows = [
         f"  {_TITLES[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
         f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
@@ -269,15 +271,15 @@ def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> s
         [
             "",
             "Predictions of the model pre-trained here:",
-            *_fillings(run.model, FILL_MASK),
+            *_filling_lines(run.model, FILL_MASK),
             "",
             f"Predictions of {DEFAULT}, the model that comes with bothways:",
-            *_fillings(DEFAULT, FILL_MASK_SHIPPED),
+            *_filling_lines(DEFAULT, FILL_MASK_SHIPPED),
             "",
             f"{'accuracy on held-out functions':<32}{'pre-trained':>16}{'random start':>16}"
             f"{'gain':>8}{DEFAULT:>16}{'majority':>13}",
             *rows,
-            f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)",
+            f"  ({_of_seeds(gains)})",
             "",
             f"curves:   {run.run / 'curves.png'}",
             f"model:    {run.model}  (loads in transformers, too)",
@@ -297,21 +299,21 @@ def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> s
 
 def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str:
     """The report as a page: the same bytes for the same runs."""
-    header = ["accuracy on held-out functions", "pre-trained here", "random start", "gain"]
-    header += [DEFAULT, "majority class", ""]
+    titles = ("pre-trained here", "random start", DEFAULT)
+    header = ["accuracy on held-out functions", *titles[:2], "gain", DEFAULT, "majority class", ""]
     rows = [
         [
             _TITLES[gain.task],
             *(_spread(gain.pretrained), _spread(gain.random), f"{gain.gain:+.3f}"),
             *(_spread(gain.shipped), f"{gain.baseline:.3f}"),
-            "" if gain.clear else f"no clear gain: {config.minutes:g} minutes were too few",
+            "" if gain.clear else f"no clear gain: {_minutes(config)} too few",
         ]
         for gain in gains
     ]
     reports = [
-        (f"{_TITLES[gain.task]} {start}", f"{run.run.name}-{gain.task}-{start}/{PAGE}")
+        (f"{_TITLES[gain.task]} {title}", f"{run.run.name}-{gain.task}-{start}/{PAGE}")
         for gain in gains
-        for start in ("pretrained", "random", "shipped")
+        for start, title in zip(("pretrained", "random", "shipped"), titles, strict=True)
     ]
     record = read_run(run.run)
     versions = ", ".join(
@@ -319,10 +321,10 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
         for name in ("bothways", "python", "torch", "numpy")
         if name in record["versions"]
     )
-    begun = f"begun {record['started']}; " if "started" in record else ""
+    begun = f"Begun {moment(record['started'])}; " if "started" in record else ""
     options = {"out": config.out, "minutes": f"{config.minutes:g}", "seeds": config.seeds}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    curves = run.plot()
+    filled = ("sentence", "the likeliest")
     title = "From raw text to a fine-tuned BERT"
     return html.page(
         title,
@@ -335,13 +337,13 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
                 "with bothways."
             ),
             html.table(header, rows),
-            html.note(f"Mean ± standard deviation over {len(gains[0].pretrained)} seeds."),
+            html.note(f"{_of_seeds(gains).capitalize()}."),
             html.heading("Words put in for a hidden one"),
             html.heading("The model pre-trained here", 3),
-            html.preformatted("\n".join(_fillings(run.model, FILL_MASK))),
+            html.table(filled, _fillings(run.model, FILL_MASK)),
             html.heading(f"{DEFAULT}, the model that comes with bothways", 3),
-            html.preformatted("\n".join(_fillings(DEFAULT, FILL_MASK_SHIPPED))),
-            *([html.heading("Pre-training"), html.picture(curves, "curves")] if curves else []),
+            html.table(filled, _fillings(DEFAULT, FILL_MASK_SHIPPED)),
+            *curve_section(curves_of(run.run)),
             html.heading("Reports of fine-tuning"),
             html.table(["report"], [[name] for name, _ in reports], links=[p for _, p in reports]),
             html.heading("How this was made"),
@@ -351,13 +353,27 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
     )
 
 
-def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
-    """One line per text, with the most probable pieces for its mask."""
-    lines = []
+def _filling_lines(model: str | Path, texts: Sequence[str]) -> list[str]:
+    return [f"  {text:<52} {shown}" for text, shown in _fillings(model, texts)]
+
+
+def _fillings(model: str | Path, texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Each text with the most probable pieces for its mask."""
+    rows = []
     for text, (fillings,) in zip(texts, map(load(model).fill_mask, texts), strict=True):
-        shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings[:4])
-        lines.append(f"  {text:<52} {shown}")
-    return lines
+        rows.append((text, ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings[:4])))
+    return rows
+
+
+def _minutes(config: DemoConfig, where: str = "") -> str:
+    if config.minutes == 1:
+        return f"1 minute {where}was"
+    return f"{config.minutes:g} minutes {where}were"
+
+
+def _of_seeds(gains: Sequence[Gain]) -> str:
+    seeds = len(gains[0].pretrained)
+    return f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "of one seed"
 
 
 def _spread(values: Sequence[float]) -> str:

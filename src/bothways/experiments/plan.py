@@ -45,7 +45,7 @@ from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
 from bothways.io import html
 from bothways.io.files import write_json
-from bothways.io.terminal import print_note, text_console
+from bothways.io.terminal import counted, print_note, text_console
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import (
     DTYPES,
@@ -694,8 +694,8 @@ def tables(forecast: Forecast) -> list[Table | str]:
 
 def _shape(model: ModelConfig) -> str:
     return (
-        f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
-        f"{model.intermediate}, vocabulary {model.vocab_size:,}"
+        f"{counted(model.layers, 'layer')}, hidden {model.hidden}, {counted(model.heads, 'head')}, "
+        f"feed-forward {model.intermediate}, vocabulary {model.vocab_size:,}"
     )
 
 

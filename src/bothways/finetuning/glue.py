@@ -20,7 +20,7 @@ from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.setup import part_name, predictions_name
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_json, write_text
-from bothways.io.terminal import line_printer
+from bothways.io.terminal import counted, line_printer
 from bothways.model.device import borrowed_process
 from bothways.runtime.folder import load_model
 from bothways.shipped import DEFAULT
@@ -303,7 +303,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
     rows = [
         (
             "model",
-            f"{model}: {shape.layers} layers, hidden {shape.hidden}",
+            f"{model}: {counted(shape.layers, 'layer')}, hidden {shape.hidden}",
             "base: 12 layers, hidden 768; large: 24 layers, hidden 1024",
         ),
         ("scores are for", "dev files, and further labelled ones", published("scores")),

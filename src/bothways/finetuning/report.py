@@ -19,6 +19,7 @@ from bothways.finetuning.results import FinetuneResult, SearchResult
 from bothways.finetuning.setup import FinetuningData
 from bothways.io import html
 from bothways.io.files import write_json, write_text
+from bothways.io.terminal import counted
 from bothways.runtime.model_card import write_scores
 from bothways.tasks.options import share
 from bothways.tasks.report_panels import (
@@ -32,9 +33,8 @@ from bothways.tasks.report_panels import (
 from bothways.tasks.task import EncodedFile, Task
 from bothways.training.monitor import (
     METRICS,
-    SMOOTHED_FROM,
     Curves,
-    draw_panels,
+    curve_section,
     draw_scatter,
     read_metrics,
 )
@@ -81,22 +81,24 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
     write_json(result.run / REPORT, record)
     main, runs = result.metrics[0], len(result.seeds)
     where = f"{result.dev_examples:,} dev examples"
-    chosen = "The best run is chosen on dev, so its dev score is optimistic"
+    chosen = ""
     if result.folds:
         where = f"{result.dev_examples:,} examples in {result.folds} folds"
-        chosen = "Each run is measured on its fold"
+        chosen = " Each run is measured on its fold."
+    elif runs > 1:
+        others = "; the scores on other files are not" if result.further else ""
+        chosen = f" The best run is chosen on dev, so its dev score is optimistic{others}."
     sections = [
         html.heading(f"{result.task}: fine-tuning", 1),
         html.paragraph(
-            f"{runs} run{'' if runs == 1 else 's'}, measured on {where}: {main} "
-            f"{result.mean():.4f} on average, {result.baseline[main]:.4f} for a constant "
-            f"prediction. {chosen}"
-            f"{'; the scores on other files are not.' if result.further else '.'}"
+            f"{counted(runs, 'run')}, measured on {where}: {main} {result.mean():.4f}"
+            f"{' on average' if runs > 1 else ''}, {result.baseline[main]:.4f} for a constant "
+            f"prediction.{chosen}"
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
         html.listing(result.lines()),
         *_curve_section(result, curves),
-        *_example_sections(result.best.name, best),
+        *_example_sections(result.best.name if runs > 1 else "", best),
         *_origin(result.run, data),
     ]
     write_text(result.run / PAGE, html.page(f"{result.task}: fine-tuning", sections))
@@ -150,7 +152,7 @@ def read_dev_report(folder: Path) -> dict[str, Any]:
 
 
 def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]]) -> list[str]:
-    """Loss and main scores of all seeds by step, as one picture; a score of a single epoch is left
+    """Loss and main scores of all seeds by step, as pictures; a score of a single epoch is left
     out, because it is in the table."""
     plots: dict[str, Curves] = {}
     for name, title in [("loss", "training loss"), *((f"dev_{m}", m) for m in result.metrics[:2])]:
@@ -166,21 +168,13 @@ def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]])
         else:
             baseline = ([0.0], [result.baseline[title]])
             plots[f"{title} on dev"] = {**plot, "constant prediction": baseline}
-    if not plots:
-        return []
-    longest = max((len(x) for x, _ in plots.get("training loss", {}).values()), default=0)
-    smooth = "The thick line is the loss smoothed, the thin one as it was recorded."
-    return [
-        html.heading("Curves"),
-        html.pictures([(draw_panels({t: plot}), f"{t} by step") for t, plot in plots.items()]),
-        *([html.note(smooth)] if longest >= SMOOTHED_FROM else []),
-    ]
+    return curve_section(plots)
 
 
 def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
-    """Panels and errors of one seed."""
+    """Panels and errors of one seed, which is named if there are others."""
     sections = []
-    if report["panels"] or report["errors"]:
+    if name and (report["panels"] or report["errors"]):
         sections.append(html.paragraph(f"The rest of this page is about the best run, {name}."))
     for record in report["panels"]:
         sections += _panel_section(panel_from_record(record))
@@ -203,7 +197,7 @@ def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
             named = [(f"{error['texts'][-1][0]}: ", "", "")] if len(texts) > 1 else []
             texts[-1] = html.marked([*named, *marked])
         verdict = (
-            f"{error['example']}: predicted {error['predicted']}, gold {error['gold']} "
+            f"{error['example']}: predicted: {error['predicted']}; gold: {error['gold']} "
             f"({error['shown']})"
         )
         if error.get("marked") and len(texts) == 1:  # the marks say what the heading would

@@ -215,17 +215,19 @@ class FinetuneResult:
         return rows
 
     def summary(self) -> list[list[str]]:
-        """Mean, deviation, best seed and baseline on dev, then the same on each further labelled
-        file, in the columns of :meth:`cells`."""
-        rows = [
-            ["mean", *_shown([self.mean(m) for m in self.metrics])],
-            ["standard deviation", *_shown([self.std(m) for m in self.metrics])],
-        ]
+        """Mean, deviation and best of several seeds, and the baseline, on dev, then the same on
+        each further labelled file, in the columns of :meth:`cells`."""
+        several, rows = len(self.seeds) > 1, []
+        if several:
+            rows = [
+                ["mean", *_shown([self.mean(m) for m in self.metrics])],
+                ["standard deviation", *_shown([self.std(m) for m in self.metrics])],
+            ]
         healthy = [s.measurement.scores for s in self.seeds if not s.measurement.collapsed]
         if 0 < len(healthy) < len(self.seeds):
             means = [statistics.fmean(scores[m] for scores in healthy) for m in self.metrics]
             rows.append([f"mean of the {len(healthy)} not collapsed", *_shown(means)])
-        if not self.folds:  # folds are measured on different examples
+        if several and not self.folds:  # folds are measured on different examples
             best = [self.best.measurement.scores[m] for m in self.metrics]
             rows.append([f"best ({self.best.name})", *_shown(best)])
         baseline = [self.baseline[m] for m in self.metrics]
@@ -233,8 +235,9 @@ class FinetuneResult:
         chosen = self.seeds.index(self.best)
         for file, scores in self.further.items():
             by_metric = list(scores.values())
-            rows.append([f"{file}: mean", *_shown([_mean(v) for v in by_metric])])
-            if len(self.seeds) > 1:
+            mean = f"{file}: mean" if several else file
+            rows.append([mean, *_shown([_mean(v) for v in by_metric])])
+            if several:
                 rows.append([f"{file}: standard deviation", *_shown([_std(v) for v in by_metric])])
                 best = [values[chosen] for values in by_metric]
                 if not self.folds:

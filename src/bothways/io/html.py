@@ -37,10 +37,11 @@ _STYLE = (
     ".wrong{border-bottom:3px double var(--wrong)}.wrong small{color:var(--wrong)}"
     ".missed{border-bottom:2px dashed var(--missed)}.missed small{color:var(--missed)}"
 )
+# The class twice: JupyterLab aligns cells to the right by a rule with two classes.
 _FRAGMENT_STYLE = (
     ".bothways table{border-collapse:collapse;margin:.2em 0}"
-    ".bothways td,.bothways th{padding:1px 8px;text-align:left;vertical-align:top}"
-    ".bothways .n{text-align:right;font-variant-numeric:tabular-nums}"
+    "div.bothways.bothways :is(td,th){padding:1px 8px;text-align:left;vertical-align:top}"
+    "div.bothways.bothways .n.n{text-align:right;font-variant-numeric:tabular-nums}"
     ".bothways img{max-width:100%}.bothways .text{white-space:pre-wrap}"
 )
 # Transparent, so that text is legible on them in a light and in a dark notebook.
@@ -204,7 +205,7 @@ def styled(text: str, style: str) -> str:
 
 def preformatted(text: str) -> str:
     """Text with a fixed width of its letters, such as a table."""
-    return f'<pre style="overflow-x:auto">{escape(text)}</pre>'
+    return f'<pre tabindex="0" style="overflow-x:auto">{escape(text)}</pre>'
 
 
 def command(parts: Sequence[str]) -> str:

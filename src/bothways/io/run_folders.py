@@ -6,7 +6,10 @@ folder of one of its seeds. The names of the files are those that trainings writ
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,22 @@ RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 _CONFIG = "config.json"
 _MODEL = "model"
+_PASSING: ContextVar[bool] = ContextVar("passing", default=False)
+
+
+@contextlib.contextmanager
+def passing_runs() -> Iterator[None]:
+    """Runs in the block are in a folder that is gone after it, so nobody is sent there."""
+    token = _PASSING.set(True)
+    try:
+        yield
+    finally:
+        _PASSING.reset(token)
+
+
+def runs_stay() -> bool:
+    """Whether a run folder of here can be used later."""
+    return not _PASSING.get()
 
 
 def model_of_seed(folder: Path) -> Path:

@@ -502,6 +502,11 @@ def progress_of_stages() -> Iterator[StageProgress]:
         yield update
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 layer", "12 layers"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown_measure(name: str, value: float) -> str:
     """A measure of a label for a table: counts whole, others with four digits."""
     return f"{value:.0f}" if name in ("predicted", "support") else f"{value:.4f}"

@@ -15,7 +15,7 @@ from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore, refuse_damaged
 from bothways.errors import ConfigError, RunError
 from bothways.io import html
-from bothways.io.terminal import line_printer
+from bothways.io.terminal import counted, line_printer
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import (
     DTYPES,
@@ -422,8 +422,9 @@ class _Pretraining(Plan[PretrainingBatch]):
         shape, resolved = self.model.config, self.run.resolved
         with_heads = shape.parameters(heads=list(self.model.heads))
         watch.say(
-            f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads, vocabulary "
-            f"{shape.vocab_size:,}: {shape.parameters() / 1e6:.1f} M parameters "
+            f"{counted(shape.layers, 'layer')}, hidden {shape.hidden}, "
+            f"{counted(shape.heads, 'head')}, vocabulary {shape.vocab_size:,}: "
+            f"{shape.parameters() / 1e6:.1f} M parameters "
             f"({with_heads / 1e6:.1f} M with the pre-training heads)"
         )
         if self.config.start:

@@ -12,7 +12,7 @@ from bothways.io.files import write_text
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import curves_of
 from bothways.pretraining.samples import Samples
-from bothways.training.monitor import METRICS, draw_panels, read_metrics
+from bothways.training.monitor import METRICS, curve_section, read_metrics
 from bothways.training.origin import PAGE, origin_section
 
 _HELD_OUT = "heldout_"
@@ -40,20 +40,11 @@ def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
     measured: dict[str, Any] = next(
         (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
     )
-    curves = curves_of(run)
     elements = [
         html.heading(title, 1),
         html.paragraph(_what(records)),
         *_held_out(measured),
-        *(
-            [
-                html.heading("Curves"),
-                html.picture(draw_panels(curves), "loss and accuracy by step"),
-                html.note("Training is drawn smoothed, its raw values thin beside."),
-            ]
-            if curves
-            else []
-        ),
+        *curve_section(curves_of(run)),
         *_samples(samples),
         *origin_section(run, PretrainConfig, _data(config)),
     ]
@@ -76,7 +67,7 @@ def _held_out(measured: Mapping[str, Any]) -> list[str]:
             continue
         term, _, kind = name.removeprefix(_HELD_OUT).partition("_")
         title = _TITLES.get(term, term.replace("_", " "))
-        shown = f"{value:.1f}" if term == "perplexity" else f"{value:.4f}"
+        shown = f"{value:,.1f}" if term == "perplexity" else f"{value:.4f}"
         rows.append([f"{title}: {_KINDS.get(kind, kind)}" if kind else title, shown])
     if not rows:
         return []

@@ -22,6 +22,7 @@ from bothways.batch import collate
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.io import html
 from bothways.io.files import new_file
+from bothways.io.terminal import counted
 from bothways.runtime.engine import inspecting
 from bothways.runtime.ensemble import Ensemble
 from bothways.runtime.folder import LoadedModel
@@ -36,6 +37,7 @@ from bothways.tokenization.tokenizer import Encoding, Tokenizer
 Floats = NDArray[np.float32]
 OCCLUSION: AttributionMethod = "occlusion"
 GRADIENTS: AttributionMethod = "gradients"
+LOG_ODDS, NUMBER = "log odds", "number"
 _GIVEN = '<script type="application/json" id="given">'
 MOST_SHOWN = 20_000_000
 """Probabilities that a page holds; a browser takes seconds for more."""
@@ -110,8 +112,9 @@ class Inspection(TokenRow):
     def __repr__(self) -> str:
         layers, heads, count, _ = self.attentions.shape
         return (
-            f"Inspection of {count} tokens: {' '.join(self.tokens)}\n"
-            f"hidden {list(self.hidden.shape)}, attentions {layers} layers x {heads} heads"
+            f"Inspection of {counted(count, 'token')}: {' '.join(self.tokens)}\n"
+            f"hidden {list(self.hidden.shape)}, attentions "
+            f"{counted(layers, 'layer')} x {counted(heads, 'head')}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -123,7 +126,8 @@ class Inspection(TokenRow):
         if self.attentions.size > MOST_SHOWN:
             layers, heads, count, _ = self.attentions.shape
             raise ConfigError(
-                f"{layers} layers of {heads} heads for {count} tokens are {self.attentions.size:,} "
+                f"{counted(layers, 'layer')} of {counted(heads, 'head')} for "
+                f"{counted(count, 'token')} are {self.attentions.size:,} "
                 f"numbers, and a page holds {MOST_SHOWN:,}; shorten the text, or take `attentions` "
                 "as an array."
             )
@@ -133,7 +137,7 @@ class Inspection(TokenRow):
     def _repr_html_(self) -> str:
         layers, heads, count, _ = self.attentions.shape
         shown = [html.styled(token, _BOX) for token in self.tokens]
-        title = f"{count} tokens; a layer in each row, its heads side by side; dark is 1"
+        title = f"{counted(count, 'token')}; a layer in each row, its heads side by side; dark is 1"
         picture = html.picture(_png(_maps(self.attentions)), "attention maps of all heads")
         return html.fragment(title, " ".join(shown), picture if layers * heads * count else "")
 
@@ -142,12 +146,12 @@ class Inspection(TokenRow):
 class Attribution(TokenRow):
     """What each token of a text contributes to an output of the task head.
 
-    The output is the log odds of a label, or a number as it is predicted.
-
     Attributes:
         scores: float64 [T]; how much each token raises the output; 0 for special ones.
         method: :data:`OCCLUSION` or :data:`GRADIENTS`.
         target: the label or number that is explained.
+        unit: what the output, and so each score, is: :data:`LOG_ODDS` of a label, or a
+            :data:`NUMBER` as it is predicted.
         output: of the text as it is.
         blank: the output with every token hidden.
         hidden_by: the piece that hides a token.
@@ -160,6 +164,7 @@ class Attribution(TokenRow):
     scores: NDArray[np.float64]
     method: AttributionMethod
     target: str
+    unit: str
     output: float
     blank: float
     hidden_by: str
@@ -174,20 +179,20 @@ class Attribution(TokenRow):
         else:
             how = f"integrated gradients from {self.hidden_by}"
         error = "" if self.delta is None else f"; completeness error {self.delta:.2g}"
-        cut = f"; {self.cut} tokens beyond the length are not read" if self.cut else ""
+        cut = f"; {counted(self.cut, 'token')} beyond the length are not read" if self.cut else ""
         return (
-            f"{self.target}: {self.output:.4g}, without any token {self.blank:.4g} ({how}{error})"
-            f"{cut}"
+            f"{self.target}: {self.unit} {self.output:.4g}, without any token {self.blank:.4g} "
+            f"({how}{error}){cut}"
         )
 
     def __repr__(self) -> str:
         own = zip(self.scores.tolist(), self.tokens, self.parts.tolist(), strict=True)
         rows = [f"{score:+9.4f}  {token}" for score, token, part in own if part >= 0]
-        return "\n".join([self.about, *rows])
+        return "\n".join([self.about, f"{self.unit} that each token adds:", *rows])
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain lists, numbers and texts."""
-        names = ("method", "target", "output", "blank", "hidden_by", "delta", "cut")
+        names = ("method", "target", "unit", "output", "blank", "hidden_by", "delta", "cut")
         more = {name: getattr(self, name) for name in names}
         return {**super().as_json(), "scores": self.scores.tolist(), **more}
 
@@ -197,13 +202,15 @@ class Attribution(TokenRow):
     def _repr_html_(self) -> str:
         most = float(np.abs(self.scores).max(initial=0)) or 1.0
         shown = []
-        for token, score in zip(self.tokens, self.scores.tolist(), strict=True):
+        own = zip(self.tokens, self.scores.tolist(), self.parts.tolist(), strict=True)
+        for token, score, part in own:
             colour = "74,126,187" if score > 0 else "230,120,0"
             share = abs(score) / most
-            shown.append(
-                html.styled(token, f"{_BOX};background:rgba({colour},{share * html.DARKEST:.2f})")
-            )
-        return html.fragment(self.about, " ".join(shown))
+            box = f"{_BOX};background:rgba({colour},{share * html.DARKEST:.2f})"
+            text = f"{token}\n{score:+.2f}" if part >= 0 else token
+            shown.append(html.styled(text, f"{box};text-align:center;vertical-align:top"))
+        below = html.note(f"below each token: the {self.unit} that it adds")
+        return html.fragment(self.about, " ".join(shown), below)
 
 
 _BOX = "display:inline-block;padding:1px 3px;border-radius:3px;white-space:pre"
@@ -331,6 +338,7 @@ class Question:
             scores=every,
             method=method,
             target=self.target,
+            unit=NUMBER if self.task.loss == "score" else LOG_ODDS,
             output=output,
             blank=blank,
             hidden_by=tokenizer.piece(self.piece),

@@ -16,6 +16,7 @@ from typing import Any
 from bothways.families import family_of
 from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE, use_of
 from bothways.io.files import as_utf8, write_text
+from bothways.io.terminal import counted
 from bothways.runtime.folder import LoadedModel, differences_elsewhere
 
 CARD = "README.md"
@@ -137,7 +138,8 @@ def _what(loaded: LoadedModel, kind: str) -> str:
         else f"A {family_of(config).title} encoder without a head, for vectors and fine-tuning"
     )
     text += (
-        f": {config.layers} layers, {config.hidden} hidden units, {config.heads} attention heads, "
+        f": {counted(config.layers, 'layer')}, {counted(config.hidden, 'hidden unit')}, "
+        f"{counted(config.heads, 'attention head')}, "
         f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its "
         f"vocabulary has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
     )

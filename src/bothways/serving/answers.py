@@ -370,6 +370,7 @@ def attribute(model: Model, form: wire.Attribute) -> wire.Attributed:
     return wire.Attributed(
         method=found.method,
         target=found.target,
+        unit=found.unit,
         output=found.output,
         blank=found.blank,
         hidden_by=found.hidden_by,

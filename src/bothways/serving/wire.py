@@ -398,11 +398,13 @@ class Attention(msgspec.Struct):
 
 
 class Attributed(msgspec.Struct):
-    """How much each token raises an output: the log odds of a label, or a number. The output is
-    also given for the text with every token hidden; ``cut`` tokens are not read."""
+    """How much each token raises an output, whose ``unit`` is ``log odds`` of a label, or
+    ``number``. The output is also given for the text with every token hidden; ``cut`` tokens are
+    not read."""
 
     method: str
     target: str
+    unit: str
     output: float
     blank: float
     hidden_by: str

@@ -248,7 +248,7 @@ class MultiLabelTask(TextTask):
         for n in np.flatnonzero((given != gold).any(-1)).tolist():
             wrong = np.flatnonzero(given[n] != gold[n]).tolist()
             parts = [
-                f"{self.labels[i]} {'too many' if given[n, i] else 'missing'}, "
+                f"{self.labels[i]} {'wrong' if given[n, i] else 'missed'}, "
                 f"probability {probabilities[n, i]:.3f}"
                 for i in wrong
             ]

@@ -114,7 +114,8 @@ def marked_text(
     Returns:
         For each piece its text; ``right`` in a predicted place that is a gold one of the same name,
         ``wrong`` in another predicted one, ``missed`` in a gold one that was not predicted, or an
-        empty mark; and at the end of a place what it is.
+        empty mark; and at the end of a place what it is, with the text of a gold one of which only
+        a part was predicted, or more.
     """
     right, wrong, missed = (
         {(start, end, name) for start, end, name in places if start < end}
@@ -133,9 +134,21 @@ def marked_text(
         for kind, word, places in marks:
             inside = sorted(p for p in places if p[0] <= start and end <= p[1])
             mark = mark or (kind if inside else "")
-            notes += [f"{word} {name}".strip() for _, last, name in inside if last == end]
+            for place in inside:
+                if place[1] == end:
+                    others = wrong | right if kind == "missed" else ()
+                    partly = any(_differ(place, other) for other in others)
+                    whole = f" “{text[place[0] : place[1]]}”" if partly else ""
+                    notes.append(f"{word} {place[2]}{whole}".strip())
+        if not notes and not text[start:end].strip():
+            mark = ""  # a space between two marks is none
         pieces.append((text[start:end], mark, ", ".join(notes)))
     return tuple(pieces)
+
+
+def _differ(one: Place, other: Place) -> bool:
+    """Whether two places overlap, and are not the same."""
+    return one[0] < other[1] and other[0] < one[1] and one[:2] != other[:2]
 
 
 def classes_panel(parts: Mapping[str, Mapping[str, float]]) -> Panel:
@@ -166,7 +179,8 @@ def confusion_panel(
             (label, *row) for label, row in zip(labels, counts_LL.tolist(), strict=True)
         ]
         header = ("gold \\ predicted", *labels)
-        return Panel("Confusion matrix", header, tuple(rows), f"Number of {of}.", "heat")
+        note = f"Number of {of}. Gold: as labelled in the data."
+        return Panel("Confusion matrix", header, tuple(rows), note, "heat")
     np.fill_diagonal(counts_LL, 0)
     order = np.argsort(-counts_LL, axis=None, kind="stable")[:_SHOWN_LABELS]
     pairs = [divmod(int(index), len(labels)) for index in order]
@@ -211,7 +225,7 @@ def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
     every = -(-len(gold) // _SHOWN_POINTS) or 1
     points = zip(gold[::every].tolist(), predicted[::every].tolist(), strict=True)
     rows = tuple((round(g, 6), round(p, 6)) for g, p in points)
-    note = f"Every {every}th example." if every > 1 else ""
+    note = f"One example in {every}." if every > 1 else ""
     return Panel("Predicted against gold scores", ("gold", "predicted"), rows, note, "scatter")
 
 

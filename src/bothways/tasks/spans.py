@@ -340,7 +340,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         lengths = [min((len(answer.split()) for answer in answers), default=0) for answers in gold]
         groups = [next(name for name, limit in _LENGTHS if length <= limit) for length in lengths]
         names = [name for name, _ in _LENGTHS]
-        panels.append(_by_group("words of the shortest answer", names, groups, scores))
+        panels.append(_by_group("number of words in the shortest answer", names, groups, scores))
         if self.no_answer:
             predicted_none = np.array([int(not text) for text in texts])
             gold_none = np.array([int(not answers) for answers in gold])
@@ -461,7 +461,12 @@ def _excerpt(passage: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
     first, end = min(start for start, _ in spans), max(end for _, end in spans)
     if end - first > _SHOWN_PASSAGE:
         first, end = spans[-1]
-    return max(0, first - _SHOWN_AROUND), min(len(passage), end + _SHOWN_AROUND)
+    begin, stop = max(0, first - _SHOWN_AROUND), min(len(passage), end + _SHOWN_AROUND)
+    if begin and (space := passage.find(" ", begin - 1, first)) >= 0:
+        begin = space + 1  # with a whole word
+    if stop < len(passage) and (space := passage.rfind(" ", end, stop + 1)) >= 0:
+        stop = space
+    return begin, stop
 
 
 def span_scores(

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.io.run_folders import runs_stay
 from bothways.model.device import reset_peak_memory
 from bothways.model.shared import Trainable
 from bothways.objectives.objective import Objective
@@ -343,8 +344,10 @@ class _Training(Generic[M]):
                 self.plan.saved()
             self.saved_at = time.monotonic()
         if stop and not at_end:
-            folder = self.place.folder
-            watch.say(f"interrupted after step {now}; the state is saved in {folder}")
+            saved = (
+                f"the state is saved in {self.place.folder}" if runs_stay() else "nothing is kept"
+            )
+            watch.say(f"interrupted after step {now}; {saved}")
             ranks.barrier()  # torchrun ends those that are left when one has ended
             raise KeyboardInterrupt
 

@@ -19,6 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_bytes, write_text
 from bothways.io.terminal import notebook_bar, training_console
 
@@ -109,6 +110,7 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
         x_label: what the x axis counts.
     """
     from matplotlib.figure import Figure  # slow import
+    from matplotlib.ticker import MaxNLocator
 
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -124,10 +126,24 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
                 axes.plot(x, y, linewidth=0.6, alpha=0.35, color=drawn.get_color(), zorder=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel(x_label)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
         axes.grid(alpha=0.3)
         if len(curves) > 1:
             axes.legend(fontsize=8)
     return _png(figure)
+
+
+def curve_section(panels: Mapping[str, Curves]) -> list[str]:
+    """The curves on a page, side by side where there is room; nothing without any."""
+    if not panels:
+        return []
+    longest = max(len(x) for curves in panels.values() for x, _ in curves.values())
+    smooth = "The thick line is smoothed, the thin one as it was recorded."
+    return [
+        html.heading("Curves"),
+        html.pictures([(draw_panels({t: curves}), f"{t} by step") for t, curves in panels.items()]),
+        *([html.note(smooth)] if longest >= SMOOTHED_FROM else []),
+    ]
 
 
 def draw_scatter(x: Sequence[float], y: Sequence[float], *, x_label: str, y_label: str) -> bytes:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def origin_section(
     versions = record["versions"]
     made = [f"bothways {versions.get('bothways', '')}", f"Python {versions.get('python', '')}"]
     made += [f"{name} {versions[name]}" for name in ("torch", "numpy") if name in versions]
-    begun = [f"begun {record['started']}"] if "started" in record else []
+    begun = [f"Begun {moment(record['started'])}"] if "started" in record else []
     return [
         html.heading("How this was made"),
         html.paragraph("; ".join([*begun, ", ".join(made)])),
@@ -90,6 +91,14 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         own = flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
         found.update(own)
     return found
+
+
+def moment(started: str) -> str:
+    """A time of a record, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return started
 
 
 def _holds_groups(value: Any) -> bool:
