@@ -28,7 +28,6 @@ from bothways.model.folder import save_model
 from model_examples import small_bert, small_tokenizer
 
 COMMITS = {"main": "a" * 40, "v2": "b" * 40}
-ENGINE = ("--precision", "fp32", "--engine", "torch")  # the fastest may be another one each time
 NEVER = ("pytorch_model.bin", "evil.py", "onnx/model.onnx", "tf_model.h5")
 
 
@@ -258,23 +257,25 @@ def test_a_model_is_downloaded_once_and_pinned(
 ) -> None:
     pytest.importorskip("huggingface_hub")
     endpoint, asked = stub
-    argv = ["embed", "some/one", "w1 w2", "--out", "v.npz", *ENGINE]
+    argv = ["embed", "some/one", "w1 w2", "--out", "v.npz", "--precision", "fp32"]
     done = run(argv, home, endpoint, tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"downloading some/one@{COMMITS['main']}" in done.stderr
-    expected = load(models["main"], engine="torch").embed(["w1 w2"])
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["embeddings"], expected)
+    expected = load(models["main"]).embed(["w1 w2"])
+    # What is fastest, and so the order of sums, is measured by each process.
+    near = {"rtol": 0, "atol": 1e-5}
+    np.testing.assert_allclose(np.load(tmp_path / "v.npz")["embeddings"], expected, **near)
     fetched = {path.name for path in home.rglob("snapshots/*/*")}
     assert {"config.json", "model.safetensors", "vocab.txt", "checksums.json"} <= fetched
     assert not any(name.rpartition("/")[2] in path for path in asked for name in NEVER)
     before = len(asked)
     assert run(argv, home, endpoint, tmp_path).returncode == 0
     assert len(asked) == before, "what is in the cache asks nobody"
-    argv = ["embed", "some/one@v2", "w1", "--out", "w.npz", *ENGINE]
+    argv = ["embed", "some/one@v2", "w1", "--out", "w.npz", "--precision", "fp32"]
     pinned = run(argv, home, endpoint, tmp_path)
     assert f"some/one@{COMMITS['v2']}" in pinned.stderr
-    np.testing.assert_array_equal(
-        np.load(tmp_path / "w.npz")["embeddings"], load(models["v2"], engine="torch").embed(["w1"])
+    np.testing.assert_allclose(
+        np.load(tmp_path / "w.npz")["embeddings"], load(models["v2"]).embed(["w1"]), **near
     )
     assert load(home / "models--some--one").loaded.config.layers == 1
 
@@ -304,7 +305,7 @@ def test_what_cannot_be_downloaded_is_said(
 def test_names_that_are_none_and_what_is_meant(home: Path, models: dict[str, Path]) -> None:
     put(home, "me/small", models["main"], COMMITS["main"])
     texts = ["w1 w2"]
-    expected = load(models["main"], engine="torch").embed(texts)
+    expected = load(models["main"]).embed(texts)
     np.testing.assert_array_equal(load("me/small@aaaaaaa").embed(texts), expected)
     for name, told in (
         ("me/smal", "Did you mean me/small?"),

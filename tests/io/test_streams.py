@@ -95,7 +95,7 @@ def test_finetune_ends_with_its_table(
     options = ("--epochs", "1", "--length", "16", "--seeds", *seeds, "--jobs", jobs)
     out = ("--model", "model", "--run", str(tmp_path / "run"), "--threads", "1")
     shown = run(world, ENCODINGS[encoding], "finetune", *data, *options, *out).stdout
-    assert b"| mean" in shown
+    assert (b"| mean" if len(seeds) > 1 else b"| seed 0") in shown
     assert b"+---" in shown
     # In the C locale a name of the command line has its bytes still.
     assert ("Łódź".encode() if encoding == "C locale" else b"\\u0141") in shown
