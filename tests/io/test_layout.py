@@ -129,7 +129,8 @@ def test_paragraphs_of_any_length(width: int) -> None:
     text = " ".join(paragraph(n) for n in range(200))  # what is joined looks at the end alone
     assert len(text) > 20_000
     found = [*joined(textwrap.wrap(text, width), Layout(width))]
-    assert " ".join(found) == text and len(found) < 3
+    assert " ".join(found) == text
+    assert len(found) < 3
     characters = "\u4e00\u4e8c\u4e09" * 2_000
     rows = [characters[at : at + 40] for at in range(0, len(characters), 40)]
     assert [*joined(rows, Layout(40))] == [characters]

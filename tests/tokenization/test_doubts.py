@@ -43,7 +43,7 @@ def test_a_vocabulary_that_was_sorted() -> None:
 def test_bytes_in_their_order_are_no_sorted_vocabulary(tmp_path: Path) -> None:
     library = tokenizers.Tokenizer(BPE())  # as little as a byte-level vocabulary may be
     library.pre_tokenizer = ByteLevel()
-    trainer = BpeTrainer(initial_alphabet=ByteLevel.alphabet(), special_tokens=["[UNK]", "[CLS]"])
+    trainer = BpeTrainer(initial_alphabet=ByteLevel.alphabet(), special_tokens=SPECIAL)
     library.train_from_iterator(["ab"], trainer)
     library.save(str(tmp_path / "tokenizer.json"))
     found = doubts(Tokenizer.from_folder(tmp_path), "m")
