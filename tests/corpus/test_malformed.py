@@ -54,6 +54,12 @@ REFUSED: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "no archive at all": ("t.txt.gz", GOOD.encode(), {}, "truncated or damaged"),
     "NUL": ("t.txt", b"fine. yes.\n\nno\0pe\n", {}, ":3: NUL character at character 2"),
     "mixed encodings": ("t.txt", b"caf\xc3\xa9\ncaf\xe9\n", {}, ":2: not UTF-8: byte 0xe9 at"),
+    "JSON lines, compressed": (
+        "t.json.gz",
+        gzip.compress(b'{"text": "a. b."}\n{"text": "c."}\n'),
+        {},
+        "decompress it, and let the file's name end in .jsonl",
+    ),
     "encoded surrogates": ("t.txt", b"a\n\xed\xa0\x80\n", {}, ":2: not UTF-8: byte 0xed"),
     "UTF-16": ("t.txt", GOOD.encode("utf-16"), {}, "UTF-16, not UTF-8"),
     "UTF-16, replacing": ("t.txt", GOOD.encode("utf-16"), {"broken": "replace"}, "UTF-16"),

@@ -124,6 +124,24 @@ def test_what_comes_between_two_lines(first: str, second: str, together: str) ->
     assert [*joined([first, second], Layout(width=len(first)))] == [together]
 
 
+@pytest.mark.parametrize("width", [39, 70])
+def test_paragraphs_of_any_length(width: int) -> None:
+    text = " ".join(paragraph(n) for n in range(200))  # what is joined looks at the end alone
+    assert len(text) > 20_000
+    found = [*joined(textwrap.wrap(text, width), Layout(width))]
+    assert " ".join(found) == text
+    assert len(found) < 3
+    characters = "\u4e00\u4e8c\u4e09" * 2_000
+    rows = [characters[at : at + 40] for at in range(0, len(characters), 40)]
+    assert [*joined(rows, Layout(40))] == [characters]
+
+
+def test_one_unbroken_line_of_megabytes_is_looked_at() -> None:
+    line = "aZ09" * 500_000  # with the square of its length, hours
+    layout, _ = read(f"{line}\n\n{paragraph(0)}\n")
+    assert not layout.wrapped
+
+
 def pages(header: str = "", footer: str = "{}") -> list[str]:
     lines = wrapped().split("\n")
     found: list[str] = []

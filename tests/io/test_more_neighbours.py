@@ -40,6 +40,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
         (f"{KOREAN}.\n", "utf-16-le", "UTF-16LE"),
         (f"{KOREAN}.\n", "utf-32-be", "UTF-32BE"),
         (f"{KOREAN}.\n", "euc_kr", "CP949"),
+        ("아버지가 방에 들어가신다. 오늘은 날씨가 좋습니다.\n", "johab", "JOHAB"),
     ],
 )
 def test_encodings_and_the_remedy(text: str, encoding: str, named: str, tmp_path: Path) -> None:
@@ -47,6 +48,25 @@ def test_encodings_and_the_remedy(text: str, encoding: str, named: str, tmp_path
     with pytest.raises(InputError, match=f"iconv -f {named} -t UTF-8"):
         list(read_lines(write(tmp_path, "a.txt", data)))
     assert data.decode(named.lower().replace("macintosh", "mac_roman")) == text * 8, "the remedy"
+
+
+def test_emoji_in_two_halves_and_the_remedy(tmp_path: Path) -> None:
+    text = f"{KOREAN} 😀 was fun.\n"
+    halves = text.replace("😀", "\ud83d\ude00").encode("utf-8", "surrogatepass")
+    with pytest.raises(InputError, match="CESU-8") as caught:
+        list(read_lines(write(tmp_path, "OLD", halves)))
+    command = str(caught.value).split("convert it: ")[1].rstrip(".")
+    command = command.replace("python -c", f"{sys.executable} -c")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "NEW").read_text() == text
+
+
+@pytest.mark.parametrize("encoding", ["cp500", "utf_7"])
+def test_no_encoding_is_named_that_it_does_not_have(encoding: str, tmp_path: Path) -> None:
+    data = ("Bytes that tell nothing +-, but no Windows text: é.\n" * 8).encode(encoding)
+    with pytest.raises(InputError) as caught:
+        list(read_lines(write(tmp_path, "a.txt", data)))
+    assert "1252" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

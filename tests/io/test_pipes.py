@@ -11,6 +11,8 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.io.pipes import open_file
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import read_rows
 
 
 @pytest.fixture
@@ -78,3 +80,12 @@ def test_a_pipe_that_nobody_writes_to(pipe: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("bothways.io.pipes._SECONDS", 0.1)
     with pytest.raises(InputError, match="nobody writes to it; give a file, or start the program"):
         open_file(pipe)
+
+
+def test_columns_of_a_pipe_have_no_ending_of_a_name(anonymous: tuple[Path, int]) -> None:
+    path, writing = anonymous
+    os.write(writing, b"sentence,label\na,x\nb,y\n")
+    os.close(writing)
+    found = read_rows(path, TaskOptions(), labelled=True)
+    assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
+    assert found.broken.remarks == ["its columns are separated by commas"]

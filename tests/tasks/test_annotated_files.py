@@ -338,6 +338,52 @@ def test_offsets_of_browsers_and_changed_texts(tmp_path: Path) -> None:
         read_sentences(path, TaggingOptions(), labelled=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "spans", "note"),
+    [
+        (
+            "😀👨🏽 Ann met Bob",
+            [[7, 10, "P"], [15, 18, "P"]],
+            "1 texts count characters as browsers",
+        ),
+        ("😀 Ann met Bob", [[2, 5, "P"], [10, 13, "P"]], None),
+        ("서울😀에서 Ann이 Bob을", [[6, 9, "P"], [11, 14, "P"]], None),
+        ("😀 Ann met Bob", [[2, 5, ["P"]], [10, 13, ["P"]]], None),
+    ],
+)
+def test_offsets_of_browsers_without_the_words(
+    text: str, spans: list[Any], note: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": text, "label": spans}))
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    tagged = [w for w, t in zip(found.words[0], found.tags[0], strict=True) if t != "O"]
+    assert [word.rstrip("이을") for word in tagged] == ["Ann", "Bob"]
+    assert any("browsers" in one for one in found.notes) == (note is not None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "start", "how"),
+    [
+        ("\r\n", 18, None),
+        ("\r\n", 17, "1 texts count a line end of two characters as one"),
+        ("\n", 18, "1 texts count a line end as two characters"),
+    ],
+)
+def test_line_ends_of_brat_that_count_otherwise(
+    ends: str, start: int, how: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "x.txt").write_bytes(f"John loves Mary.{ends}He married her.{ends}".encode())
+    spans = f"T1\tP 0 4\tJohn\nT2\tP {start} {start + 2}\tHe\n"
+    (tmp_path / "x.ann").write_text(spans)
+    found = read_sentences(tmp_path, TaggingOptions(), labelled=True)
+    words = [word for words in found.words for word in words]
+    tags = [tag for tags in found.tags or () for tag in tags]
+    assert [w for w, t in zip(words, tags, strict=True) if t != "O"] == ["John", "He"]
+    assert any(how is not None and how in note for note in found.notes) == (how is not None)
+    assert not any("white space" in note for note in found.notes)
+
+
 def test_tasks_of_label_studio_that_nobody_annotated(tmp_path: Path) -> None:
     skipped = task("Skipped.", [], annotations=[{"was_cancelled": True, "result": []}])
     path = tmp_path / "a.json"

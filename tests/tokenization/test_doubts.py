@@ -7,6 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+import tokenizers
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 import bothways as bw
 from bothways.shipped import model_folder
@@ -34,6 +38,16 @@ def test_a_vocabulary_that_was_sorted() -> None:
     tokenizer = Tokenizer.from_pieces(sorted([*SPECIAL, "Word", *WORDS]), lowercase=False)
     (found,) = doubts(tokenizer, "m")
     assert "alphabetical order" in found
+
+
+def test_bytes_in_their_order_are_no_sorted_vocabulary(tmp_path: Path) -> None:
+    library = tokenizers.Tokenizer(BPE())  # as little as a byte-level vocabulary may be
+    library.pre_tokenizer = ByteLevel()
+    trainer = BpeTrainer(initial_alphabet=ByteLevel.alphabet(), special_tokens=SPECIAL)
+    library.train_from_iterator(["ab"], trainer)
+    library.save(str(tmp_path / "tokenizer.json"))
+    found = doubts(Tokenizer.from_folder(tmp_path), "m")
+    assert not any("alphabetical" in sentence for sentence in found)
 
 
 @pytest.mark.parametrize(

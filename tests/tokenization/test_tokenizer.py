@@ -670,8 +670,12 @@ def test_pieces_of_sentencepiece_begin_words_at_its_mark(tmp_path: Path) -> None
 
 
 def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"neither tokenizer.json nor vocab.txt"):
+    with pytest.raises(ModelError, match=r"neither tokenizer.json nor vocab.txt.*`bothways vocab`"):
         Tokenizer.from_folder(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text("{}")  # of a Trainer without a tokenizer
+    with pytest.raises(ModelError, match=r"Copy the tokenizer's files from the model"):
+        Tokenizer.from_folder(tmp_path / "checkpoint")
     with pytest.raises(ModelError, match="no such file"):
         Tokenizer.from_folder(tmp_path / "absent")
     path = tmp_path / "vocab.txt"

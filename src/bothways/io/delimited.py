@@ -69,9 +69,8 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         broken.remark("its quotation marks are those of a CSV writer and are read as such")
     expected = {",", ";", "|"} if path.suffix.lower() == ".csv" else {"\t"}
     if dialect.separator not in expected:
-        broken.remark(
-            f"its columns are separated by {dialect.name}s, though its name ends in {path.suffix}"
-        )
+        though = f", though its name ends in {path.suffix}" if path.suffix else ""
+        broken.remark(f"its columns are separated by {dialect.name}s{though}")
     start, first, raw = next(records)
     if layout.columns and not has_header(first, names):
         columns = _columns_declared(path, names, layout.columns, len(first))

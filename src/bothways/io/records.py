@@ -58,7 +58,10 @@ def kind_of(path: Path) -> Kind:
     if holds_records(path, also=_OTHER_RECORDS):
         syntax = other_syntax([line for line in beginning_lines(path) if line.strip()])
         remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
-        refuse_records(path, syntax.remedy if syntax else remedy, also=_OTHER_RECORDS)
+        remedy = syntax.remedy if syntax else remedy
+        if path.suffix.lower() in COMPRESSED:
+            remedy = f"decompress it, and {remedy}"
+        refuse_records(path, remedy, also=_OTHER_RECORDS)
     return "text"
 
 

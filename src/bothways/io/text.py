@@ -34,6 +34,7 @@ from bothways.io.oddities.encodings import (
     Encoding,
     encoded_twice,
     escaped_encoding,
+    halves_encoded,
     line_by_line,
     not_text,
     single_byte_or_east_asian,
@@ -517,6 +518,8 @@ def _not_utf8(
     problem = (
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0)."
     )
+    if halves := halves_encoded(line):
+        return InputError(f"{problem} {halves}", path=source, line=number)
     if around.has_utf8 and around.encoding is not None:
         advice = (
             f"Other lines are UTF-8, and {around.broken} at the beginning of the file look like "
@@ -534,8 +537,8 @@ def _not_utf8(
         )
     else:
         advice = (
-            "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
-            "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
+            "Remove the line; or, if the whole file is in another encoding, which its bytes do not "
+            "tell, convert it: iconv -f ITS_ENCODING -t UTF-8 OLD > NEW."
         )
     told = EncodingError(f"{problem} {advice}", path=source, line=number)
     told.whole = around.is_elsewhere

@@ -283,7 +283,7 @@ def _own_pooling(loaded: LoadedModel) -> Pooling:
     if settings := loaded.about.get("settings_left_out"):
         raise ConfigError(
             f"with sentence-transformers {' and '.join(settings)}, which bothways does not do; set "
-            "pooling to mean or cls for vectors of the texts as they are, or give texts so changed."
+            "pooling to mean or cls, and do that yourself if you want the same vectors."
         )
     if own in _POOLED:
         return _POOLED[own]

@@ -40,13 +40,13 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             f"puts them; if the model was trained with {tokenizer.roles.cls}, write the "
             "tokenizer_class that it had, such as BertTokenizer, to its tokenizer_config.json"
         )
-    rising = sum(one < other for one, other in pairwise(pieces))
-    if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
-        found.append(
-            f"{where}: the pieces are in alphabetical order, as if the vocabulary had been "
-            "sorted; line numbers are ids, so the order must be that of training"
-        )
-    if tokenizer.kind == "wordpiece":
+    if tokenizer.kind == "wordpiece":  # others begin in the order of bytes, and have ids written
+        rising = sum(one < other for one, other in pairwise(pieces))
+        if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):
+            found.append(
+                f"{where}: the pieces are in alphabetical order, as if the vocabulary had been "
+                "sorted; line numbers are ids, so the order must be that of training"
+            )
         found += _about_pieces(tokenizer, where)
     return found
 

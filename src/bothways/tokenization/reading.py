@@ -222,11 +222,15 @@ def _vocabulary_in(folder: Path) -> Path:
     if known is not None and known in there:
         return folder / known.files[0]
     if not there:
+        remedy = (  # a vocabulary that is learnt anew has other ids than the weights
+            "Copy the tokenizer's files from the model that this one was trained from."
+            if is_there(folder / _MODEL_CONFIG)
+            else "Name a folder that has one of them, or learn a vocabulary with `bothways vocab`."
+        )
         raise ModelError(
             f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder, nor "
             "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. "
-            f"{_under_another_name(folder)}Name a folder that has one of them, or learn a "
-            "vocabulary with `bothways vocab`."
+            f"{_under_another_name(folder)}{remedy}"
         )
     return folder / there[0].files[0]
 

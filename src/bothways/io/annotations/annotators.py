@@ -15,7 +15,8 @@ cluener            ``{"text", "label": {"name": {"Mary": [[0, 3]]}}}``, whose en
 words              ``{"tokens": [...], "ner_tags": [...]}``, as on the Hub
 
 Ends are exclusive, and count Unicode characters. Tools that run in a browser may count UTF-16 code
-units, two for an emoji; where that alone agrees with the texts that a file repeats, it is read so.
+units, two for an emoji, and others line ends as one or two characters; where that alone agrees with
+the texts that a file repeats, or with the ends of words, it is read so.
 """
 
 from __future__ import annotations
@@ -116,14 +117,20 @@ def _is_triple(value: Any) -> bool:
     return _triple(value) is not None
 
 
-def _triple(value: Any) -> tuple[Any, Any, str, str | None] | None:
+def _is_label(value: Any) -> bool:
+    """Whether a label stands there: a name, or a list of names."""
+    names = value if isinstance(value, list) and value else [value]
+    return all(isinstance(name, str) for name in names)
+
+
+def _triple(value: Any) -> tuple[Any, Any, Any, str | None] | None:
     """Start, end, label and text of a list: those three in this order, or the label first, or the
     text and the label; None if it is none of these."""
     kinds = [
         "n" if _place(one) is not None else "s" if isinstance(one, str) else "?"
         for one in (value if isinstance(value, list) and len(value) in (3, 4) else ())
     ]
-    if len(kinds) > 2 and "".join(kinds[:2]) == "nn" and isinstance(value[2], str):
+    if len(kinds) > 2 and "".join(kinds[:2]) == "nn" and _is_label(value[2]):
         return value[0], value[1], value[2], None
     if "".join(kinds[:3]) == "snn":
         return value[1], value[2], value[0], None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
@@ -51,20 +53,21 @@ class SpanChecks:
     """What was found in the spans of a file.
 
     Attributes:
-        utf16: texts whose offsets count UTF-16 code units.
+        counted: how many texts count characters otherwise, by how they do.
         trimmed: spans with white space at an end, which is taken off.
         discontinuous: spans of several pieces.
     """
 
-    utf16: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
     trimmed: int = 0
     discontinuous: int = 0
 
     @property
     def remarks(self) -> list[str]:
         """What is to be said of these, as sentences."""
+        counted = self.counted.items()
         told = (
-            (self.utf16, "texts count characters as browsers do (UTF-16); their spans are read so"),
+            *((n, f"texts count {what}; their spans are read so") for what, n in counted),
             (self.trimmed, "spans begin or end with white space, which is taken off"),
             (self.discontinuous, "discontinuous spans are taken from first to last character"),
         )
@@ -79,8 +82,9 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
             stands there.
     """
     text, spans, path = record.text, record.spans or [], record.path or path
-    if (moved := _from_utf16(text, spans)) is not None:
-        spans, checks.utf16 = moved, checks.utf16 + 1
+    if (moved := _counted_otherwise(text, spans)) is not None:
+        how, spans = moved
+        checks.counted[how] += 1
     found = []
     for span in spans:
         if problem := _problem_of(span, text):
@@ -116,20 +120,46 @@ def _problem_of(span: CharacterSpan, text: str) -> str:
     return "" if own.strip() else "is white space; remove it."
 
 
-def _from_utf16(text: str, spans: list[CharacterSpan]) -> list[CharacterSpan] | None:
-    """The spans by characters, if only that they count UTF-16 code units agrees with what the file
-    says stands there; else None."""
-    if not any(differs(text, span) for span in spans) or all(ord(c) <= 0xFFFF for c in text):
+_COUNTS: tuple[tuple[str, Callable[[str, str], int]], ...] = (
+    ("characters as browsers do (UTF-16)", lambda c, _: 1 + (ord(c) > 0xFFFF)),
+    ("a line end of two characters as one", lambda c, before: (before, c) != ("\r", "\n")),
+    ("a line end as two characters", lambda c, _: 1 + (c == "\n")),
+)
+"""Ways of counting a text's characters: what each, after the one before it, counts for."""
+
+
+def _counted_otherwise(
+    text: str, spans: list[CharacterSpan]
+) -> tuple[str, list[CharacterSpan]] | None:
+    """How a text's characters are counted by its spans, and these by characters, if one of
+    ``_COUNTS`` agrees with what the file says stands there, or with the ends of words, and
+    characters do not; else None."""
+    if not any(_is_off(text, span) for span in spans):
         return None
-    place, units = {0: 0}, 0
-    for n, character in enumerate(text, start=1):
-        units += 1 + (ord(character) > 0xFFFF)
-        place[units] = n
-    moved = [
-        replace(span, start=place.get(span.start, -1), end=place.get(span.end, -1))
-        for span in spans
-    ]
-    return None if any(differs(text, span) for span in moved) else moved
+    for how, counts in _COUNTS:
+        starts, ends, units = {0: 0}, {0: 0}, 0
+        for n, (before, character) in enumerate(zip("\0" + text, text, strict=False), start=1):
+            units += counts(character, before)
+            starts[units] = n
+            ends.setdefault(units, n)
+        moved = [
+            replace(span, start=starts.get(span.start, -1), end=ends.get(span.end, -1))
+            for span in spans
+        ]
+        if moved != spans and not any(_is_off(text, span) for span in moved):
+            return how, moved
+    return None
+
+
+def _is_off(text: str, span: CharacterSpan) -> bool:
+    """Whether a span is not within the text, another text is said to stand there, or, where none
+    is said, it begins or ends between two letters of a script with capitals, as no word does."""
+    if not 0 <= span.start < span.end <= len(text):
+        return True
+    if span.text is not None:
+        return differs(text, span)
+    ends = (text[max(at - 1, 0) : at + 1] for at in (span.start, span.end))
+    return any(len(two) == 2 and all(c.lower() != c.upper() for c in two) for two in ends)
 
 
 def differs(text: str, span: CharacterSpan) -> bool:

@@ -280,6 +280,22 @@ def single_byte_or_east_asian(sample: bytes) -> Encoding | None:
     return encoding if score >= _LEAST else None
 
 
+_HALVES = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
+
+
+def halves_encoded(line: bytes) -> str | None:
+    """What is wrong, and the command that mends it, where emoji and the like are written as two
+    characters of UTF-8, one for each half of UTF-16; None elsewhere."""
+    if not _HALVES.search(line):
+        return None
+    return (
+        "Its emoji and the like are written as halves (CESU-8, as Java and databases do); convert "
+        "it: python -c 'import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()"
+        '.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass")'
+        '.decode("utf-16", "replace").encode())\' < OLD > NEW.'
+    )
+
+
 def line_by_line(encoding: str) -> str:
     """The command that converts to UTF-8 those lines of a file that are not in it.
 
@@ -369,6 +385,7 @@ def _vietnamese(text: str) -> float:
 
 _EAST_ASIAN = (
     Encoding("cp949", "CP949", "Korean", _hangul),
+    Encoding("johab", "JOHAB", "Korean", _hangul),
     Encoding("cp932", "CP932", "Japanese", _japanese),
     Encoding("euc_jp", "EUC-JP", "Japanese", _japanese),
     Encoding(

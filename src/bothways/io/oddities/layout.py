@@ -61,6 +61,7 @@ _ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,/-]{0,19}\Z"
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
+_TAIL = 1000  # characters at the end of a text that say how it goes on
 _AFTER_A_HYPHEN = frozenset("and or to und oder bis et ou y o e od en of och eller og".split())
 _DASH = re.compile(r"\w(?:--|[—])\Z")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -352,7 +353,7 @@ def _hyphenates(texts: Sequence[str]) -> bool:
     broken = whole = 0
     words = {word for text in texts for word in _WORD.findall(text.lower())}
     for text, following in pairwise(texts):
-        found, rest = _HYPHENATED.search(text), _WORD.match(following)
+        found, rest = _hyphenated(text), _WORD.match(following)
         if found and rest and rest[0][0].islower():
             joined = (found[1] + rest[0]).lower() in words
             broken += joined
@@ -377,23 +378,27 @@ def joined(lines: Iterable[str], layout: Layout) -> Iterator[str]:
     lines = [_without_empty_quote(line) for line in lines]
     known = _known_words(lines) if layout.hyphens else frozenset[str]()
     kept = _without_pages(lines, layout)
+    done: list[str] = []  # the paragraph up to its end, to which lines are joined
     paragraph, last = "", ""
     for line in kept:
         text = line.strip()
         if not text or not paragraph:
             if paragraph:
-                yield paragraph
+                yield "".join([*done, paragraph])
             if not text:
                 yield ""
-            paragraph = _own(line)
+            done, paragraph = [], _own(line)
         elif _joins(last, line, layout):
             paragraph = _with(paragraph, _own(line), layout, known)
+            if len(paragraph) > 2 * _TAIL:
+                done.append(paragraph[:-_TAIL])
+                paragraph = paragraph[-_TAIL:]
         else:
-            yield paragraph
-            paragraph = _own(line)
+            yield "".join([*done, paragraph])
+            done, paragraph = [], _own(line)
         last = line
     if paragraph:
-        yield paragraph
+        yield "".join([*done, paragraph])
 
 
 def _joins(line: str, following: str, layout: Layout) -> bool:
@@ -403,8 +408,13 @@ def _joins(line: str, following: str, layout: Layout) -> bool:
     return (
         not width
         or _is_full(line, following, width)
-        or (layout.hyphens and _HYPHENATED.search(line.rstrip()) is not None)
+        or (layout.hyphens and _hyphenated(line.rstrip()) is not None)
     )
+
+
+def _hyphenated(text: str) -> re.Match[str] | None:
+    """The part of a word, and the hyphen, that a text ends in."""
+    return _HYPHENATED.search(text, max(0, len(text) - _TAIL))
 
 
 def _own(line: str) -> str:
@@ -418,13 +428,13 @@ def _with(paragraph: str, line: str, layout: Layout, known: frozenset[str]) -> s
     """A paragraph with its next line."""
     if paragraph.endswith("\u00ad"):
         return paragraph[:-1] + line
-    found, rest = _HYPHENATED.search(paragraph), _WORD.match(line)
+    found, rest = _hyphenated(paragraph), _WORD.match(line)
     if found and rest and rest[0].lower() not in _AFTER_A_HYPHEN:
         left, right = found[1].lower(), rest[0].lower()
         if layout.hyphens and rest[0][0].islower() and f"{left}-{right}" not in known:
             return paragraph[:-1] + line
         return paragraph + line
-    if _DASH.search(paragraph) or (paragraph[-1].isalnum() and line.startswith(("--", "—"))):
+    if _DASH.search(paragraph[-3:]) or (paragraph[-1].isalnum() and line.startswith(("--", "—"))):
         return paragraph + line
     if _NO_SPACES.match(paragraph[-1]) and _NO_SPACES.match(line) and not _hangul(line[0]):
         return paragraph + line
