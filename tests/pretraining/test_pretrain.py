@@ -476,7 +476,7 @@ def test_a_finished_run_says_so(
     pretrain(config)
     assert "nothing is left" not in capsys.readouterr().out
     pretrain(config)
-    assert "all 2 steps are done; nothing is left to train" in capsys.readouterr().out
+    assert "continuing after step 2, the last; nothing is left to train" in capsys.readouterr().out
 
 
 def test_a_step_has_many_micro_batches_and_one_update(

@@ -345,10 +345,9 @@ class _Pretraining(Plan[PretrainingBatch]):
     def begin(self, watch: Monitor, done: int, notes: list[str]) -> None:
         """Log the model, the corpus, how the run computes, and what has changed since it began."""
         self._describe(watch, [self.device_note, *notes])
-        if done == self.steps:
-            watch.say(f"all {done:,} steps are done; nothing is left to train")
-        elif done:
-            watch.say(f"continuing after step {done:,}")
+        if done:
+            last = ", the last; nothing is left to train" if done == self.steps else ""
+            watch.say(f"continuing after step {done:,}{last}")
         if not self.run.new:
             note_changes(self.run, self.numerics, watch.say, done=done, ranks=self.ranks)
         self._batches = heldout_batches(self.config, self.store, watch.say)
