@@ -57,6 +57,10 @@ class InputError(BothwaysError):
         """Add a sentence to the problem."""
         self.problem = f"{self.problem.rstrip()} {remedy}"
 
+    def precede(self, cause: str) -> None:
+        """Put what the problem is likely to come from before it."""
+        self.problem = f"{cause} {self.problem}"
+
 
 class EncodingError(InputError):
     """A file is text in another encoding than UTF-8; the message says how to convert it.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from bothways import cli
-from bothways.api.model import Model, load
+from bothways.api.model import Filling, Model, load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
@@ -121,6 +121,11 @@ def test_fill_mask_gives_the_probabilities_of_transformers(
         expected = words.softmax(-1)
         assert [f.probability for f in fillings] == pytest.approx(expected.tolist(), rel=1e-4)
         assert all(a.probability >= b.probability for a, b in pairwise(fillings))
+
+
+def test_a_filling_is_shown_with_few_digits() -> None:
+    shown = repr(Filling("door", 0.08092845676980963, "A door."))
+    assert shown == "Filling('door', 0.0809, 'A door.')"
 
 
 def test_fill_mask_fills_the_text_as_it_was_given() -> None:

@@ -22,7 +22,14 @@ import bothways as bw
 from bothways import cli
 from bothways.api.calls import _as_options, call_options
 from bothways.api.rows import columns_of, file_of
-from bothways.errors import ConfigError, InputError, LengthError, ModelError, RunError
+from bothways.errors import (
+    ConfigError,
+    InputError,
+    LengthError,
+    ModelError,
+    RunError,
+    StoreError,
+)
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
 from bothways.io.annotations.squad import read_questions
@@ -405,6 +412,15 @@ def test_errors_name_keywords_and_rows_and_leave_no_folder(here: Path) -> None:
     assert not [*here.glob("runs/*")]
 
 
+def test_no_run_folder_is_named_before_what_is_no_corpus_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "tale.txt").write_text("w1 w2\n\nw3\n")
+    with pytest.raises(StoreError, match="not a corpus folder"):
+        bw.pretrain("tale.txt", minutes=1)
+    assert "run folder" not in capsys.readouterr().out
+
+
 def test_what_a_message_proposes_works(tune: Callable[..., Any]) -> None:
     frame = pd.DataFrame(rows(32))
     missing = frame.copy()
@@ -691,6 +707,8 @@ def test_pretraining_by_keywords(corpus: bw.Corpus, capsys: pytest.CaptureFixtur
     assert bw.pretrain(corpus, "tiny", steps=2, verbose=False, **given).run == run.run
     assert {"mlm_loss"} <= {name for record in run.history for name in record}
     assert run.plot().startswith(b"\x89PNG")
+    assert run.plot()._repr_png_() == run.plot()  # what a notebook shows
+    assert repr(run.plot()).startswith("<PNG, ")
     assert isinstance(bw.load(run.model).evaluate(corpus), str)
     more = bw.pretrain(corpus, steps=3, minutes=None, start=run, verbose=False, **SMALL)
     assert more.steps == 3

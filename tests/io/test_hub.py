@@ -299,6 +299,8 @@ def test_what_cannot_be_downloaded_is_said(
         assert gone.returncode == 1
         assert f"bothways: error: {name}: there is no such folder here" in gone.stderr
         assert f"cannot be downloaded from {port}/{name}" in gone.stderr
+        unreachable = port != endpoint
+        assert (f"hf download {name} --local-dir" in gone.stderr) == unreachable
         assert "Traceback" not in gone.stderr
 
 

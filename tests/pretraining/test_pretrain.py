@@ -432,9 +432,51 @@ def test_time_is_kept_for_the_sequences_that_are_held_out(
     assert steps[20] > steps[1000] == steps[100_000], "the corpus holds out fewer than 1,000"
 
 
-def test_evaluations_take_at_most_half_of_the_minutes() -> None:
-    left, _ = clock.reserve_evaluations(ClockOptions(minutes=1.0), [1.0], 0, 60.0)
-    assert left.minutes == 0.5
+@pytest.mark.parametrize(
+    ("seconds", "count", "left"),
+    [
+        (0.0, 20, 1.0),
+        (0.1, 20, 58 / 60),
+        (3.0, 4, 0.8),
+        (6.0, 2, 0.8),
+        (13.0, 1, 47 / 60),
+        (60.0, 1, 0.5),
+    ],
+)
+def test_evaluations_take_a_fifth_of_the_minutes_or_there_is_one(
+    seconds: float, count: int, left: float
+) -> None:
+    minute = ClockOptions(minutes=1.0)
+    training, _, evaluations = clock.reserve_evaluations(minute, [1.0], 0, seconds)
+    assert evaluations == count
+    assert training.minutes == pytest.approx(left)
+
+
+def test_a_short_run_has_as_few_evaluations_as_its_minutes_allow(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "_probe", lambda *_: 2.0)
+    monkeypatch.setattr(clock, "_EVALUATED", 0.05)  # the time of two, by that measure
+    monkeypatch.setattr(clock, "count_heldout", lambda *_: 30)
+    evaluate = EvaluateOptions(sequences=8)
+    config = make(tmp_path / "run", clock=ClockOptions(minutes=1.0), evaluate=evaluate)
+    result = pretrain(config)
+    resolved = read_run(result.run)["resolved"]
+    assert resolved["evaluations"] == 2
+    measured = [r["step"] for r in result.history if any(n.startswith("heldout") for n in r)]
+    assert measured[0] == 0
+    assert measured[-1] == resolved["steps"]
+    assert len(measured) == 1 + resolved["evaluations"]
+
+
+def test_a_finished_run_says_so(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make(tmp_path / "run", clock=ClockOptions(steps=2))
+    pretrain(config)
+    assert "nothing is left" not in capsys.readouterr().out
+    pretrain(config)
+    assert "continuing after step 2, the last; nothing is left to train" in capsys.readouterr().out
 
 
 def test_a_step_has_many_micro_batches_and_one_update(

@@ -598,6 +598,8 @@ def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
     """
     inputs: list[Any]
     if isinstance(config, PretrainConfig) and not config.run:
+        if config.corpus:  # refused before a folder is named for it
+            Manifest.read(Path(config.corpus))
         inputs = [_contents([config.corpus]), _contents([config.start or ""])]
         return replace(config, run=_chosen_run("pretrain", config, inputs))
     if isinstance(config, FinetuneConfig) and not config.run:

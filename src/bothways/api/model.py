@@ -75,7 +75,7 @@ _ELSEWHERE = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filling:
     """A prediction for one [MASK].
 
@@ -89,6 +89,9 @@ class Filling:
     piece: str
     probability: float
     text: str
+
+    def __repr__(self) -> str:
+        return f"Filling({self.piece!r}, {self.probability:.4f}, {self.text!r})"
 
 
 def load(

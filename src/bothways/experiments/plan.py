@@ -640,13 +640,16 @@ def _with_clock(
     if clock.steps is None and clock.tokens is None and clock.minutes is None:
         return forecast
     one = heldout * phases[0].step_seconds / phases[0].batch * _FORWARD
-    seconds = [p.step_seconds for p in phases]
+    seconds, planned_evaluations = [p.step_seconds for p in phases], EVALUATIONS
     if clock.minutes is not None:
-        clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, one)
+        clock, seconds, planned_evaluations = reserve_evaluations(
+            clock, seconds, config.evaluate.every, one
+        )
     step_tokens = [p.batch * p.sequence_tokens for p in phases]
     steps = total_steps(clock, config.phases, step_tokens=step_tokens, step_seconds=seconds)
     check_snapshots(Path(config.run), config.snapshots, done=0, total=steps)
-    evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
+    every = config.evaluate.every or -(-steps // planned_evaluations)
+    evaluations = steps // every
     counts = phase_steps(config.phases, steps)
     planned = tuple(
         replace(

@@ -294,8 +294,9 @@ class FinetuneResult:
         """The records of training, of all seeds: ``run``, ``step``, and losses or scores."""
         return [{"run": seed.name, **record} for seed in self.seeds for record in seed.history]
 
-    def plot(self) -> bytes:
-        """The training loss and the main score by step, as a PNG."""
+    def plot(self) -> html.Png:
+        """The training loss and the main score by step: the bytes of a PNG, which a notebook
+        shows; empty if there are none."""
         from bothways.training.monitor import draw_panels  # slow import
 
         def curves(name: str) -> dict[str, tuple[list[float], list[float]]]:
@@ -312,7 +313,7 @@ class FinetuneResult:
         drawn = {title: found for title, found in panels.items() if found}
         if score := drawn.get(f"{main} on dev"):
             score.update(constant)
-        return draw_panels(drawn) if drawn else b""
+        return html.Png(draw_panels(drawn) if drawn else b"")
 
     def __repr__(self) -> str:
         return self.table()

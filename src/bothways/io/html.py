@@ -153,6 +153,16 @@ def table(
     return f'<div class="wide" tabindex="0"><table><tr>{head}</tr>{rows_shown}</table></div>'
 
 
+class Png(bytes):
+    """A picture's bytes, which a notebook shows as the picture."""
+
+    def __repr__(self) -> str:
+        return f"<PNG, {len(self):,} bytes>"
+
+    def _repr_png_(self) -> bytes | None:
+        return bytes(self) or None
+
+
 def picture(png: bytes, text: str) -> str:
     """A PNG embedded in the page, with an alternative text."""
     data = base64.b64encode(png).decode()

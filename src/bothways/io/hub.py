@@ -245,7 +245,10 @@ def _is_inside(name: str) -> bool:
 def _failed(id: str, place: Path, where: str, error: Exception) -> ModelError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[0] if lines else type(error).__name__
+    answered = getattr(error, "response", None) is not None
+    remedy = f"Where there is a network, `hf download {id} --local-dir DIR` makes a folder to name."
     return ModelError(
         f"{id}: there is no such folder here, it is not in the local cache of the Hugging Face Hub "
         f"({place}), and it cannot be downloaded from {where}: {type(error).__name__}: {reason}"
+        f"{'' if answered else f' {remedy}'}"
     )

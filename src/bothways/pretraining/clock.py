@@ -30,6 +30,7 @@ from bothways.training.trainer import Trainer, step_loss
 
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""
+_EVALUATED = 0.2  # of a run's minutes, at most, if this leaves one evaluation
 _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 _MADE, _AT_ONCE = 256, 2**16  # sequences that are made for their special tokens; per lookup
 
@@ -47,12 +48,14 @@ def resolve_clock(
     """
     precision = ranks.run_on_rank0(lambda: choose_for_training(config.precision, model.device))
     model.shared.transposes = precision.transposes
-    steps = _count_steps(config, store, model, sources, DTYPES[precision.name], ranks)
+    dtype = DTYPES[precision.name]
+    steps, evaluations = _count_steps(config, store, model, sources, dtype, ranks)
     return {
         "precision": precision.name,
         "reason": precision.reason,
         "transposed_gradients": precision.transposes,
         "steps": steps,
+        "evaluations": evaluations,
     }
 
 
@@ -63,8 +66,9 @@ def _count_steps(
     sources: Sequence[PhaseBatches],
     dtype: torch.dtype,
     ranks: Ranks,
-) -> int:
-    clock, phases = config.clock, config.phases
+) -> tuple[int, int]:
+    """Steps of the run, and its evaluations if the config does not set their interval."""
+    clock, phases, evaluations = config.clock, config.phases, EVALUATIONS
     tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
     if clock.steps is None:
         means = ranks.run_on_rank0(lambda: [sequence_tokens(source) for source in sources])
@@ -79,30 +83,40 @@ def _count_steps(
         # Evaluations are forward passes: per sequence, about a third of a training step's work.
         evaluation = ranks.run_on_rank0(lambda: count_heldout(config, store)) * seconds[0]
         evaluation /= phases[0].batch * 3
-        clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, evaluation)
-    return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
+        clock, seconds, evaluations = reserve_evaluations(
+            clock, seconds, config.evaluate.every, evaluation
+        )
+    return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds), evaluations
 
 
 def reserve_evaluations(
     clock: ClockOptions, step_seconds: list[float], every: int, evaluation_seconds: float
-) -> tuple[ClockOptions, list[float]]:
+) -> tuple[ClockOptions, list[float], int]:
     """Leave time for the evaluations of a run that is limited in minutes.
 
     Args:
         clock: with ``minutes``.
         step_seconds: of a training step, for each phase.
-        every: steps between evaluations; 0 for :data:`EVALUATIONS` in the run.
+        every: steps between evaluations; 0 for :data:`EVALUATIONS` in the run, or fewer.
         evaluation_seconds: of one evaluation.
 
     Returns:
-        The minutes for training, and the seconds per step: either each step bears its share of an
-        evaluation, or all evaluations together are taken off the minutes, at most half of them.
+        The minutes for training, the seconds per step, and the number of evaluations: either each
+        step bears its share of an evaluation, or as many evaluations as take a fifth of the
+        minutes are taken off them. A single one takes half of them at most.
     """
     assert clock.minutes is not None
     if every:
-        return clock, [seconds + evaluation_seconds / every for seconds in step_seconds]
-    spent = min(EVALUATIONS * evaluation_seconds / 60, clock.minutes / 2)
-    return replace(clock, minutes=clock.minutes - spent), step_seconds
+        return (
+            clock,
+            [seconds + evaluation_seconds / every for seconds in step_seconds],
+            EVALUATIONS,
+        )
+    minutes = evaluation_seconds / 60
+    most = clock.minutes * _EVALUATED / minutes if minutes else EVALUATIONS
+    count = max(1, int(min(most, EVALUATIONS)))
+    spent = min(count * minutes, clock.minutes / 2)
+    return replace(clock, minutes=clock.minutes - spent), step_seconds, count
 
 
 def sequence_tokens(source: PhaseBatches, *, least: int = 4096, most: int = 2**18) -> float:

@@ -114,7 +114,8 @@ class EvaluateOptions(Options):
     """Evaluation on held-out text during pre-training."""
 
     every: int = 0
-    """Steps between evaluations; 0: twenty evaluations over the run."""
+    """Steps between evaluations; 0: twenty evaluations over the run, or as many as take a fifth of
+    the minutes."""
     sequences: int = 512
     """Number of held-out sequences per evaluation."""
     corpus: str | None = None

@@ -89,10 +89,11 @@ class PretrainResult:
         """The records of training: ``step``, and losses, accuracies or held-out scores."""
         return read_metrics(self.run / METRICS)
 
-    def plot(self) -> bytes:
-        """The curves of training, as a PNG; empty if there are none."""
+    def plot(self) -> html.Png:
+        """The curves of training: the bytes of a PNG, which a notebook shows; empty if there are
+        none."""
         path = self.run / CURVES
-        return path.read_bytes() if path.exists() else b""
+        return html.Png(path.read_bytes() if path.exists() else b"")
 
     def __repr__(self) -> str:
         measured = "" if self.heldout is None else f"; {self.heldout.sentence()}"
@@ -307,7 +308,8 @@ class _Pretraining(Plan[PretrainingBatch]):
             saves_end=True,
             saves_first=False,
         )
-        self._evaluate_every = config.evaluate.every or -(-steps // EVALUATIONS)
+        evaluations = int(run.resolved.get("evaluations", EVALUATIONS))  # not in older runs
+        self._evaluate_every = config.evaluate.every or -(-steps // evaluations)
         self._log_every = config.log_every or max(1, steps // _RECORDS)
 
     heldout: HeldOut | None
@@ -344,7 +346,8 @@ class _Pretraining(Plan[PretrainingBatch]):
         """Log the model, the corpus, how the run computes, and what has changed since it began."""
         self._describe(watch, [self.device_note, *notes])
         if done:
-            watch.say(f"continuing after step {done:,}")
+            last = ", the last; nothing is left to train" if done == self.steps else ""
+            watch.say(f"continuing after step {done:,}{last}")
         if not self.run.new:
             note_changes(self.run, self.numerics, watch.say, done=done, ranks=self.ranks)
         self._batches = heldout_batches(self.config, self.store, watch.say)

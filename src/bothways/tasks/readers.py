@@ -256,7 +256,8 @@ def _opened(
         if isinstance(error, MissingColumnError) and (found := _other_texts(error, wanted)):
             return _with_text(path, wanted, broken, found)
         if wanted.labelled and (kind := likely_kind(path)):
-            error.add(f"The file looks like {_OTHER_KINDS[kind]}, not like {wanted.options.kind}.")
+            asked = wanted.options.kind
+            error.precede(f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}.")
         raise
     return wanted, rows if first is None else chain([first], rows)
 
