@@ -119,7 +119,8 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
     assert (unbroken.run / "curves.png").read_bytes()[:4] == b"\x89PNG"
     page = (unbroken.run / "report.html").read_text(encoding="utf-8")
     record = read_run(unbroken.run)
-    for shown in (record["started"], "bothways pretrain", f"{STEPS} steps", "held-out text"):
+    begun = f"Begun {record['started'][:16].replace('T', ' ')} UTC"
+    for shown in (begun, "bothways pretrain", f"{STEPS} steps", "held-out text"):
         assert shown in page
     assert [p.name for p in (unbroken.run / "checkpoints").iterdir()] == [f"step-{STEPS}"]
     assert any((unbroken.run / "tensorboard").iterdir())
