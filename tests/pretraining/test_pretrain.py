@@ -132,6 +132,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
         "transposed_gradients": False,
         "kernels": "fast",
         "steps": STEPS,
+        "evaluations": 20,
         "threads": 1,
         "processes": 1,
     }
