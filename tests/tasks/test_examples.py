@@ -17,6 +17,7 @@ from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import Inputs, TaskInputs, flat_inputs
 from bothways.objectives.labelled import LabelledExamples
 from bothways.tasks.examples import (
+    PADDED,
     Examples,
     cut_by_tokens,
     encode_examples,
@@ -86,6 +87,20 @@ def test_batches_for_prediction_cover_all_by_length(lengths: np.ndarray, limit: 
     order = np.concatenate(length_batches(lengths, limit))
     assert sorted(order.tolist()) == list(range(len(lengths)))
     assert (np.diff(lengths[order]) <= 0).all()
+
+
+@given(LENGTHS, st.integers(1, 200))
+def test_padded_batches_hold_little_padding(lengths: np.ndarray, limit: int) -> None:
+    parts = length_batches(lengths, limit, padded=True)
+    order = np.concatenate(parts)
+    assert sorted(order.tolist()) == list(range(len(lengths)))
+    assert (np.diff(lengths[order]) <= 0).all()
+    for part in parts:
+        tokens, rows = lengths[part].sum(), len(part) * lengths[part].max()
+        assert len(part) == 1 or tokens <= limit
+        # Only a batch that is small without its last item may hold more padding.
+        small = 2 * (tokens - lengths[part[-1]]) < limit
+        assert len(part) == 1 or small or rows <= PADDED * tokens
 
 
 def test_a_batch_holds_the_encodings_and_nothing_between_them() -> None:
@@ -228,7 +243,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
 ) -> None:
     model = small_bert(**heads)
     found = windows_at_first_tokens() if "classes" in heads else windows()
-    monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 20)
+    monkeypatch.setattr("bothways.runtime.engine.PREDICT_TOKENS", 20)
     assert len(list(length_batches(found.lengths, 20))) > 1
     together = measured_outputs(model, found)
     assert together.shape == (len(found.read_positions), model.task_outputs)

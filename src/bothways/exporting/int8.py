@@ -23,7 +23,7 @@ from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS, TAGGER
 from bothways.io.terminal import ShowProgress, StageProgress
 from bothways.runtime.embeddings import embed_texts
-from bothways.runtime.engine import Engine, batch_limit
+from bothways.runtime.engine import Engine, batch_limit, batches_for
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import (
@@ -41,7 +41,7 @@ from bothways.runtime.pipeline import choose_length, encode_file, predict_output
 from bothways.runtime.texts import file_texts
 from bothways.runtime.weights import Weights
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples
 from bothways.tasks.metrics import measure_scores
 from bothways.tasks.readers import read_rows
 from bothways.tasks.task import EncodedFile, Task
@@ -227,8 +227,8 @@ def _attempt(
 
 def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
     """The medians' ratio of times that are taken by turns, rounded to hundredths."""
-    limit = min(batch_limit(one, PREDICT_TOKENS) for one in (fp32, engine))
-    batches = _batches(gate.examples, _TIMED, gate.positions, limit)
+    fewest = min((fp32, engine), key=lambda one: batch_limit(one, PREDICT_TOKENS))
+    batches = _batches(gate.examples, _TIMED, gate.positions, fewest)
     times: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(_ROUNDS + 1):
         for number, one in enumerate((fp32, engine)):
@@ -310,11 +310,11 @@ def _some(examples: Examples, count: int, positions: int) -> list[Batch]:
     return [own.inputs(np.array([n]), max_positions=positions) for n in _spread(count, own)]
 
 
-def _batches(examples: Examples, count: int, positions: int, limit: int) -> list[Batch]:
-    """Sequences from all over a file, in batches of so many tokens."""
+def _batches(examples: Examples, count: int, positions: int, engine: Engine) -> list[Batch]:
+    """Sequences from all over a file, in batches that suit an engine."""
     own = _sequences_alone(examples)
     chosen = _spread(count, own)
-    parts = length_batches(own.lengths[chosen], limit)
+    parts = batches_for(engine, own.lengths[chosen])
     return [own.inputs(chosen[part], max_positions=positions) for part in parts]
 
 
@@ -510,9 +510,8 @@ class _HeadGate(_TextGate):
     def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """The most likely output of each head, or of one output its sign."""
         found: list[int] = []
-        limit = batch_limit(engine, PREDICT_TOKENS)
         done, total = 0, len(self.examples.lengths)
-        for indices in length_batches(self.examples.lengths, limit):
+        for indices in batches_for(engine, self.examples.lengths):
             done += len(indices)
             if progress:
                 progress(done, total)

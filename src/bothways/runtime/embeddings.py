@@ -23,14 +23,12 @@ from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.io.written import ARROW, write_tables
-from bothways.runtime.engine import Engine, batch_limit, layer_name
+from bothways.runtime.engine import Engine, batches_for, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
 from bothways.tasks.examples import (
-    PREDICT_TOKENS,
     Examples,
     check_room,
-    length_batches,
 )
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
@@ -371,7 +369,7 @@ def _embed_windows(
     width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
     vectors = np.zeros((count, width), np.float32)
     done = 0
-    for indices in length_batches(examples.lengths, batch_limit(loaded.engine, PREDICT_TOKENS)):
+    for indices in batches_for(loaded.engine, examples.lengths):
         batch = examples.batch(indices, max_positions=loaded.config.positions)
         states_TD = _layer_states(loaded.engine, batch.inputs, layers, combine)
         rows_RD = states_TD  # all of them, most often

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bothways.batch import Batch
 from bothways.errors import ConfigError, not_installed
 from bothways.io.processes import uninterrupted
+from bothways.tasks.examples import PREDICT_TOKENS, length_batches
 from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
@@ -62,10 +63,11 @@ class Engine(Protocol):
 
     Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
     by these, ``auto`` chooses (:mod:`bothways.runtime.speed`); ``graphs``, true if it computes
-    folders with a graph alone; and ``batch_tokens``, the tokens of a batch beyond which it takes
-    longer per token. An engine may have ``inspect(batch)``, which gives for a batch of one sequence
-    the states of all layers, float32 [L + 1, T, H], and the probabilities of all heads, float32
-    [L, A, T, T]; without it, attention is refused (:func:`inspecting`).
+    folders with a graph alone; ``batch_tokens``, the tokens of a batch beyond which it takes
+    longer per token; and ``pads``, true if its rows are as long as the longest. An engine may have
+    ``inspect(batch)``, which gives for a batch of one sequence the states of all layers, float32
+    [L + 1, T, H], and the probabilities of all heads, float32 [L, A, T, T]; without it, attention
+    is refused (:func:`inspecting`).
     """
 
     @property
@@ -107,6 +109,18 @@ class Engine(Protocol):
 def batch_limit(engine: Engine, limit: int) -> int:
     """Tokens of a batch for an engine, at most ``limit``."""
     return min(limit, getattr(engine, "batch_tokens", limit))
+
+
+def batches_for(engine: Engine, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """All items by length, longest first, in batches that suit an engine: of as many tokens, and
+    of similar length where rows are padded.
+
+    Args:
+        engine: which will compute them.
+        lengths: of all items in tokens, int64 [N].
+    """
+    padded = bool(getattr(engine, "pads", False))
+    return length_batches(lengths, batch_limit(engine, PREDICT_TOKENS), padded=padded)
 
 
 Inside = tuple[NDArray[np.float32], NDArray[np.float32]]

@@ -104,6 +104,7 @@ class GraphEngine(ABC):
     """Whether it has the operators of onnxruntime."""
     batch_tokens: ClassVar[int] = 512
     """Of a batch; with 4,096 a token takes three times as long."""
+    pads: ClassVar[bool] = True
 
     def __init__(self, loaded: LoadedModel, *, precision: str = "fp32", threads: int = 0):
         self.precision = precision

@@ -23,12 +23,12 @@ from bothways.io import html
 from bothways.io.annotations.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning
-from bothways.runtime.engine import Engine, batch_limit
+from bothways.runtime.engine import Engine, batches_for
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.sentence_modules import ACTIVATIONS, GIVES_SCORES
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import other_kind
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
@@ -187,13 +187,15 @@ def predict_texts(
 
 
 def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Texts in parts that are tokenized together; at least one part. The first are smaller."""
-    parts, size = [texts[:_FIRST]], _FIRST
-    at = size
+    """Texts in parts that are tokenized together; at least one part. The first are smaller, but
+    few are one part: tokenizing them takes no time, and sorted together they need less padding."""
+    if len(texts) <= _TOGETHER // 2:
+        return [texts]
+    parts, size, at = [], min(_FIRST, _TOGETHER), 0
     while at < len(texts):
-        size = min(_TOGETHER, 2 * size)
         parts.append(texts[at : at + size])
         at += size
+        size = min(_TOGETHER, 2 * size)
     return parts
 
 
@@ -479,7 +481,7 @@ def predict_outputs(
     """
     found = np.zeros((len(examples.read_positions), outputs), dtype=np.float32)
     done = 0
-    for indices in length_batches(examples.lengths, batch_limit(engine, PREDICT_TOKENS)):
+    for indices in batches_for(engine, examples.lengths):
         batch = examples.batch(indices, max_positions=positions)
         rows_RC = engine.compute(batch.inputs, {head: batch.read_positions})[head]
         by_item = arrays.split(rows_RC, batch.bounds)

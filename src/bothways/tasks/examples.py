@@ -15,6 +15,7 @@ matter, items are sorted by length.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,9 @@ CHUNK = 2048
 # larger batches, and the split depends on the data alone, so results do not depend on the machine.
 TRAIN_TOKENS = 8192
 PREDICT_TOKENS = 4096
+PADDED = 1.15
+"""Times the tokens of a batch. Of 100 questions and passages 25 % were padding without this limit,
+and onnxruntime computed 144 texts a second instead of 165 (Zen 3)."""
 
 
 @dataclass(frozen=True)
@@ -307,13 +311,27 @@ def step_batches(items: int, batch: int, *, seed: int, epoch: int) -> list[NDArr
     return [order[i : i + batch] for i in range(0, items, batch)]
 
 
-def length_batches(lengths: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
-    """All items sorted by length, longest first, in batches of at most ``limit`` tokens."""
-    return cut_by_tokens(np.argsort(-lengths, kind="stable"), lengths, limit)
+def length_batches(
+    lengths: NDArray[np.int64], limit: int, *, padded: bool = False
+) -> list[NDArray[np.int64]]:
+    """All items sorted by length, longest first, in batches of at most ``limit`` tokens.
+
+    Args:
+        lengths: of all items in tokens, int64 [N].
+        limit: tokens per batch.
+        padded: they will be rows as long as the longest: a batch of half the limit or more does not
+            take in what would be a seventh padding (:data:`PADDED`).
+    """
+    most = PADDED if padded else math.inf
+    return cut_by_tokens(np.argsort(-lengths, kind="stable"), lengths, limit, most_padded=most)
 
 
 def cut_by_tokens(
-    indices: NDArray[np.int64], lengths: NDArray[np.int64], limit: int
+    indices: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    limit: int,
+    *,
+    most_padded: float = math.inf,
 ) -> list[NDArray[np.int64]]:
     """Cut a list of items, in order, into parts of at most ``limit`` tokens, or of one item.
 
@@ -321,12 +339,17 @@ def cut_by_tokens(
         indices: items, int64 [B].
         lengths: of all items in tokens, int64 [N].
         limit: tokens per part.
+        most_padded: how many times its tokens a part may have as rows as long as its first item,
+            once it has half the limit.
     """
-    parts, start, total = [], 0, 0
+    parts, start, total, longest = [], 0, 0, 0
     for i, size in enumerate(lengths[indices].tolist()):
-        if i > start and total + size > limit:
+        padding = longest * (i - start + 1) > most_padded * (total + size) and 2 * total >= limit
+        if i > start and (total + size > limit or padding):
             parts.append(indices[start:i])
             start, total = i, 0
+        if i == start:
+            longest = size
         total += size
     if start < len(indices):
         parts.append(indices[start:])
