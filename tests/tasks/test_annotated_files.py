@@ -210,7 +210,9 @@ def test_brat(tmp_path: Path) -> None:
     write(tmp_path, "a.ann", "T1\tPER 0 4;5 12\tMary Shelley\n")
     found = read_sentences(path, TaggingOptions(), labelled=True)
     assert found.tags == [[*TAGS[:4], "O", "O"]]
-    assert any("1 discontinuous spans are taken from first to last" in note for note in found.notes)
+    assert any(
+        "1 discontinuous span taken from the first to the last" in note for note in found.notes
+    )
     write(tmp_path, "a.ann", "T1\tPER 0 x\tMary\n")
     with pytest.raises(InputError, match=r"a\.ann:1: .* is no annotation of a text"):
         read_sentences(path, TaggingOptions(), labelled=True)
@@ -285,7 +287,7 @@ def spans_file(folder: Path, text: str, *triples: list[Any], **more: Any) -> Sen
             "1 of 3 spans begin or end inside a word",
         ),
         ("the Londoners", [[4, 10, "L"]], ["O", "B-L"], "inside a word; the whole word is taken"),
-        (" Ann ", [[0, 5, "P"]], ["B-P"], "1 spans begin or end with white space"),
+        (" Ann ", [[0, 5, "P"]], ["B-P"], "white space at the ends of 1 span is taken off"),
         (
             "Bank of Rome",
             [[0, 12, "ORG"], [8, 12, "L"]],
@@ -331,7 +333,9 @@ def test_offsets_of_browsers_and_changed_texts(tmp_path: Path) -> None:
     path.write_text(json.dumps([item]))
     found = read_sentences(path, TaggingOptions(), labelled=True)
     assert [w for w, t in zip(found.words[0], found.tags[0], strict=True) if t != "O"] == ["Ann"]
-    assert any("1 texts count characters as browsers do" in note for note in found.notes)
+    assert any(
+        "the spans of 1 text count characters as browsers do" in note for note in found.notes
+    )
     units[0]["value"]["text"] = "Bob"
     path.write_text(json.dumps([item]))
     with pytest.raises(InputError, match="is 'Bob' by the file, but 'n m' stands there"):
@@ -344,7 +348,7 @@ def test_offsets_of_browsers_and_changed_texts(tmp_path: Path) -> None:
         (
             "😀👨🏽 Ann met Bob",
             [[7, 10, "P"], [15, 18, "P"]],
-            "1 texts count characters as browsers",
+            "the spans of 1 text count characters as browsers",
         ),
         ("😀 Ann met Bob", [[2, 5, "P"], [10, 13, "P"]], None),
         ("서울😀에서 Ann이 Bob을", [[6, 9, "P"], [11, 14, "P"]], None),
@@ -366,8 +370,8 @@ def test_offsets_of_browsers_without_the_words(
     ("ends", "start", "how"),
     [
         ("\r\n", 18, None),
-        ("\r\n", 17, "1 texts count a line end of two characters as one"),
-        ("\n", 18, "1 texts count a line end as two characters"),
+        ("\r\n", 17, "the spans of 1 text count a line end of two characters as one"),
+        ("\n", 18, "the spans of 1 text count a line end as two characters"),
     ],
 )
 def test_line_ends_of_brat_that_count_otherwise(

@@ -162,7 +162,7 @@ def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusCon
     if config.sentences == "line" or not paths:
         return replace(config, language=languages.DEFAULT), ""
     found = languages.recognise(languages.sample(paths, config.text_field))
-    note = f"language {found.language}: {found.why} (language sets another)"
+    note = f"language {found.language}: {found.why} (set language to change it)"
     return replace(config, language=found.language), note
 
 

@@ -258,7 +258,7 @@ def _finetune(config: DemoConfig, run: PretrainResult, task: str, start: str) ->
 
 
 def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str:
-    too_few = f"   no clear gain: {_minutes(config, 'on this machine ')} too few"
+    too_few = f"   no clear gain: {_minutes(config, 'on this machine ')}"
     rows = [
         f"  {_TITLES[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
         f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
@@ -306,7 +306,7 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
             _TITLES[gain.task],
             *(_spread(gain.pretrained), _spread(gain.random), f"{gain.gain:+.3f}"),
             *(_spread(gain.shipped), f"{gain.baseline:.3f}"),
-            "" if gain.clear else f"no clear gain: {_minutes(config)} too few",
+            "" if gain.clear else f"no clear gain: {_minutes(config)}",
         ]
         for gain in gains
     ]
@@ -367,8 +367,8 @@ def _fillings(model: str | Path, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 def _minutes(config: DemoConfig, where: str = "") -> str:
     if config.minutes == 1:
-        return f"1 minute {where}was"
-    return f"{config.minutes:g} minutes {where}were"
+        return f"1 minute {where}was too short"
+    return f"{config.minutes:g} minutes {where}were too few"
 
 
 def _of_seeds(gains: Sequence[Gain]) -> str:

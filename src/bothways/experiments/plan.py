@@ -649,7 +649,7 @@ def _with_clock(
     steps = total_steps(clock, config.phases, step_tokens=step_tokens, step_seconds=seconds)
     check_snapshots(Path(config.run), config.snapshots, done=0, total=steps)
     every = config.evaluate.every or -(-steps // planned_evaluations)
-    evaluations = steps // every
+    evaluations = -(-steps // every) + 1  # before the first step and after the last, too
     counts = phase_steps(config.phases, steps)
     planned = tuple(
         replace(

@@ -414,7 +414,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
     if config is not given and not config.searched.values["lr"] and not config.freeze:
-        say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (lr sets another)")
+        say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (set lr to change it)")
     if data.parts:
         rows = [f"{part}\t{place}" for part, places in data.parts.items() for place in places]
         write_text(run.folder / PARTS, "\n".join(["part\texample", *rows]) + "\n")

@@ -213,7 +213,7 @@ def _download(id: str, revision: str | None, place: Path) -> Path:
         info: Any = HfApi().model_info(id, revision=revision)
         commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
     except Exception as error:  # of the library, and of whatever HTTP library it uses
-        raise _failed(id, place, where, error) from None
+        raise _failed(id, revision, place, where, error) from None
     if not _COMMIT.fullmatch(commit):
         raise ModelError(f"{where} answers with the revision {commit[:60]!r}, which is none.")
     wanted = [n for n in names if any(fnmatchcase(n, p) for p in _FETCHED) and _is_inside(n)]
@@ -229,7 +229,7 @@ def _download(id: str, revision: str | None, place: Path) -> Path:
         for file in wanted:
             path = Path(hf_hub_download(id, file, revision=commit, cache_dir=place.parent))
     except Exception as error:
-        raise _failed(id, place, where, error) from None
+        raise _failed(id, revision, place, where, error) from None
     snapshot = place / "snapshots" / commit
     if not path.is_relative_to(snapshot):
         raise ModelError(f"{path} was downloaded, and should be in {snapshot}.")
@@ -242,11 +242,15 @@ def _is_inside(name: str) -> bool:
     return not name.startswith("/") and ".." not in Path(name).parts
 
 
-def _failed(id: str, place: Path, where: str, error: Exception) -> ModelError:
+def _failed(id: str, revision: str | None, place: Path, where: str, error: Exception) -> ModelError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[0] if lines else type(error).__name__
     answered = getattr(error, "response", None) is not None
-    remedy = f"Where there is a network, `hf download {id} --local-dir DIR` makes a folder to name."
+    pinned = f" --revision {revision}" if revision else ""
+    remedy = (
+        f"Where there is a network, `hf download {id}{pinned} --local-dir DIR` makes a folder to "
+        "name."
+    )
     return ModelError(
         f"{id}: there is no such folder here, it is not in the local cache of the Hugging Face Hub "
         f"({place}), and it cannot be downloaded from {where}: {type(error).__name__}: {reason}"

@@ -30,7 +30,7 @@ from bothways.training.trainer import Trainer, step_loss
 
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""
-_EVALUATED = 0.2  # of a run's minutes, at most, if this leaves one evaluation
+_EVALUATED = 0.2  # of a run's minutes, at most, if this leaves two evaluations
 _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 _MADE, _AT_ONCE = 256, 2**16  # sequences that are made for their special tokens; per lookup
 
@@ -97,13 +97,15 @@ def reserve_evaluations(
     Args:
         clock: with ``minutes``.
         step_seconds: of a training step, for each phase.
-        every: steps between evaluations; 0 for :data:`EVALUATIONS` in the run, or fewer.
+        every: steps between evaluations; 0 for :data:`EVALUATIONS` in the run, or fewer, beside
+            the one before the first step.
         evaluation_seconds: of one evaluation.
 
     Returns:
         The minutes for training, the seconds per step, and the number of evaluations: either each
-        step bears its share of an evaluation, or as many evaluations as take a fifth of the
-        minutes are taken off them. A single one takes half of them at most.
+        step bears its share of an evaluation, or as many as take a fifth of the minutes are taken
+        off them, with the one before the first step. If two take more, there are two, for which
+        half of the minutes are kept at most.
     """
     assert clock.minutes is not None
     if every:
@@ -113,9 +115,9 @@ def reserve_evaluations(
             EVALUATIONS,
         )
     minutes = evaluation_seconds / 60
-    most = clock.minutes * _EVALUATED / minutes if minutes else EVALUATIONS
+    most = clock.minutes * _EVALUATED / minutes - 1 if minutes else EVALUATIONS
     count = max(1, int(min(most, EVALUATIONS)))
-    spent = min(count * minutes, clock.minutes / 2)
+    spent = min((count + 1) * minutes, clock.minutes / 2)
     return replace(clock, minutes=clock.minutes - spent), step_seconds, count
 
 

@@ -115,7 +115,7 @@ class EvaluateOptions(Options):
 
     every: int = 0
     """Steps between evaluations; 0: twenty evaluations over the run, or as many as take a fifth of
-    the minutes."""
+    its minutes, and one at least."""
     sequences: int = 512
     """Number of held-out sequences per evaluation."""
     corpus: str | None = None

@@ -207,7 +207,7 @@ class Attribution(TokenRow):
             colour = "74,126,187" if score > 0 else "230,120,0"
             share = abs(score) / most
             box = f"{_BOX};background:rgba({colour},{share * html.DARKEST:.2f})"
-            text = f"{token}\n{score:+.2f}" if part >= 0 else token
+            text = f"{token}\n{score:+.3g}" if part >= 0 else token
             shown.append(html.styled(text, f"{box};text-align:center;vertical-align:top"))
         below = html.note(f"below each token: the {self.unit} that it adds")
         return html.fragment(self.about, " ".join(shown), below)

@@ -141,7 +141,7 @@ def marked_text(
                     whole = f" “{text[place[0] : place[1]]}”" if partly else ""
                     notes.append(f"{word} {place[2]}{whole}".strip())
         if not notes and not text[start:end].strip():
-            mark = ""  # a space between two marks is none
+            mark = mark if mark == "wrong" else ""  # between the predicted words of a gold place
         pieces.append((text[start:end], mark, ", ".join(notes)))
     return tuple(pieces)
 

@@ -137,7 +137,7 @@ def curve_section(panels: Mapping[str, Curves]) -> list[str]:
     """The curves on a page, side by side where there is room; nothing without any."""
     if not panels:
         return []
-    longest = max(len(x) for curves in panels.values() for x, _ in curves.values())
+    longest = max((len(x) for curves in panels.values() for x, _ in curves.values()), default=0)
     smooth = "The thick line is smoothed, the thin one as it was recorded."
     return [
         html.heading("Curves"),

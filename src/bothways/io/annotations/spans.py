@@ -65,13 +65,16 @@ class SpanChecks:
     @property
     def remarks(self) -> list[str]:
         """What is to be said of these, as sentences."""
-        counted = self.counted.items()
-        told = (
-            *((n, f"texts count {what}; their spans are read so") for what, n in counted),
-            (self.trimmed, "spans begin or end with white space, which is taken off"),
-            (self.discontinuous, "discontinuous spans are taken from first to last character"),
-        )
-        return [f"{count:,} {what}" for count, what in told if count]
+        told = [
+            f"the spans of {counted(n, 'text')} count {what}, and are read so"
+            for what, n in self.counted.items()
+        ]
+        if n := self.trimmed:
+            told.append(f"white space at the ends of {counted(n, 'span')} is taken off")
+        if n := self.discontinuous:
+            what = counted(n, "discontinuous span")
+            told.append(f"{what} taken from the first to the last character")
+        return told
 
 
 def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[CharacterSpan]:
@@ -120,12 +123,14 @@ def _problem_of(span: CharacterSpan, text: str) -> str:
     return "" if own.strip() else "is white space; remove it."
 
 
-_COUNTS: tuple[tuple[str, Callable[[str, str], int]], ...] = (
-    ("characters as browsers do (UTF-16)", lambda c, _: 1 + (ord(c) > 0xFFFF)),
-    ("a line end of two characters as one", lambda c, before: (before, c) != ("\r", "\n")),
-    ("a line end as two characters", lambda c, _: 1 + (c == "\n")),
+_COUNTS: tuple[tuple[str, Callable[[str, str], int], bool], ...] = (
+    ("characters as browsers do (UTF-16)", lambda c, _: 1 + (ord(c) > 0xFFFF), False),
+    ("a line end of two characters as one", lambda c, before: (before, c) != ("\r", "\n"), True),
+    ("a line end as two characters", lambda c, _: 1 + (c == "\n"), True),
 )
-"""Ways of counting a text's characters: what each, after the one before it, counts for."""
+"""Ways of counting a text's characters: what each, after the one before it, counts for; and whether
+the way is tried only where a span is certainly wrong. Most texts have line ends, and some spans
+are parts of words."""
 
 
 def _counted_otherwise(
@@ -134,9 +139,12 @@ def _counted_otherwise(
     """How a text's characters are counted by its spans, and these by characters, if one of
     ``_COUNTS`` agrees with what the file says stands there, or with the ends of words, and
     characters do not; else None."""
-    if not any(_is_off(text, span) for span in spans):
+    if not any(_is_wrong(text, span) or _cuts_words(text, span) for span in spans):
         return None
-    for how, counts in _COUNTS:
+    certain = any(_is_wrong(text, span) for span in spans)
+    for how, counts, if_certain in _COUNTS:
+        if if_certain and not certain:
+            continue
         starts, ends, units = {0: 0}, {0: 0}, 0
         for n, (before, character) in enumerate(zip("\0" + text, text, strict=False), start=1):
             units += counts(character, before)
@@ -146,20 +154,31 @@ def _counted_otherwise(
             replace(span, start=starts.get(span.start, -1), end=ends.get(span.end, -1))
             for span in spans
         ]
-        if moved != spans and not any(_is_off(text, span) for span in moved):
+        if moved != spans and all(_is_of_words(text, span) for span in moved):
             return how, moved
     return None
 
 
-def _is_off(text: str, span: CharacterSpan) -> bool:
-    """Whether a span is not within the text, another text is said to stand there, or, where none
-    is said, it begins or ends between two letters of a script with capitals, as no word does."""
-    if not 0 <= span.start < span.end <= len(text):
-        return True
+def _is_wrong(text: str, span: CharacterSpan) -> bool:
+    """Whether a span is not within the text, or another text is said to stand there."""
+    return not 0 <= span.start < span.end <= len(text) or differs(text, span)
+
+
+def _cuts_words(text: str, span: CharacterSpan) -> bool:
+    """Whether a span of which no text is said begins or ends between two letters of a script with
+    capitals, as no word does."""
     if span.text is not None:
-        return differs(text, span)
+        return False
     ends = (text[max(at - 1, 0) : at + 1] for at in (span.start, span.end))
     return any(len(two) == 2 and all(c.lower() != c.upper() for c in two) for two in ends)
+
+
+def _is_of_words(text: str, span: CharacterSpan) -> bool:
+    """Whether a span has the text that is said, or, if none is, words from end to end."""
+    if _is_wrong(text, span) or _cuts_words(text, span):
+        return False
+    own = text[span.start : span.end]
+    return span.text is not None or own == own.strip()
 
 
 def differs(text: str, span: CharacterSpan) -> bool:

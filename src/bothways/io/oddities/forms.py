@@ -17,7 +17,7 @@ from bothways.io.oddities.beside_text import beside_text
 from bothways.io.oddities.syntaxes import OPTION, Syntax, other_syntax
 
 _LOOKED_AT = 1000  # lines with text, at most
-_LONGEST = 4096  # characters of a line, at most: some searches take the square of its length
+_LONGEST = 2048  # characters at each end of a line: some searches take the square of its length
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,7 @@ def look_at_forms(lines: Sequence[str], option: str = OPTION) -> Forms:
         return Forms()
     if (syntax := other_syntax(full, option)) is not None:
         return Forms(syntax if option else replace(syntax, remedy=_ALONE))
-    return Forms(notes=beside_text([line[:_LONGEST] for line in full]))
+    ends = [
+        line if len(line) <= 2 * _LONGEST else line[:_LONGEST] + line[-_LONGEST:] for line in full
+    ]
+    return Forms(notes=beside_text(ends))

@@ -60,8 +60,8 @@ _GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
 _ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,/-]{0,19}\Z"), 0.9, 50
 _NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
-# After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
 _TAIL = 1000  # characters at the end of a text that say how it goes on
+# After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
 _AFTER_A_HYPHEN = frozenset("and or to und oder bis et ou y o e od en of och eller og".split())
 _DASH = re.compile(r"\w(?:--|[—])\Z")
 _WORD = re.compile(r"[^\W\d_]+")
