@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.io.terminal import counted
 
 
 @dataclass(frozen=True)
