@@ -86,7 +86,7 @@ def test_hours_add_up() -> None:
     assert first.step_seconds == pytest.approx(16 * 24 * 1e-3 + 0.1)
     assert first.tokens_per_second == pytest.approx(16 * 24 / first.step_seconds)
     assert found.tokens == 75 * 16 * 24 + 25 * 8 * 32
-    measuring = 20 * 8 * first.step_seconds / 16 / 3 / 3600
+    measuring = 21 * 8 * first.step_seconds / 16 / 3 / 3600
     assert found.evaluation_hours == pytest.approx(measuring)
     training = (75 * first.step_seconds + 25 * second.step_seconds) / 3600
     assert found.hours == pytest.approx(training + measuring)

@@ -184,6 +184,12 @@ def test_of_places_that_overlap_spaces_are_not_marked() -> None:
     )
 
 
+def test_one_place_for_two_is_marked_whole() -> None:
+    found = marked_text("In Ann Lee", [(3, 6, "PER"), (7, 10, "PER")], [(3, 10, "PER")])
+    assert [mark for _, mark, _ in found] == ["", "wrong", "wrong", "wrong"]
+    assert found[-1][2] == "predicted PER, gold PER “Lee”"
+
+
 def test_steps_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a curve of three steps."""
     ticks: list[float] = []

@@ -265,6 +265,7 @@ def test_json_lines_are_named_with_their_keys() -> None:
         (lines([f"Ann Lee   0:{n:02d}\n{s}" for n, s in enumerate(S)]), "times", S),
         (lines([f"<nick{n % 3}> {s}" for n, s in enumerate(S)]), "names", S),
         ("<TEXT>\n</TEXT>\n<P>\n" + lines(S), "lines of tags", S),
+        (lines([f"<p>{s * 200}</p>" for s in S]), "lines of tags", [s * 200 for s in S]),
         (lines([s.replace(" ", "(cid:12) ") for s in S]), "marks of PDF", S),
         (lines([s.replace("umber", "u- mber") for s in S]), "hyphens inside lines", S),
         (lines([" ".join(f"{w}/nn-tl" for w in s.split()) for s in S]), "tags", S),

@@ -294,7 +294,10 @@ def test_what_cannot_be_downloaded_is_said(
     finally:
         weights.write_bytes(content)
     assert "only pytorch_model.bin, which is pickled" in old.stdout + old.stderr
-    for name, port in (("no/body", endpoint), ("some/one", "http://127.0.0.1:9")):
+    nowhere = "http://127.0.0.1:9"
+    pinned = run(["embed", "some/one@v2", "w1", "--out", "v.npz"], home, nowhere, tmp_path)
+    assert "hf download some/one --revision v2 --local-dir" in pinned.stderr
+    for name, port in (("no/body", endpoint), ("some/one", nowhere)):
         gone = run(["embed", name, "w1", "--out", "v.npz"], home, port, tmp_path)
         assert gone.returncode == 1
         assert f"bothways: error: {name}: there is no such folder here" in gone.stderr

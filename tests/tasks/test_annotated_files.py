@@ -367,6 +367,30 @@ def test_offsets_of_browsers_without_the_words(
 
 
 @pytest.mark.parametrize(
+    ("text", "start", "end", "words"),
+    [
+        ("One\nTwo\nThree\nWork in NGOs.", 22, 25, ["NGOs"]),
+        ("été\n( eMail", 6, 7, ["eMail"]),
+        ("One\r\nTwo\r\nThree\r\nWork in NGOs.", 25, 28, ["NGOs"]),
+        ("😀 in NGOs", 5, 8, ["NGOs"]),
+    ],
+)
+def test_spans_inside_words_stay_where_they_are(
+    text: str, start: int, end: int, words: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": text, "label": [[start, end, "P"]]}))
+    found = read_sentences(path, TaggingOptions(), labelled=True)
+    assert not any("count" in note and "read so" in note for note in found.notes)
+    pairs = [
+        pair
+        for sentence in zip(found.words, found.tags or [], strict=True)
+        for pair in zip(*sentence, strict=True)
+    ]
+    assert [word for word, tag in pairs if tag != "O"] == words
+
+
+@pytest.mark.parametrize(
     ("ends", "start", "how"),
     [
         ("\r\n", 18, None),
