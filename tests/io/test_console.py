@@ -82,7 +82,7 @@ def test_short_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_ensemble_counts_the_sequences_of_all_its_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 16)
+    monkeypatch.setattr("bothways.runtime.engine.PREDICT_TOKENS", 16)
     about = {"kind": "classification", "labels": ["a", "b"], "pair": False, "length": 8}
     for seed in (0, 1):
         model = EncoderModel(small_config(), classes=2, seed=seed)

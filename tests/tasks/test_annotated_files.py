@@ -287,7 +287,12 @@ def spans_file(folder: Path, text: str, *triples: list[Any], **more: Any) -> Sen
             "1 of 3 spans begin or end inside a word",
         ),
         ("the Londoners", [[4, 10, "L"]], ["O", "B-L"], "inside a word; the whole word is taken"),
-        (" Ann ", [[0, 5, "P"]], ["B-P"], "white space at the ends of 1 span is taken off"),
+        (
+            " Ann ",
+            [[0, 5, "P"]],
+            ["B-P"],
+            "white space at the ends of 1 labelled span is taken off",
+        ),
         (
             "Bank of Rome",
             [[0, 12, "ORG"], [8, 12, "L"]],

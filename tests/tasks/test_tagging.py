@@ -241,7 +241,7 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
     panel, confusions = task.panels(part, predicted)
     assert confusions.header == ("gold \\ predicted", "A", "B", "O")
     assert confusions.rows == (("A", 4, 0, 0), ("B", 0, 1, 0), ("O", 0, 0, 1))
-    assert confusions.note == "Number of words."
+    assert confusions.note == "Number of words. Gold: as labelled in the data."
     assert panel.rows == (
         ("A", 1 / 2, 1 / 3, pytest.approx(0.4), 2, 3),
         ("B", 1.0, 1.0, 1.0, 1, 1),

@@ -257,7 +257,9 @@ def _opened(
             return _with_text(path, wanted, broken, found)
         if wanted.labelled and (kind := likely_kind(path)):
             asked = wanted.options.kind
-            error.precede(f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}.")
+            # Lists of labels, of which some are empty, look like spans.
+            say = error.add if asked in SEVERAL else error.precede
+            say(f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}.")
         raise
     return wanted, rows if first is None else chain([first], rows)
 

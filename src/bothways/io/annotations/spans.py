@@ -71,7 +71,7 @@ class SpanChecks:
             for what, n in self.counted.items()
         ]
         if n := self.trimmed:
-            told.append(f"white space at the ends of {counted(n, 'span')} is taken off")
+            told.append(f"white space at the ends of {counted(n, 'labelled span')} is taken off")
         if n := self.discontinuous:
             what = counted(n, "discontinuous span")
             told.append(f"{what} taken from the first to the last character")
