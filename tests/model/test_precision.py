@@ -125,3 +125,27 @@ for _ in range(8):
     )
     faults = [int(word) for word in shown.stdout.split()]
     assert statistics.median(faults[2:]) < 1000, faults
+
+
+@pytest.mark.parametrize(
+    ("small", "asked", "pays"),
+    [
+        ((1e-4, 1e-4), [256, 2048], True),
+        ((4e-4, 1e-2), [256], False),  # no units for bf16: the larger products take half a minute
+        ((1e-2, 4e-4), [256], True),
+    ],
+)
+def test_the_layout_of_gradients_is_measured_in_moments(
+    small: tuple[float, float], asked: list[int], pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def seconds(rows: int, _: torch.dtype) -> list[float]:
+        seen.append(rows)
+        return [*small] if rows == 256 else [2.0, 1.0]
+
+    monkeypatch.setattr(precision, "_gradient_seconds", seconds)
+    monkeypatch.setattr(precision, "compiles", lambda _: True)
+    assert precision.transposing_pays(torch.bfloat16) is pays
+    assert seen == asked
+    assert not precision.transposing_pays(torch.float32)

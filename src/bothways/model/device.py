@@ -213,6 +213,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 _MIN_SPEEDUP = 1.3
 # And so must products after transposing, to be worth what the probe does not see.
 _MIN_GAIN = 1.15
+_SLOW = 0.005  # seconds of two small products in bf16, where a processor has no units for it
 
 
 @dataclass(frozen=True)
@@ -284,17 +285,24 @@ def transposing_pays(dtype: torch.dtype) -> bool:
     It is a product whose first factor is read across its rows, which the units of some processors
     for bf16 products are slow at. In fp32 no processor is known where transposing pays.
     """
-    d, inner = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 2048, dtype=dtype)
-    if dtype != torch.bfloat16 or not compiles(d):
+    if dtype != torch.bfloat16 or not compiles(torch.ones(1, dtype=dtype)):
         return False
-    d_t = torch.empty(512, 2048, dtype=dtype)
+    direct, other = _gradient_seconds(256, dtype)
+    if direct + other < _SLOW:  # otherwise the larger products would take half a minute
+        direct, other = _gradient_seconds(2048, dtype)
+    return direct >= _MIN_GAIN * other
+
+
+def _gradient_seconds(rows: int, dtype: torch.dtype) -> list[float]:
+    """Of the gradient of ``rows / 4`` x ``rows`` weights, directly and from transposed arrays."""
+    d, inner = torch.ones(rows, rows // 4, dtype=dtype), torch.ones(rows, rows, dtype=dtype)
+    d_t = torch.empty(rows // 4, rows, dtype=dtype)
 
     def transposed() -> None:
         transpose(d, d_t)
         torch.mm(d_t, inner)
 
-    direct, other = least_seconds_in_turns(lambda: torch.mm(d.t(), inner), transposed)
-    return direct >= _MIN_GAIN * other
+    return least_seconds_in_turns(lambda: torch.mm(d.t(), inner), transposed)
 
 
 def _product(dtype: torch.dtype) -> Callable[[], object]:
