@@ -23,7 +23,7 @@ from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS, TAGGER
 from bothways.io.terminal import ShowProgress, StageProgress
 from bothways.runtime.embeddings import embed_texts
-from bothways.runtime.engine import Engine, batch_limit, batches_for
+from bothways.runtime.engine import Engine, batches_for
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import (
@@ -41,7 +41,7 @@ from bothways.runtime.pipeline import choose_length, encode_file, predict_output
 from bothways.runtime.texts import file_texts
 from bothways.runtime.weights import Weights
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples
+from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import measure_scores
 from bothways.tasks.readers import read_rows
 from bothways.tasks.task import EncodedFile, Task
@@ -227,8 +227,7 @@ def _attempt(
 
 def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
     """The medians' ratio of times that are taken by turns, rounded to hundredths."""
-    fewest = min((fp32, engine), key=lambda one: batch_limit(one, PREDICT_TOKENS))
-    batches = _batches(gate.examples, _TIMED, gate.positions, fewest)
+    batches = _batches(gate.examples, _TIMED, gate.positions, engine)
     times: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(_ROUNDS + 1):
         for number, one in enumerate((fp32, engine)):

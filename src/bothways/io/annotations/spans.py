@@ -140,9 +140,9 @@ def _counted_otherwise(
     """How a text's characters are counted by its spans, and these by characters, if one of
     ``_COUNTS`` agrees with what the file says stands there, or with the ends of words, and
     characters do not; else None."""
-    if not any(_is_wrong(text, span) or _cuts_words(text, span) for span in spans):
-        return None
     certain = any(_is_wrong(text, span) for span in spans)
+    if not certain and not any(_cuts_words(text, span) for span in spans):
+        return None
     for how, counts, if_certain in _COUNTS:
         if if_certain and not certain:
             continue
