@@ -52,6 +52,8 @@ def test_parts_are_all_texts() -> None:
     assert [*map(list, text_parts([]))] == [[]]
     texts = [str(n) for n in range(2500)]
     assert [text for part in text_parts(texts) for text in part] == texts
+    assert [*map(len, text_parts(texts[:512]))] == [512], "few are sorted together"
+    assert [*map(len, text_parts(texts[:513]))] == [128, 256, 129]
 
 
 @pytest.mark.parametrize("pair", [False, True])
