@@ -24,6 +24,9 @@ MINUTES ?= 7
 ARGS ?=
 TESTERS ?= 2
 
+# Containers often set this, and every process that a test starts would compile each module again.
+export PYTHONDONTWRITEBYTECODE =
+
 PIP := .venv/bin/pip --disable-pip-version-check --quiet
 
 # The interpreter is chosen when .venv is made; another one later would be ignored without a word.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from bothways.io.files import write_json
 from bothways.runtime import speed
 from bothways.runtime.engine import EngineOptions
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import monitor
 from bothways.training.options import DeviceName
 from installed_package import install
 
@@ -43,6 +45,12 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 # Property tests are part of a suite that must give the same answer twice.
 settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("bothways")
+
+
+_RENDER = monitor._png
+NO_PICTURE = base64.b64decode(  # one pixel
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP6DwABBQECz6AuzQAAAABJRU5ErkJggg=="
+)
 
 
 # Files that take long. Processes take the files one after the other, so these go first: at the end
@@ -78,6 +86,22 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _what_takes_long_is_left_out() -> Iterator[None]:
+    """Figures are built, but none becomes a PNG of its own (see ``rendered``), and files are not
+    flushed to the disk: both take most of the time of runs as small as the tests'."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(monitor, "_png", lambda _: NO_PICTURE)
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are rendered for this test."""
+    monkeypatch.setattr(monitor, "_png", _RENDER)
 
 
 _CARDS = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from bothways.families.options import SizeOptions
-from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.runtime.stored import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
@@ -50,12 +48,6 @@ def short_recipe(corpus: Path) -> Make:
         return replace(base, **changes)
 
     return config
-
-
-def skip_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots and flushes to disk take longer than these runs."""
-    monkeypatch.setattr(module, "draw_curves", lambda _: None)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def weights(run: Path) -> bytes:

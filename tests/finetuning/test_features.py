@@ -29,7 +29,7 @@ from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
 from bothways.tasks.options import TaskOptions
 from bothways.training import trainer
-from bothways.training.optimizer import learning_rate
+from bothways.training.optimizer import Optimizer, learning_rate
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 from model_examples import small_config, small_tokenizer
@@ -227,7 +227,7 @@ def test_every_step_is_one_of_training(
             orders.append(tuple(lengths))
         return forward(self, x_TLH, lengths)
 
-    def watched_optimizer(*args: Any, **options: Any) -> torch.optim.Optimizer:
+    def watched_optimizer(*args: Any, **options: Any) -> Optimizer:
         optimizer = make_optimizer(*args, **options)
         optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
         return optimizer

@@ -41,6 +41,7 @@ from bothways.pretraining.record import Utilization
 from bothways.tasks.examples import Examples
 from bothways.training import trainer as trainer_module
 from bothways.training.fit import run_ahead
+from bothways.training.optimizer import Optimizer
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer, step_loss
 from model_examples import small_bert, small_tokenizer
@@ -220,9 +221,7 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """The meta device, with an optimizer that takes it and the kernels for flat batches."""
     make = trainer_module.make_optimizer
 
-    def without_kernel(
-        model: EncoderModel, options: OptimizerOptions, **others: Any
-    ) -> torch.optim.Optimizer:
+    def without_kernel(model: EncoderModel, options: OptimizerOptions, **others: Any) -> Optimizer:
         optimizer = make(model, options, **others)
         optimizer.step = lambda *_: None  # type: ignore[method-assign, assignment]
         return optimizer

@@ -45,7 +45,7 @@ from bothways.pretraining.options import (
 from bothways.pretraining.pretrain import pretrain
 from bothways.randomness import Purpose, uniform
 from bothways.training.trainer import step_loss
-from pretrain_runs import ALWAYS, after_step, records, short_recipe, skip_what_takes_long, stop
+from pretrain_runs import ALWAYS, after_step, records, short_recipe, stop
 from pretrain_runs import weights as model_bytes
 from pretraining_examples import memory_store, pair_batches, random_documents
 
@@ -172,8 +172,7 @@ def test_evaluation_draws_the_same_each_time() -> None:
 
 
 @pytest.fixture
-def make(tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PretrainConfig]:
-    skip_what_takes_long(monkeypatch)
+def make(tiny_corpus: Path) -> Callable[..., PretrainConfig]:
     base = short_recipe(tiny_corpus)
 
     def config(run: Path, **changes: Any) -> PretrainConfig:

@@ -80,15 +80,11 @@ class _TimedTrainer:
     now = 0.0
 
     def __init__(self, *_: Any, **__: Any):
-        self.optimizer = self
-        self._hook: Callable[[], None] = lambda: None
-
-    def register_step_pre_hook(self, hook: Callable[[], None]) -> None:
-        self._hook = hook
+        self.before_update: Callable[[], None] = lambda: None
 
     def step(self, _: int, batches: list[Any], __: Any) -> None:
         _TimedTrainer.now += _SECONDS_A_TOKEN * sum(int(b.inputs.bounds[-1]) for b in batches)
-        self._hook()
+        self.before_update()
         _TimedTrainer.now += _SECONDS_AN_UPDATE
 
 

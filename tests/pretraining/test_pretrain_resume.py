@@ -27,7 +27,6 @@ from pretrain_runs import (
     after_step,
     records,
     short_recipe,
-    skip_what_takes_long,
     stop,
     weights,
 )
@@ -43,13 +42,6 @@ def make(tiny_corpus: Path) -> Make:
 def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PretrainResult:
     """A run that was never stopped. Read only."""
     return pretrain(make(tmp_path_factory.mktemp("unbroken") / "run"))
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, unbroken: PretrainResult) -> None:
-    """``unbroken`` has its curves by now."""
-    assert (unbroken.run / "curves.png").exists()
-    skip_what_takes_long(monkeypatch)
 
 
 @pytest.mark.parametrize("number", [0, 21, 22, 29])

@@ -36,7 +36,6 @@ from pretrain_runs import (
     Make,
     records,
     short_recipe,
-    skip_what_takes_long,
     weights,
 )
 
@@ -50,13 +49,6 @@ def make(tiny_corpus: Path) -> Make:
 def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PretrainResult:
     """A run that was never stopped. Read only."""
     return pretrain(make(tmp_path_factory.mktemp("unbroken") / "run"))
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, unbroken: PretrainResult) -> None:
-    """``unbroken`` has its curves by now."""
-    assert (unbroken.run / "curves.png").exists()
-    skip_what_takes_long(monkeypatch)
 
 
 def starting(config: PretrainConfig) -> EncoderModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,6 @@ from bothways.errors import ConfigError, RunError
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.model.engine import network_of
-from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.runtime.folder import ABOUT, load_model
@@ -60,15 +58,6 @@ def make(tiny_corpus: Path) -> Make:
         return replace(base, **changes)
 
     return config
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Any:
-    """Plots and flushes take longer than these runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "draw_curves", lambda _: None)
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
 
 
 @pytest.fixture(scope="module")

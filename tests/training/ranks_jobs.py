@@ -20,20 +20,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.figure
 import torch
+from numba.core.registry import cpu_target
 from torch.distributed import TCPStore
-from torch.distributed.fsdp import fully_shard  # noqa: F401  (imported before the fork)
+from torch.distributed.fsdp import fully_shard
 
 from bothways import cli
 from bothways.config.parsing import load_recipe
 from bothways.errors import RunError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
+from bothways.model.kernels import loops
 from bothways.model.model import EncoderModel
 from bothways.pretraining import clock
 from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import monitor
 from bothways.training import ranks as rank_module
 from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
@@ -41,6 +45,8 @@ from bothways.training.trainer import Trainer
 from model_examples import BOTH_HEADS
 from pretraining_examples import bert_loss, memory_store, pair_batches
 
+_LOADED = fully_shard, loops, matplotlib.figure
+"""What every process would import again."""
 Hook = Callable[[int, int], None]
 """Called after a step with the rank and the number of steps done."""
 
@@ -231,7 +237,7 @@ def watch(rank: int, hook: Hook | None, notes: Path) -> None:
 
     Trainer.step = watched  # type: ignore[method-assign]
     clock._probe = probed
-    pretraining.draw_curves = lambda _: None  # plots and flushes take longer than these runs
+    monitor._png = lambda _: b""  # pictures and flushes take longer than these runs
     os.fsync = lambda _: None
 
 
@@ -291,6 +297,7 @@ def main() -> None:
     (folder / "recipe.yaml").write_text(RECIPE % STEPS)
     # What every process would load again.
     load_recipe(PretrainConfig, folder / "recipe.yaml")
+    cpu_target.target_context.refresh()
     torch.optim.AdamW([torch.zeros(1)], fused=True)
     found = {job.name: run(job, folder) for job in jobs(folder, corpus)}
     (folder / "jobs.json").write_text(json.dumps(found))

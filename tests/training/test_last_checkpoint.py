@@ -24,14 +24,14 @@ from bothways.training.checkpoint import (
     verify_checkpoint,
     whose,
 )
-from bothways.training.optimizer import make_optimizer
+from bothways.training.optimizer import Optimizer, make_optimizer
 from bothways.training.options import OptimizerOptions
 from pretraining_examples import TOKENIZER, small_model
 
 KEY = {"recipe": "r", "run": "mine", "train": "a.tsv", "threads": 1}
 
 
-def model_and_optimizer(seed: int = 3) -> tuple[EncoderModel, torch.optim.Optimizer]:
+def model_and_optimizer(seed: int = 3) -> tuple[EncoderModel, Optimizer]:
     model = small_model(seed=seed)
     return model, make_optimizer(model, OptimizerOptions())
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import torch
 from torch import nn
 
 from bothways.model.kernels.rounded import RoundedWeights
-from bothways.training.optimizer import CompiledAdam, make_optimizer
+from bothways.training.optimizer import CompiledAdam, Optimizer, make_optimizer
 from bothways.training.options import OptimizerOptions
 from pretraining_examples import small_model
 
@@ -37,7 +40,7 @@ def rate_of(step: int) -> float:
     return 1e-2 * min(step + 1, 10) / 10
 
 
-def train(model: Two, optimizer: torch.optim.Optimizer) -> None:
+def train(model: Two, optimizer: Optimizer) -> None:
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = rate_of(step)
@@ -115,7 +118,7 @@ def test_the_compiled_loop_is_the_librarys_adam(corrected: bool) -> None:
             for group in optimizer.param_groups:
                 group["lr"] = rate_of(step)
             optimizer.step()
-            optimizer.zero_grad()
+            model.zero_grad()
         moments = [value for p in model.parameters() for value in optimizer.state[p].values()]
         found.append([*model.parameters(), *moments])
     torch.testing.assert_close(found[1], found[0], rtol=2e-5, atol=1e-7)
@@ -243,3 +246,16 @@ def test_frozen_parameters_are_left_out() -> None:
     model.vector.requires_grad_(False)
     optimizer = make_optimizer(model, OptimizerOptions())
     assert [len(group["params"]) for group in optimizer.param_groups] == [1, 0]
+
+
+def test_training_does_without_torchs_compiler(tiny_corpus: Path, tmp_path: Path) -> None:
+    """Nor pandas: each takes about as long to import as torch itself."""
+    words = ["pretrain", "--model.size", "tiny", "--model.layers", "1", "--clock.steps", "2"]
+    words += ["--corpus", str(tiny_corpus), "--run", str(tmp_path / "run"), "--precision", "fp32"]
+    script = (
+        "import sys\nfrom bothways import cli\n"
+        f"assert cli.main({words!r}) == 0\n"
+        "assert not {'torch._dynamo', 'pandas'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ from bothways.training.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
-from bothways.training.optimizer import make_optimizer
+from bothways.training.optimizer import Optimizer, make_optimizer
 from bothways.training.options import OptimizerOptions
 from pretraining_examples import TOKENIZER, small_disk, small_model
 
@@ -83,7 +83,7 @@ class Training:
         return restore_newest(self.folder, self.model, self.optimizer, self.said.append, run=RUN)
 
 
-def states(model: EncoderModel, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def states(model: EncoderModel, optimizer: Optimizer) -> list[torch.Tensor]:
     found = [p.detach().clone() for p in model.parameters()]
     for parameter in model.parameters():
         entry = optimizer.state[parameter]

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from bothways.errors import BothwaysError, StoreError
 from bothways.io.files import sha256, write_json
 from bothways.io.run_folders import RUN_FILE
 from bothways.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = 2
 MANIFEST = "corpus.json"
@@ -284,13 +287,11 @@ def write_shard(
     import pyarrow as pa  # of the extra data, which only corpora need
 
     lists, offset = (
-        (pa.ListArray, pa.int32())
-        if ids.size <= LARGEST_OFFSET
-        else (pa.LargeListArray, pa.int64())
+        (pa.ListArray, np.int32) if ids.size <= LARGEST_OFFSET else (pa.LargeListArray, np.int64)
     )
-    rows = pa.array(ids)
+    rows = _arrow(ids)
     for lengths in (sentence_lengths, document_sentences):
-        rows = lists.from_arrays(pa.array(bounds(lengths), type=offset), rows)
+        rows = lists.from_arrays(_arrow(bounds(lengths).astype(offset)), rows)
     made_by = {_VOCABULARY_KEY: vocabulary, _OPTIONS_KEY: options}
     schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata=made_by)
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
@@ -398,15 +399,32 @@ def _map_shard(path: Path) -> _MappedShard:
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
     sentences = documents.values
-    ids = sentences.values.to_numpy(zero_copy_only=True)
     return _MappedShard(
-        ids=ids,
-        sentence_bounds=sentences.offsets.to_numpy(),
-        document_bounds=documents.offsets.to_numpy(),
+        ids=_view(sentences.values),
+        sentence_bounds=_view(sentences.offsets),
+        document_bounds=_view(documents.offsets),
         ids_at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
         options=file.schema.metadata[_OPTIONS_KEY].decode(),
     )
+
+
+# Arrow's own conversions, `pa.array` and `to_numpy`, import pandas wherever it is installed.
+
+
+def _arrow(numbers: NDArray[Any]) -> pa.Array:
+    """A contiguous array as one of Arrow, not copied."""
+    import pyarrow as pa
+
+    kind = pa.from_numpy_dtype(numbers.dtype)
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _view(numbers: pa.Array) -> NDArray[Any]:
+    """An array of Arrow without a missing value, not copied."""
+    kind = np.dtype(str(numbers.type))
+    start = numbers.offset * kind.itemsize
+    return np.frombuffer(numbers.buffers()[1], kind, len(numbers), start)
 
 
 def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:

@@ -508,10 +508,10 @@ class _Network:
             self.model, config.optimizer, total_steps=1000, seed=0, dtype=self.dtype
         )
         self.update_start = 0.0
-        self.trainer.optimizer.register_step_pre_hook(self._note_update_start)
+        self.trainer.before_update = self._note_update_start
         self.steps = 0
 
-    def _note_update_start(self, *_: object) -> None:
+    def _note_update_start(self) -> None:
         self.update_start = time.perf_counter()
 
     def step(self, batch: PretrainingBatch) -> tuple[float, float]:

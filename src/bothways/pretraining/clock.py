@@ -189,12 +189,12 @@ def _probe(
     updates: list[float] = []  # of the weights, once a step whatever the number of micro-batches
     update_start = 0.0
 
-    def note_update_start(*_: object) -> None:
+    def note_update_start() -> None:
         nonlocal update_start
         synchronize(model.device)
         update_start = time.perf_counter()
 
-    trainer.optimizer.register_step_pre_hook(note_update_start)
+    trainer.before_update = note_update_start
     last = _MOST_PROBED - 1
     start = time.perf_counter()
     for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):

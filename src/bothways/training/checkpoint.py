@@ -45,6 +45,7 @@ from bothways.model.weight_files import read_safetensors, write_tensors
 from bothways.runtime.folder import ABOUT, STATE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
+from bothways.training.optimizer import Optimizer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 # --------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def save_checkpoint(
     step: int,
     model: EncoderModel,
     tokenizer: Tokenizer,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     *,
     run: str,
     about: dict[str, Any],
@@ -205,7 +206,7 @@ def try_checkpoint(
     step: int,
     model: EncoderModel,
     tokenizer: Tokenizer,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     *,
     run: str,
     about: dict[str, Any],
@@ -343,7 +344,7 @@ def _recipe(path: Path) -> str:
 def restore_newest(
     folder: Path,
     model: EncoderModel,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     say: Callable[[str], None],
     ranks: Ranks = SINGLE_PROCESS,
     *,
@@ -444,21 +445,19 @@ def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) 
     return restored
 
 
-def trained_tensors(
-    model: Trainable, optimizer: torch.optim.Optimizer
-) -> Iterator[tuple[str, Tensor]]:
+def trained_tensors(model: Trainable, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """Everything that training changes, with its names on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
 
 
-def _moments(model: Trainable, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def _moments(model: Trainable, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in parameters(model):
         for key, value in optimizer.state[parameter].items():
             yield f"{name}/{key}", value
 
 
-def _beside(model: EncoderModel, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def _beside(model: EncoderModel, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
     """What a checkpoint holds beside the model folder: moments, and the weights of parts."""
     yield from _moments(model, optimizer)
     yield from ((name, p) for name, p in parameters(model) if name.startswith("parts."))
@@ -477,7 +476,7 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def restore(
-        self, model: Trainable, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
+        self, model: Trainable, optimizer: Optimizer, say: Callable[[str], None]
     ) -> Restored | None:
         """Fill model and optimizer from the newest checkpoint; None if there is none.
 
@@ -490,7 +489,7 @@ class Checkpoints(ABC):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> None:
         """Write the checkpoint of a step, whole or not at all.
@@ -504,7 +503,7 @@ class Checkpoints(ABC):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> int:
         """Try :meth:`save` before training, with nothing written in the end.
@@ -548,7 +547,7 @@ class ModelCheckpoints(Checkpoints):
         self._keep, self._run, self._ranks = keep, run, ranks
 
     def restore(
-        self, model: Trainable, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
+        self, model: Trainable, optimizer: Optimizer, say: Callable[[str], None]
     ) -> Restored | None:
         """See :func:`restore_newest`."""
         assert isinstance(model, EncoderModel)
@@ -558,7 +557,7 @@ class ModelCheckpoints(Checkpoints):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> None:
         """See :func:`save_checkpoint`."""
@@ -568,7 +567,7 @@ class ModelCheckpoints(Checkpoints):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> int:
         """See :func:`try_checkpoint`."""
@@ -578,7 +577,7 @@ class ModelCheckpoints(Checkpoints):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> dict[str, Any]:
         return {
@@ -651,7 +650,7 @@ class LastCheckpoint(Checkpoints):
     def restore(
         self,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         say: Callable[[str], None],  # noqa: ARG002
     ) -> Restored | None:
         """Load the saved state, if there is one; :meth:`reject` has seen it before."""
@@ -669,7 +668,7 @@ class LastCheckpoint(Checkpoints):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> None:
         """Replace the checkpoint, atomically."""
@@ -681,7 +680,7 @@ class LastCheckpoint(Checkpoints):
         self,
         step: int,
         model: Trainable,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> int:
         """Space is not reserved: training may end before the first checkpoint is due."""
@@ -691,7 +690,7 @@ class LastCheckpoint(Checkpoints):
             return trial.size
 
     def _content(
-        self, model: Trainable, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+        self, model: Trainable, optimizer: Optimizer, state: Mapping[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What is saved: tensors, and JSON-able data."""
         more = {name: value for name, value in state.items() if isinstance(value, Tensor)}

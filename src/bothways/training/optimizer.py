@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -112,12 +112,15 @@ def _trust_ratio(parameter: Tensor, direction: Tensor) -> Tensor:
 # Adam on a CPU, in one pass over weights, moments and gradients.
 
 
-class CompiledAdam(torch.optim.Optimizer):
+class CompiledAdam:
     """The update of ``torch.optim.AdamW``, by a compiled loop.
 
     Library operations read and write weights and moments once as well. But around them stand a cast
     of each gradient, one of each weight, and the norm's own pass. This loop reads gradients in the
     dtype in which they were computed, and writes the weights rounded for the next step beside them.
+
+    It is none of ``torch.optim.Optimizer``: making one of these imports torch's compiler, which
+    takes as long as torch itself.
 
     Args:
         groups: parameter groups, each with ``weight_decay``; fp32 parameters on a CPU.
@@ -127,6 +130,8 @@ class CompiledAdam(torch.optim.Optimizer):
         rounded: copies of the weights, which are kept up to date.
 
     Attributes:
+        param_groups: the groups, each with its ``lr``.
+        state: of each parameter, the count of its steps and its moments.
         divisor: what gradients are divided by in the next step, so that they are clipped.
     """
 
@@ -139,8 +144,10 @@ class CompiledAdam(torch.optim.Optimizer):
         eps: float,
         rounded: RoundedWeights,
     ):
-        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+        self.param_groups = [{**group, "lr": lr} for group in groups]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
         self.divisor = 1.0
+        self._betas, self._eps = betas, eps
         self._rounded = rounded
         self._pieces: tuple[tuple[int, ...], NDArray[np.int64]] = ((), pieces_of([]))
 
@@ -153,9 +160,8 @@ class CompiledAdam(torch.optim.Optimizer):
         return torch.tensor(math.sqrt(sums.sum(dtype=np.float64)))
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """Update every parameter that has a gradient, of fp32 or bf16."""
-        assert closure is None, "closures are not supported"
         updated = [(group, p) for group, p in self._parameters() if p.grad is not None]
         if not updated:
             return
@@ -163,8 +169,7 @@ class CompiledAdam(torch.optim.Optimizer):
         states = [self.state[p] for _, p in updated]
         torch._foreach_add_([state["step"] for state in states], 1)
         counts = torch.stack([state["step"] for state in states]).double().numpy()
-        group = self.param_groups[0]  # betas and eps are those of all
-        (beta1, beta2), eps = group["betas"], group["eps"]
+        (beta1, beta2), eps = self._betas, self._eps
         lr = np.array([group["lr"] for group, _ in updated])
         decay = np.array([group["weight_decay"] for group, _ in updated])
         rates = [1 - lr * decay, lr / (1 - beta1**counts), (1 - beta2**counts) ** -0.5]
@@ -220,6 +225,8 @@ def _described(gradients: list[Tensor]) -> tuple[NDArray[np.int64], NDArray[np.b
     return addresses, np.array([gradient.dtype == torch.bfloat16 for gradient in gradients])
 
 
+Optimizer: TypeAlias = CompiledAdam | torch.optim.Optimizer
+
 # From this step on both bias corrections of Adam are exactly 1, for betas up to
 # LARGEST_UNCORRECTED_BETA. The counter is fp32 and stops at 2 ** 24, which does not matter.
 _NO_CORRECTION = 2.0**23
@@ -229,7 +236,7 @@ _FUSED = ".qkv.weight"
 
 def make_optimizer(
     model: nn.Module, options: OptimizerOptions, *, rounded: RoundedWeights | None = None
-) -> torch.optim.Optimizer:
+) -> Optimizer:
     """Adam or LAMB with decoupled weight decay on matrices and embeddings, not on LayerNorm and
     biases.
 
@@ -251,7 +258,7 @@ def make_optimizer(
         {"params": others, "weight_decay": 0.0},
     ]
     betas = (options.beta1, options.beta2)
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     if options.name == "lamb":
         fused = [p for name, p in by_name.items() if name.endswith(_FUSED)]
         single = [p for p in matrices if all(p is not f for f in fused)]

@@ -88,6 +88,9 @@ class Trainer(Generic[M]):
         frozen_rows: rows excluded from training, bool [rows] by name of the parameter.
         clips_apart: clip gradients by an operation of its own, not within the update, which rounds
             differently.
+
+    Attributes:
+        before_update: called in each step before the weights are updated.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Trainer(Generic[M]):
         self.dtype = dtype
         rounded = model.shared.rounded if model.shared.fast and not self._sharded else None
         self.optimizer = make_optimizer(model, options, rounded=rounded)
+        self.before_update: Callable[[], None] = lambda: None
         self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -151,6 +155,7 @@ class Trainer(Generic[M]):
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+        self.before_update()
         with self._frozen_rows.preserved():
             self.optimizer.step()
         self._clear_gradients()
@@ -172,7 +177,7 @@ class Trainer(Generic[M]):
         """Make the optimizer's kernel do nothing if the norm is not finite, as a gradient scaler
         does, and record the first such step; all on the device."""
         nonfinite = ~torch.isfinite(norm)
-        self.optimizer.found_inf = nonfinite.float()  # type: ignore[attr-defined]
+        self.optimizer.found_inf = nonfinite.float()  # type: ignore[union-attr]
         self._first_nonfinite.masked_fill_(nonfinite & (self._first_nonfinite < 0), step)
 
     def _accumulate_gradients(
