@@ -47,8 +47,8 @@ settings.register_profile("bothways", derandomize=True, deadline=None, print_blo
 settings.load_profile("bothways")
 
 
-_RENDER = monitor._png
-NO_PICTURE = base64.b64decode(  # one pixel
+_DRAW = monitor.draw_panels
+_NO_PICTURE = base64.b64decode(  # one pixel
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP6DwABBQECz6AuzQAAAABJRU5ErkJggg=="
 )
 
@@ -90,18 +90,18 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _what_takes_long_is_left_out() -> Iterator[None]:
-    """Figures are built, but none becomes a PNG of its own (see ``rendered``), and files are not
-    flushed to the disk: both take most of the time of runs as small as the tests'."""
+    """Curves are not drawn (see ``drawn``), and files are not flushed to the disk: both take most
+    of the time of runs as small as the tests'."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(monitor, "_png", lambda _: NO_PICTURE)
+        patch.setattr(monitor, "draw_panels", lambda *_, **__: _NO_PICTURE)
         patch.setattr(os, "fsync", lambda _: None)
         yield
 
 
 @pytest.fixture
-def rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are rendered for this test."""
-    monkeypatch.setattr(monitor, "_png", _RENDER)
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Curves are drawn in this test."""
+    monkeypatch.setattr(monitor, "draw_panels", _DRAW)
 
 
 _CARDS = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -190,6 +190,7 @@ def test_one_place_for_two_is_marked_whole() -> None:
     assert found[-1][2] == "predicted PER, gold PER “Lee”"
 
 
+@pytest.mark.usefixtures("drawn")
 def test_steps_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of a curve of three steps."""
     ticks: list[float] = []

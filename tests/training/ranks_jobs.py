@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib.figure
 import torch
 from numba.core.registry import cpu_target
 from torch.distributed import TCPStore
@@ -45,7 +44,7 @@ from bothways.training.trainer import Trainer
 from model_examples import BOTH_HEADS
 from pretraining_examples import bert_loss, memory_store, pair_batches
 
-_LOADED = fully_shard, loops, matplotlib.figure
+_LOADED = fully_shard, loops
 """What every process would import again."""
 Hook = Callable[[int, int], None]
 """Called after a step with the rank and the number of steps done."""
@@ -237,7 +236,7 @@ def watch(rank: int, hook: Hook | None, notes: Path) -> None:
 
     Trainer.step = watched  # type: ignore[method-assign]
     clock._probe = probed
-    monitor._png = lambda _: b""  # pictures and flushes take longer than these runs
+    monitor.draw_panels = lambda *_, **__: b""  # pictures and flushes take longer than these runs
     os.fsync = lambda _: None
 
 

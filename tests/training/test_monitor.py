@@ -203,7 +203,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert len(whole) > 1000
 
 
-@pytest.mark.usefixtures("rendered")
+@pytest.mark.usefixtures("drawn")
 def test_plots(tmp_path: Path) -> None:
     curves = {"loss": ([1, 2, 3], [3.0, 2.0, 1.0]), "level": ([3], [0.5])}
     plot_panels(
