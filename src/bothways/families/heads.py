@@ -6,6 +6,7 @@ Nothing here computes, so nothing imports torch: folders, tasks and every engine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -167,6 +168,23 @@ def weight_shapes(
             width = config.hidden if "_ih_" in name else lstm
             shapes[name] = (4 * lstm, width) if ".weight_" in name else (4 * lstm,)
     return shapes
+
+
+def parameter_count(
+    config: ModelConfig,
+    heads: Mapping[str, int] | None = None,
+    *,
+    lstm: int = 0,
+    pooler: bool = True,
+) -> int:
+    """Number of weights of a model, without padding rows.
+
+    Args:
+        config, heads, lstm, pooler: as for :func:`weight_shapes`.
+    """
+    shapes = weight_shapes(config, heads or {}, lstm=lstm, pooler=pooler)
+    padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
+    return sum(math.prod(shape) for shape in shapes.values()) - padding
 
 
 _Shapes = dict[str, tuple[int, ...]]

@@ -14,6 +14,7 @@ import torch
 from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore, refuse_damaged
 from bothways.errors import ConfigError, RunError
+from bothways.families.heads import HEADS, parameter_count
 from bothways.io import html
 from bothways.io.terminal import counted, line_printer
 from bothways.model.batch import PretrainingBatch
@@ -50,9 +51,7 @@ from bothways.pretraining.start import (
     starting_model,
     weights_digest,
 )
-from bothways.training.checkpoint import (
-    ModelCheckpoints,
-)
+from bothways.training.checkpoint import ModelCheckpoints
 from bothways.training.fit import Place, Plan, fit
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import METRICS, Monitor, read_metrics
@@ -423,12 +422,12 @@ class _Pretraining(Plan[PretrainingBatch]):
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""
         shape, resolved = self.model.config, self.run.resolved
-        with_heads = shape.parameters(heads=list(self.model.heads))
+        heads = {name: HEADS[name].outputs for name in self.model.heads}
         watch.say(
             f"{counted(shape.layers, 'layer')}, hidden {shape.hidden}, "
             f"{counted(shape.heads, 'head')}, vocabulary {shape.vocab_size:,}: "
-            f"{shape.parameters() / 1e6:.1f} M parameters "
-            f"({with_heads / 1e6:.1f} M with the pre-training heads)"
+            f"{parameter_count(shape) / 1e6:.1f} M parameters "
+            f"({parameter_count(shape, heads) / 1e6:.1f} M with the pre-training heads)"
         )
         if self.config.start:
             watch.say(
