@@ -119,6 +119,13 @@ def form_of(name: str, config: ModelConfig) -> HeadForm:
     return form
 
 
+def activation_of(form: HeadForm, config: ModelConfig) -> str:
+    """The activation after a head's first layer, in a model of this shape."""
+    if form.activation == "own":
+        return config.head_activation
+    return form.activation or config.activation
+
+
 def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
     """All heads that a family has, in the order in which a file's weights are given to them."""
     own = family_of(config).heads
