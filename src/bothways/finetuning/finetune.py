@@ -57,7 +57,7 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.files import write_text
 from bothways.io.processes import exit_with
-from bothways.io.terminal import is_shown, line_printer, show_lines
+from bothways.io.terminal import counted, is_shown, line_printer, show_lines
 from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
@@ -65,7 +65,6 @@ from bothways.model.device import (
     choose_for_training,
     describe_kernels,
     set_threads,
-    threads_phrase,
 )
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.training.runfolder import RunLock, locks_released, open_run_with_precision
@@ -569,8 +568,8 @@ def _announcement(
     processes = "" if run.alone else f" in each of {config.jobs} processes"
     yield (
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, from {source}, {threads_phrase(run.threads)}{processes}, {run.device.reason}, "
-        f"{run.precision.reason}"
+        f"examples, from {source}, {counted(run.threads, 'thread')}{processes}, "
+        f"{run.device.reason}, {run.precision.reason}"
     )
     yield from loaded.notes
     if loaded.fresh and not config.from_scratch:

@@ -25,7 +25,6 @@ from bothways.model.device import (
     describe_kernels,
     peak_memory_note,
     set_threads,
-    threads_phrase,
 )
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -293,7 +292,8 @@ class _Pretraining(Plan[PretrainingBatch]):
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
         self.numerics, self.ranks, self.device_note = numerics, ranks, device_note
-        self.objective, self.heldout = objective_of(config), None
+        self.objective = objective_of(config)
+        self.heldout: HeldOut | None = None
         dtype, steps = DTYPES[numerics["precision"]], int(run.resolved["steps"])
         super().__init__(
             config.optimizer,
@@ -310,8 +310,6 @@ class _Pretraining(Plan[PretrainingBatch]):
         evaluations = int(run.resolved.get("evaluations", EVALUATIONS))  # not in older runs
         self._evaluate_every = config.evaluate.every or -(-steps // evaluations)
         self._log_every = config.log_every or max(1, steps // _RECORDS)
-
-    heldout: HeldOut | None
 
     def checkpoints(self) -> ModelCheckpoints:
         """Those of the run."""
@@ -445,7 +443,7 @@ class _Pretraining(Plan[PretrainingBatch]):
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
-        watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
+        watch.say(f"{self.steps:,} steps; {reason}; {counted(threads, 'thread')}{processes}")
         fast, dtype = self.model.shared.fast, self.dtype
         form = describe_kernels(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:

@@ -423,11 +423,19 @@ def check_columns(options: TaskOptions) -> None:
     columns = [options.text_a, *(options.label_columns or [options.label])]
     if options.text_b is not None:
         columns.insert(1, options.text_b)
+    refuse_twice(columns, "text_a, text_b and label (or label_columns)")
+
+
+def refuse_twice(columns: Sequence[str], what: str) -> None:
+    """Refuse a column that is named for more than one thing.
+
+    Raises:
+        ConfigError: naming the column.
+    """
     for name, count in Counter(columns).items():
         if count > 1:
             raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b and label (or "
-                "label_columns); each needs its own."
+                f"task: column {name!r} is named for {count} of {what}; each needs its own."
             )
 
 
