@@ -474,7 +474,7 @@ class ModelCheckpoints(Checkpoints):
         optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> int:
-        """The answer is every rank's.
+        """Every rank gets the answer.
 
         Raises:
             OtherProcessError: on the other ranks, if rank 0 cannot save.
