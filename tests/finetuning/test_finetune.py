@@ -37,6 +37,7 @@ from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_note
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
 from bothways.tasks.texts import ClassificationTask
+from bothways.tasks.windows import Reading
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
@@ -305,7 +306,7 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
         path.write_text(f"sentence\tlabel\n{text}\ta\n{text}\tb\n")
         rows = ClassificationTask.read(path, options, labelled=True)
         encoded = ClassificationTask.define(options, rows).encode(tokenizer, rows, length=16)
-        notes = unknown_notes(tokenizer, encoded.examples, rows)
+        notes = unknown_notes(tokenizer, Reading.of(tokenizer, encoded.examples), path)
         assert any("decomposed (Unicode NFD)" in note for note in notes) == noted
 
 

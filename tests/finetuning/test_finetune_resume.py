@@ -18,9 +18,9 @@ from bothways.config.fields import digest
 from bothways.errors import RunError
 from bothways.finetuning import finetune as jobs
 from bothways.finetuning import seed as module
-from bothways.finetuning import setup as extra_files
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
+from bothways.tasks.task import Task
 from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import (
@@ -162,14 +162,14 @@ def test_predictions_of_another_file_do_not_stay_for_an_earlier_one(
     seed = finetune(predicting("monday")).best.folder
     expected = (seed / "one_predictions.tsv").read_bytes()
 
-    def interrupted(path: Path, *_: object) -> None:
+    def interrupted(self: Any, path: Path, *_: Any) -> None:
         if path.name == "two_predictions.tsv":
             raise KeyboardInterrupt
-        write(path, *_)  # type: ignore[arg-type]
+        write(self, path, *_)
 
-    write = extra_files.write_predictions
+    write = Task.write
     with monkeypatch.context() as patch:
-        patch.setattr(extra_files, "write_predictions", interrupted)
+        patch.setattr(Task, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             finetune(predicting("tuesday"))
     assert (seed / "one_predictions.tsv").read_bytes() != expected
@@ -206,7 +206,7 @@ def test_an_interrupted_seed_ends_the_same(
     place = {
         "step": (Trainer, "step"),
         "save": (module, "save_model"),
-        "scores": (module, "write_predictions"),
+        "scores": (Task, "write"),
     }[moment]
     with monkeypatch.context() as patch:
         patch.setattr(*place, interrupt)

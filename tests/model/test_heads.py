@@ -14,7 +14,7 @@ from torch import Tensor
 from bothways.batch import IGNORE, ROUND_TARGETS, round_up
 from bothways.families.heads import CLASSIFIER
 from bothways.model.batch import Inputs, TokenTargets
-from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
+from bothways.model.losses import class_loss, masked_lm_loss, place_loss, scores_loss
 from bothways.model.model import EncoderModel
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config
 
@@ -157,8 +157,8 @@ def test_class_loss_sums_and_counts() -> None:
     assert correct == 2
 
 
-def test_regression_loss_sums_squares_and_absolutes() -> None:
-    loss, absolute = regression_loss(torch.tensor([[1.0], [-2.0]]), torch.tensor([0.5, 1.0]))
+def test_the_loss_of_a_score_sums_squares_and_absolutes() -> None:
+    loss, absolute = scores_loss(torch.tensor([[1.0], [-2.0]]), torch.tensor([[0.5], [1.0]]))
     assert (loss.item(), absolute.item()) == (0.25 + 9, 0.5 + 3)
 
 

@@ -12,7 +12,6 @@ from bothways.errors import ConfigError
 from bothways.tasks.metrics import (
     Measurement,
     choose_metrics,
-    choose_metrics_of_several,
     measure_classes,
     measure_labels,
     measure_scores,
@@ -230,7 +229,7 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
             "hamming_loss": theirs.hamming_loss(gold, given),
         }
     )
-    assert choose_metrics_of_several("multilabel", ())[-1] == "hamming_loss"
+    assert choose_metrics("multilabel", ())[-1] == "hamming_loss"
     scores, right = rng.random(20), rng.random(20)
     measured = measure_scores(("pearson", "r2", "mae", "mse"), scores, right).scores
     assert measured["r2"] == pytest.approx(theirs.r2_score(right, scores))
@@ -246,11 +245,11 @@ def test_further_metrics_of_several_labels_and_of_scores() -> None:
     ("choose", "error", "others"),
     [
         (
-            lambda wanted: choose_metrics_of_several("multilabel", wanted),
+            lambda wanted: choose_metrics("multilabel", wanted),
             *("hamming_loss", ("f1_micro", "roc_auc")),
         ),
         (
-            lambda wanted: choose_metrics_of_several("multiregression", wanted),
+            lambda wanted: choose_metrics("multiregression", wanted),
             *("mae", ("pearson", "spearman", "r2")),
         ),
         (lambda wanted: choose_metrics("regression", wanted, 0), "mse", ("pearson", "r2")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import DiskError, InputError, RunError
 from bothways.tokenization import counting
-from bothways.tokenization.counting import StringCounts, count_chunks, count_words
+from bothways.tokenization.counting import StringCounts, count_chunks, count_words, split_by_rules
 from bothways.tokenization.normalization import Rules
 
 RULES: Rules = {"lowercase": True, "normalization": "bert"}
@@ -24,7 +25,7 @@ def words_of(lines: list[str], workers: int = 1, **limits: int) -> dict[str, int
     with count_chunks(
         lines, workers=workers, max_in_memory=limits.get("max_in_memory", 10**6)
     ) as chunks:
-        return count_words(chunks, RULES, workers=workers, **limits)
+        return count_words(chunks, partial(split_by_rules, rules=RULES), workers=workers, **limits)
 
 
 @settings(max_examples=60)

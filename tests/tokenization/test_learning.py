@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import ConfigError, InputError
-from bothways.tokenization.counting import count_chunks, count_words
+from bothways.tokenization.counting import count_chunks, count_words, split_by_rules
 from bothways.tokenization.learning import (
     ALPHABET,
     WIDE_ALPHABET,
     _alphabet_limit,
     learn_vocabulary,
 )
-from bothways.tokenization.normalization import LetterCounts, normalizer, word_splitter
+from bothways.tokenization.normalization import LetterCounts, Rules, normalizer, word_splitter
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -75,8 +75,9 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines: list[str], lowerc
     expected = Counter(
         word for line in lines for word, _ in split.pre_tokenize_str(clean.normalize_str(line))
     )
+    rules: Rules = {"lowercase": lowercase, "normalization": "bert"}
     with count_chunks(lines) as chunks:
-        assert count_words(chunks, {"lowercase": lowercase, "normalization": "bert"}) == expected
+        assert count_words(chunks, partial(split_by_rules, rules=rules)) == expected
 
 
 def test_wide_scripts_have_room_for_more_characters() -> None:

@@ -17,8 +17,6 @@ from bothways.training.checkpoint import (
     SaveTrial,
     checkpoints,
     rename_skipped,
-    restore_newest,
-    save_checkpoint,
     trained_tensors,
     try_save,
     verify_checkpoint,
@@ -141,10 +139,9 @@ def test_whose_a_checkpoint_is(tmp_path: Path) -> None:
     model, optimizer = model_and_optimizer()
 
     def saved(step: int, about: dict[str, Any]) -> Path:
-        folder = tmp_path / str(step)
-        return save_checkpoint(
-            *(folder, step, model, TOKENIZER, optimizer), run="a", about=about, extra={}, keep=1
-        )
+        kept = ModelCheckpoints(tmp_path, TOKENIZER, lambda _: about, keep=2, run="a")
+        kept.save(step, model, optimizer, {})
+        return tmp_path / f"step-{step}"
 
     told = saved(2, {"seed": 7, "corpus": "c1"})
     assert whose(told, "a") == ""
@@ -169,13 +166,14 @@ def test_names_of_checkpoints_that_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", [True, False])
 def test_tensors_of_another_shape_are_named(tmp_path: Path, missing: bool) -> None:
     model, optimizer = model_and_optimizer()
-    save_checkpoint(tmp_path, 1, model, TOKENIZER, optimizer, run="a", about={}, extra={}, keep=1)
+    kept = ModelCheckpoints(tmp_path, TOKENIZER, lambda _: {}, keep=1, run="a")
+    kept.save(1, model, optimizer, {})
     name, parameter = next(iter(model.named_parameters()))
     entry = optimizer.state[parameter]
     entry["new" if missing else "exp_avg"] = torch.zeros(3)
     said: list[str] = []
     with pytest.raises(RunError, match="none of the 1 checkpoints is intact"):
-        restore_newest(tmp_path, model, optimizer, said.append, run="a")
+        kept.restore(model, optimizer, said.append)
     expected = "is missing" if missing else f"has shape {tuple(parameter.shape)}"
     assert f"{expected}; expected shape (3,)" in said[0]
     assert f"{name}/" in said[0]

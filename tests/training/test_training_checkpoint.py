@@ -22,12 +22,7 @@ from bothways.model.engine import network_of
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.training import checkpoint as module
-from bothways.training.checkpoint import (
-    checkpoints,
-    restore_newest,
-    save_checkpoint,
-    verify_checkpoint,
-)
+from bothways.training.checkpoint import ModelCheckpoints, checkpoints, verify_checkpoint
 from bothways.training.optimizer import Optimizer, make_optimizer
 from bothways.training.options import OptimizerOptions
 from pretraining_examples import TOKENIZER, small_disk, small_model
@@ -64,23 +59,16 @@ class Training:
         tokens.grad[self.model.config.vocab_size :] = 0
         self.optimizer.step()
 
-    def save(
-        self, step: int, *, keep: int = 2, extra: dict[str, Any] | None = None, run: str = RUN
-    ) -> Path:
-        return save_checkpoint(
-            self.folder,
-            step,
-            self.model,
-            TOKENIZER,
-            self.optimizer,
-            run=run,
-            about={"made_by": "test", "seed": 5},
-            extra=extra or {"sizes": [step]},
-            keep=keep,
-        )
+    def checkpoints(self, keep: int = 2, run: str = RUN) -> ModelCheckpoints:
+        about = {"made_by": "test", "seed": 5}
+        return ModelCheckpoints(self.folder, TOKENIZER, lambda _: about, keep=keep, run=run)
+
+    def save(self, step: int, *, keep: int = 2, run: str = RUN) -> None:
+        kept = self.checkpoints(keep, run)
+        kept.save(step, self.model, self.optimizer, {"sizes": [step]})
 
     def restore(self) -> module.Restored | None:
-        return restore_newest(self.folder, self.model, self.optimizer, self.said.append, run=RUN)
+        return self.checkpoints().restore(self.model, self.optimizer, self.said.append)
 
 
 def states(model: EncoderModel, optimizer: Optimizer) -> list[torch.Tensor]:

@@ -18,6 +18,7 @@ from bothways.families.heads import (
     ORDINAL,
     SPAN,
     TAGGER,
+    parameter_count,
     use_of,
 )
 from bothways.io.hub import named_folder
@@ -254,7 +255,7 @@ def _heads(loaded: LoadedModel) -> list[str]:
 
 def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
     config, about = loaded.config, loaded.about
-    heads, million = [HEADS[name].title for name in _heads(loaded)], config.parameters() / 1e6
+    heads, million = [HEADS[name].title for name in _heads(loaded)], parameter_count(config) / 1e6
     yield "family", config.family
     yield (
         "encoder",

@@ -61,9 +61,7 @@ from bothways.runtime.pipeline import (
     predict_choices,
     rank_texts,
     task_for_file,
-    unknown_note,
     unknown_notes,
-    write_predictions,
 )
 from bothways.runtime.saving import save_loaded, save_original, with_heads
 from bothways.runtime.texts import FileTexts, check_kept, kept_columns, text_windows
@@ -231,7 +229,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         numbers = number_columns(table[0], scores=task.loss == "score")
         write_rows(Path(config.out), with_columns, numbers)
     elif config.out is not None and not config.submission:
-        write_predictions(Path(config.out), task, split, predictions)
+        task.write(Path(config.out), split, predictions)
     else:
         table = task.table(split, predictions)
         rows = submission_rows(table) if config.submission else table
@@ -285,13 +283,14 @@ def _predict_rows(
             *notes,
             *task.for_measuring().reading_notes(loaded.tokenizer, path.name, reading, length),
             *first.broken.notes(path.name),
-            *unknown_note(loaded.tokenizer, reading, path),
+            *unknown_notes(loaded.tokenizer, reading, path),
         )
         for note in notes:
             print_note(note)
         return [f"{counts['rows']:,} predictions: {config.out}"]
     file = job.prepare(loaded, first)
-    for note in (*notes, *file.notes, *unknown_notes(loaded.tokenizer, file.examples, first)):
+    reading = Reading.of(loaded.tokenizer, file.examples)
+    for note in (*notes, *file.notes, *unknown_notes(loaded.tokenizer, reading, first.path)):
         print_note(note)
     with progress_of("predicting") as progress:
         table = job.table(loaded, file, progress)

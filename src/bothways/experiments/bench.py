@@ -47,7 +47,6 @@ from bothways.model.device import (
     find_peak,
     set_threads,
     synchronize,
-    threads_phrase,
     transposing_pays,
 )
 from bothways.model.flops import mean_operations
@@ -116,7 +115,7 @@ def bench_train(options: BenchTrainConfig, *, say: Say = print) -> list[Result]:
     say(
         f"{options.size}: {counted(config.layers, 'layer')}, hidden {config.hidden}, vocabulary "
         f"{config.vocab_size:,}; {tokens:,.0f} tokens per step, {tokens / padded:.0%} of the size "
-        f"when padded to the longest; {threads_phrase(threads)}; {device.reason}; "
+        f"when padded to the longest; {counted(threads, 'thread')}; {device.reason}; "
         f"{precision.reason}"
     )
     if options.profile:

@@ -35,7 +35,7 @@ from bothways.families.config import ModelConfig
 from bothways.io.files import write_json
 from bothways.io.terminal import counted
 from bothways.model.batch import collate
-from bothways.model.device import DTYPES, borrowed_process, matrix_rate, set_threads, threads_phrase
+from bothways.model.device import DTYPES, borrowed_process, matrix_rate, set_threads
 from bothways.model.engine import load_network
 from bothways.model.flops import forward_operations
 from bothways.runtime.embeddings import embed_texts
@@ -112,7 +112,7 @@ def bench_infer(options: BenchInferConfig, *, say: Say = print) -> list[InferRes
         f"{options.model}: {counted(loaded.config.layers, 'layer')}, hidden "
         f"{loaded.config.hidden}; "
         f"{len(texts):,} texts of {lengths.mean():.1f} tokens (longest {lengths.max()}); "
-        f"{threads_phrase(threads)}; load {os.getloadavg()[0]:.1f}"
+        f"{counted(threads, 'thread')}; load {os.getloadavg()[0]:.1f}"
     )
     rates: dict[str, float] = {name: matrix_rate(dtype) for name, dtype in DTYPES.items()}
     say(", ".join(f"{n} matrix products: {r / 1e9:,.0f} GFLOP/s" for n, r in rates.items()))

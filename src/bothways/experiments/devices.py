@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from bothways.families.config import ModelConfig
 
+_IN_MACHINE = 8  # devices
+
 
 @dataclass(frozen=True)
 class Accelerator:
@@ -25,7 +27,6 @@ class Accelerator:
         link: bytes per second that it can send to the others of its machine (half of what is said
             of both directions).
         network: the same to other machines.
-        in_machine: devices in a machine.
     """
 
     rate: float
@@ -33,7 +34,6 @@ class Accelerator:
     bandwidth: float
     link: float
     network: float
-    in_machine: int = 8
 
 
 ACCELERATORS: dict[str, Accelerator] = {
@@ -149,4 +149,4 @@ def fsdp_sent(weights: float, layer: float, *, layers: int, ranks: int, rounds: 
 
 def sending_seconds(device: Accelerator, sent: float, *, ranks: int) -> float:
     """Seconds to send so many bytes, over the network if one machine does not hold all ranks."""
-    return sent / (device.link if ranks <= device.in_machine else device.network)
+    return sent / (device.link if ranks <= _IN_MACHINE else device.network)

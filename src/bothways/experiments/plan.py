@@ -54,7 +54,6 @@ from bothways.model.device import (
     choose_device,
     choose_for_training,
     set_threads,
-    threads_phrase,
 )
 from bothways.model.flops import mean_operations, training_cost
 from bothways.model.kernels.compiled import compiles, why_not_compiled
@@ -685,8 +684,9 @@ def tables(forecast: Forecast) -> list[Table | str]:
     no_clock = "no time estimate: no length is set; give --minutes, --steps or --tokens"
     if forecast.device:
         return _computed_tables(forecast, text, no_clock)
+    threads = counted(forecast.threads, "thread")
     return [
-        f"{_shape(model)}\n{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}",
+        f"{_shape(model)}\n{text}; {forecast.precision.reason}; {threads}",
         _run_table(forecast),
         _phase_table(forecast),
         f"peak memory includes tensors, libraries and, a measured value, {overhead} for matrix "

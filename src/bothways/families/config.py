@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -224,44 +223,6 @@ class ModelConfig:
     def dropout_of_heads(self) -> float:
         """Dropout probability of task heads."""
         return self.dropout if self.head_dropout is None else self.head_dropout
-
-    def parameters(self, *, heads: bool | Collection[str] = False) -> int:
-        """Number of weights of the encoder with its pooler, without padding rows.
-
-        Args:
-            heads: count pre-training heads too, by their names; True for masked LM and next
-                sentence (the output embedding is tied).
-        """
-        H, E = self.hidden, self.embedding_width
-        names = ("masked_lm", "next_sentence") if heads is True else heads or ()
-        counts = {
-            "masked_lm": self._linear(H, E, self.head_biases)
-            + self._norm(E)
-            + self.output_bias * self.vocab_size,
-            "next_sentence": 2 * H + 2,
-            "replaced": self._linear(H, H) + H + 1,
-        }
-        embeddings = (self.vocab_size + self.place_rows + self.segments) * E
-        embeddings += self.embedding_norm * self._norm(E)
-        embeddings += self._linear(E, H) if self.projects else 0
-        layers = self.distinct_layers * self._layer() + self.final_norm * self._norm(H)
-        if self.norm_at == "pre" and not self.first_norm:
-            layers -= self._norm(H)
-        pooler = self._linear(H, H) if self.pooler else 0
-        return embeddings + layers + pooler + sum(counts[name] for name in names)
-
-    def _layer(self) -> int:
-        H, I, bias = self.hidden, self.intermediate, self.biases  # noqa: E741
-        attention = self._linear(H, 3 * H, bias) + self._linear(H, H, bias)
-        expand = self._linear(H, I * (2 if self.gated else 1), bias)
-        return attention + expand + self._linear(I, H, bias) + 2 * self._norm(H)
-
-    def _norm(self, width: int) -> int:
-        return width * (2 if self.norm_biases else 1)
-
-    @staticmethod
-    def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
-        return inputs * outputs + (outputs if bias else 0)
 
     def refuse_outside(
         self, longest: int, tokens: tuple[int, int], segments: tuple[int, int]

@@ -6,6 +6,7 @@ Nothing here computes, so nothing imports torch: folders, tasks and every engine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -118,6 +119,13 @@ def form_of(name: str, config: ModelConfig) -> HeadForm:
     return form
 
 
+def activation_of(form: HeadForm, config: ModelConfig) -> str:
+    """The activation after a head's first layer, in a model of this shape."""
+    if form.activation == "own":
+        return config.head_activation
+    return form.activation or config.activation
+
+
 def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
     """All heads that a family has, in the order in which a file's weights are given to them."""
     own = family_of(config).heads
@@ -167,6 +175,23 @@ def weight_shapes(
             width = config.hidden if "_ih_" in name else lstm
             shapes[name] = (4 * lstm, width) if ".weight_" in name else (4 * lstm,)
     return shapes
+
+
+def parameter_count(
+    config: ModelConfig,
+    heads: Mapping[str, int] | None = None,
+    *,
+    lstm: int = 0,
+    pooler: bool = True,
+) -> int:
+    """Number of weights of a model, without padding rows.
+
+    Args:
+        config, heads, lstm, pooler: as for :func:`weight_shapes`.
+    """
+    shapes = weight_shapes(config, heads or {}, lstm=lstm, pooler=pooler)
+    padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
+    return sum(math.prod(shape) for shape in shapes.values()) - padding
 
 
 _Shapes = dict[str, tuple[int, ...]]

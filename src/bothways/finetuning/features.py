@@ -41,7 +41,7 @@ from bothways.model.recurrent import FeatureTagger
 from bothways.objectives.labelled import FeatureBatch, TaggedFeatures
 from bothways.runtime.engine import layer_name
 from bothways.runtime.folder import LoadedModel, load_model
-from bothways.runtime.pipeline import check_length, write_predictions
+from bothways.runtime.pipeline import check_length
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.tagging import TaggedFile, TaggingTask
@@ -483,7 +483,7 @@ class TaggerTraining(EpochPlan[FeatureBatch]):
             if name in self.files:
                 file, path = self.files[name].tagged, self.folder / f"{name}_predictions.conll"
                 predictions = self.task.decode(file, self._outputs(self.files[name]))
-                write_predictions(path, self.task, file, predictions)
+                self.task.write(path, file, predictions)
                 self.measured[name] = self.task.measure(file, predictions)
         return self.measured["dev"]
 

@@ -21,14 +21,13 @@ import os
 import signal
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from bothways.config.fields import digest
 from bothways.errors import BothwaysError, ConfigError, DivergenceError, RunError
@@ -58,7 +57,7 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.files import write_text
 from bothways.io.processes import exit_with
-from bothways.io.terminal import is_shown, line_printer, show_lines
+from bothways.io.terminal import counted, is_shown, line_printer, show_lines
 from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
@@ -66,7 +65,6 @@ from bothways.model.device import (
     choose_for_training,
     describe_kernels,
     set_threads,
-    threads_phrase,
 )
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.training.runfolder import RunLock, locks_released, open_run_with_precision
@@ -79,71 +77,14 @@ from bothways.training.runfolder import RunLock, locks_released, open_run_with_p
 # most of its operations are too short to be divided.
 
 
-@dataclass(frozen=True)
-class SeedJob:
-    """One seed of one setting, to be trained.
-
-    Attributes:
-        config: the setting.
-        loaded: the starting model.
-        data: the files of the task, encoded.
-        run: the run folder to write to.
-        run_seeds: the seeds of this run.
-    """
-
-    config: FinetuneConfig
-    loaded: LoadedModel
-    data: FinetuningData
-    run: OpenedRun
-    run_seeds: RunSeeds
-
-    def train(self) -> SeedResult:
-        """Train in this process."""
-        return train_seed(self.config, self.loaded, self.data, self.run, self.run_seeds)
-
-
-class PendingSeed:
-    """A submitted job.
-
-    Args:
-        job: what was submitted.
-        future: its result in the process pool. None without a pool: :meth:`result` then trains
-            the job, so call it once.
-        broken: makes the error to raise if the pool broke before the job was done.
-    """
-
-    def __init__(
-        self,
-        job: SeedJob,
-        future: Future[SeedResult] | None,
-        broken: Callable[[SeedJob], BothwaysError],
-    ):
-        self._job, self._future, self._broken = job, future, broken
-
-    def result(self) -> SeedResult:
-        """Wait for the job, or train it now.
-
-        Raises:
-            RunError: the worker process was killed.
-            ConfigError: no worker process could start.
-            BothwaysError: as :func:`bothways.finetuning.seed.train_seed`.
-        """
-        if self._future is None:
-            return self._job.train()
-        try:
-            return self._future.result()
-        except BrokenProcessPool:
-            raise self._broken(self._job) from None
-
-
 class SeedRunner:
-    """Trains the jobs submitted to it.
+    """Trains the seeds submitted to it.
 
-    With one process, a job is trained in this process when its result is requested, so jobs are
+    With one process, a seed is trained in this process when its result is requested, so seeds are
     trained in the order in which results are collected. With several, a pool of worker processes
-    starts on a job as soon as it is submitted and a worker is free.
+    starts on a seed as soon as it is submitted and a worker is free.
 
-    A context manager. If the block ends with an error, jobs that have not started are dropped, and
+    A context manager. If the block ends with an error, seeds that have not started are dropped, and
     those in progress are finished and kept; Ctrl-C ends those too.
 
     Args:
@@ -177,7 +118,7 @@ class SeedRunner:
 
     @property
     def parallel(self) -> bool:
-        """Whether jobs are trained in worker processes, from when they are submitted."""
+        """Whether seeds are trained in worker processes, from when they are submitted."""
         return self._pool is not None
 
     def __enter__(self) -> SeedRunner:
@@ -197,29 +138,54 @@ class SeedRunner:
                 process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
-    def submit(self, job: SeedJob) -> PendingSeed:
-        """Accept a job.
+    def submit(
+        self,
+        config: FinetuneConfig,
+        loaded: LoadedModel,
+        data: FinetuningData,
+        run: OpenedRun,
+        run_seeds: RunSeeds,
+    ) -> Callable[[], SeedResult]:
+        """Accept a seed of a setting.
+
+        Args:
+            config: the setting.
+            loaded: the starting model.
+            data: the files of the task, encoded.
+            run: the run folder to write to.
+            run_seeds: the seeds of this run.
+
+        Returns:
+            Waits for the result; without a pool, trains: call it once. It raises what this does,
+            and as :func:`bothways.finetuning.seed.train_seed`.
 
         Raises:
-            RunError: a worker process was killed earlier, so the pool accepts no more jobs.
+            RunError: a worker process was killed, so the pool accepts no more.
             ConfigError: no worker process could start.
         """
         if self._pool is None:
-            return PendingSeed(job, None, self._broken)
+            return partial(train_seed, config, loaded, data, run, run_seeds)
+        folder = run.folder / run_seeds.folder
         try:
-            future = self._pool.submit(_train_in_worker, job.config, job.run, job.run_seeds)
+            future = self._pool.submit(_train_in_worker, config, run, run_seeds)
         except BrokenProcessPool:
-            raise self._broken(job) from None
-        return PendingSeed(job, future, self._broken)
+            raise self._broken(folder) from None
 
-    def _broken(self, job: SeedJob) -> BothwaysError:
-        """Why the pool broke."""
+        def result() -> SeedResult:
+            try:
+                return future.result()
+            except BrokenProcessPool:
+                raise self._broken(folder) from None
+
+        return result
+
+    def _broken(self, folder: Path) -> BothwaysError:
+        """Why the pool broke before the seed of a folder was done."""
         if not self._worker_started.is_set():
             return _script_without_guard()
         return RunError(
-            f"{job.run.folder / job.run_seeds.folder}: a worker process was killed, perhaps "
-            "because memory ran out. Finished seeds are kept; run the same command again with "
-            "fewer --jobs."
+            f"{folder}: a worker process was killed, perhaps because memory ran out. Finished "
+            "seeds are kept; run the same command again with fewer --jobs."
         )
 
 
@@ -284,13 +250,6 @@ SEARCH_VERB = "finetune search"
 """The verb in run.json of a search's folder."""
 
 
-class PreparedRun(Protocol):
-    """A fine-tuning run that is checked and ready, whose result can be requested once."""
-
-    def result(self) -> FinetuneResult:
-        """Train what is not finished, or wait for it, and write the reports."""
-
-
 @dataclass(frozen=True)
 class PreparedSearch:
     """A search whose settings are all prepared.
@@ -304,7 +263,7 @@ class PreparedSearch:
     """
 
     folder: Path
-    settings: Mapping[str, PreparedRun]
+    settings: Mapping[str, PreparedSetting]
     select: str
     say: Callable[[str], None]
     lock: RunLock | None = None
@@ -391,8 +350,10 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         return prepare(config, runner).result()
 
 
-def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
+def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedSetting | PreparedSearch:
     """Read and check everything, open the run folder, and submit the seeds that are not finished.
+
+    The result can be requested once.
 
     Args:
         config: what to fine-tune.
@@ -437,7 +398,7 @@ class PreparedSetting:
         data: the files of the task, encoded.
         run: the run folder.
         finished: results of the seeds that were finished before.
-        pending: the other seeds.
+        pending: the results of the other seeds, as :meth:`SeedRunner.submit` gives them.
         say: called with lines of progress.
     """
 
@@ -445,7 +406,7 @@ class PreparedSetting:
     data: FinetuningData
     run: OpenedRun
     finished: Mapping[RunSeeds, SeedResult]
-    pending: Mapping[RunSeeds, PendingSeed]
+    pending: Mapping[RunSeeds, Callable[[], SeedResult]]
     say: Callable[[str], None]
 
     def result(self) -> FinetuneResult:
@@ -457,7 +418,7 @@ class PreparedSetting:
                 seed = self.finished[run_seeds]
                 seeds.append(update_extra_files(self.data, self.run, seed, self.say))
             else:
-                seeds.append(self.pending[run_seeds].result())
+                seeds.append(self.pending[run_seeds]())
         task, dev = self.data.task, self.data.dev
         baseline = task.baseline(self.data.train, dev).scores
         if of_folds := [seed.baseline for seed in seeds if seed.baseline is not None]:
@@ -522,7 +483,7 @@ def _prepare_setting(
             remove_leftovers(run.folder / run_seeds.folder)
             finished[run_seeds] = result
         else:
-            pending[run_seeds] = runner.submit(SeedJob(config, loaded, data, run, run_seeds))
+            pending[run_seeds] = runner.submit(config, loaded, data, run, run_seeds)
     _say_what_is_left_out(
         run.folder, SCORES, {r.folder for r in config.seeds_of_runs}, "seeds", say
     )
@@ -607,8 +568,8 @@ def _announcement(
     processes = "" if run.alone else f" in each of {config.jobs} processes"
     yield (
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, from {source}, {threads_phrase(run.threads)}{processes}, {run.device.reason}, "
-        f"{run.precision.reason}"
+        f"examples, from {source}, {counted(run.threads, 'thread')}{processes}, "
+        f"{run.device.reason}, {run.precision.reason}"
     )
     yield from loaded.notes
     if loaded.fresh and not config.from_scratch:

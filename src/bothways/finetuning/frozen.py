@@ -20,10 +20,10 @@ from scipy.special import log_softmax, logit
 from bothways import arrays
 from bothways.errors import ConfigError
 from bothways.finetuning.setup import FinetuningData, label_weights
+from bothways.model.batch import item_means
 from bothways.model.engine import TorchEngine, evaluating, fast_kernels
 from bothways.model.heads import OutputHead
 from bothways.model.model import EncoderModel
-from bothways.objectives.labelled import item_means
 from bothways.runtime.engine import layer_name
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 

@@ -16,7 +16,7 @@ from bothways.families.config import ModelConfig
 from bothways.finetuning.finetune import SeedRunner, prepare
 from bothways.finetuning.options import FinetuneConfig, GlueConfig
 from bothways.finetuning.report import REPORT
-from bothways.finetuning.results import FinetuneResult, SeedResult
+from bothways.finetuning.results import FinetuneResult, SeedResult, deviation
 from bothways.finetuning.setup import part_name, predictions_name
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_json, write_text
@@ -124,7 +124,7 @@ class Row:
     @property
     def std(self) -> float:
         """Sample standard deviation over the seeds; NaN for a single one."""
-        return statistics.stdev(self.scores) if len(self.scores) > 1 else math.nan
+        return deviation(self.scores)
 
 
 @dataclass(frozen=True)

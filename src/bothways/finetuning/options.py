@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
@@ -445,14 +445,7 @@ class GlueConfig(Options):
 LayerChoice = Literal[
     "embeddings", "second-to-last", "last", "sum-last-four", "concat-last-four", "sum-all"
 ]
-LAYER_CHOICES: tuple[LayerChoice, ...] = (
-    "embeddings",
-    "second-to-last",
-    "last",
-    "sum-last-four",
-    "concat-last-four",
-    "sum-all",
-)
+LAYER_CHOICES: tuple[LayerChoice, ...] = get_args(LayerChoice)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class FinetuneResult:
 
     def std(self, metric: str | None = None) -> float:
         """Sample standard deviation over the seeds; NaN for a single one."""
-        return _std(self.scores[metric or self.metrics[0]])
+        return deviation(self.scores[metric or self.metrics[0]])
 
     def spread(self) -> dict[str, dict[str, float]]:
         """How much each source of randomness varies the main metric, if the data order or the new
@@ -238,7 +238,8 @@ class FinetuneResult:
             mean = f"{file}: mean" if several else file
             rows.append([mean, *_shown([_mean(v) for v in by_metric])])
             if several:
-                rows.append([f"{file}: standard deviation", *_shown([_std(v) for v in by_metric])])
+                spread = [deviation(values) for values in by_metric]
+                rows.append([f"{file}: standard deviation", *_shown(spread)])
                 best = [values[chosen] for values in by_metric]
                 if not self.folds:
                     rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
@@ -341,7 +342,7 @@ class FinetuneResult:
             "further": {
                 file: {
                     "mean": {m: _mean(values) for m, values in scores.items()},
-                    "std": {m: _number(_std(values)) for m, values in scores.items()},
+                    "std": {m: _number(deviation(values)) for m, values in scores.items()},
                 }
                 for file, scores in self.further.items()
             },
@@ -498,7 +499,7 @@ def _mean(scores: Sequence[float]) -> float:
     return statistics.fmean(scores)
 
 
-def _std(scores: Sequence[float]) -> float:
+def deviation(scores: Sequence[float]) -> float:
     """Sample standard deviation; NaN for a single score."""
     return statistics.stdev(scores) if len(scores) > 1 else math.nan
 

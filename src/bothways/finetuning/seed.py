@@ -40,7 +40,6 @@ from bothways.model.folder import save_model, write_model_files
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import LoadedModel, load_model
-from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.metrics import Measurement
@@ -359,7 +358,7 @@ def train_seed(
     if kept is not None:
         about["epoch"] = f"{kept} of {len(scores.measured)}, chosen by {task.metrics[0]} on dev"
     save_model(folder / "model", model, loaded.tokenizer, about)
-    write_predictions(folder / predictions_name("dev"), task, data.dev, predictions)
+    task.write(folder / predictions_name("dev"), data.dev, predictions)
     write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
     record = {
         "fingerprint": run.fingerprint,

@@ -31,7 +31,6 @@ from bothways.runtime.pipeline import (
     check_segments,
     predict_outputs,
     unknown_notes,
-    write_predictions,
 )
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
@@ -39,6 +38,7 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions, share
 from bothways.tasks.parts import divide, first_examples, overlaps, parts_of, shown_counts, taken
 from bothways.tasks.task import EncodedFile, Outputs, Task
+from bothways.tasks.windows import Reading
 from bothways.training.runfolder import RunLock
 
 # --------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def measure_extra_files(
     for name in names:
         file = extra.files[name]
         predictions = task.decode(file, measured_outputs(model, file.examples))
-        write_predictions(folder / predictions_name(name), task, file, predictions)
+        task.write(folder / predictions_name(name), file, predictions)
         if name in extra.labelled:
             measurements[name] = task.measure(file, predictions)
     return measurements
@@ -392,7 +392,8 @@ def _encoded_train(
             "task.spans.misaligned to search, or correct the file.",
             path=rows.path,
         )
-    unknown = unknown_notes(loaded.tokenizer, encoded.examples, rows)
+    read = Reading.of(loaded.tokenizer, encoded.examples)
+    unknown = unknown_notes(loaded.tokenizer, read, rows.path)
     return replace(encoded, notes=(*encoded.notes, *unknown))
 
 

@@ -295,3 +295,12 @@ def move(x: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
+
+
+def item_means(x_RC: Tensor, bounds: NDArray[np.int64]) -> Tensor:
+    """The mean of each item's rows, [R, C] -> [N, C]; item n has the rows ``bounds[n]`` to
+    ``bounds[n + 1]``, at least one."""
+    counts = torch.from_numpy(np.diff(bounds))
+    owner = torch.repeat_interleave(torch.arange(len(counts)), counts).to(x_RC.device)
+    sums = x_RC.new_zeros(len(counts), x_RC.shape[1]).index_add(0, owner, x_RC)
+    return sums / counts.to(x_RC.device)[:, None]

@@ -390,11 +390,6 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     return number
 
 
-def threads_phrase(number: int) -> str:
-    """For the log: "1 thread", "2 threads"."""
-    return f"{number} thread{'s' if number > 1 else ''}"
-
-
 class _Allocator:
     """glibc's allocator, which keeps freed memory if it is asked to; on other systems nothing.
 

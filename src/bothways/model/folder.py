@@ -50,11 +50,13 @@ def make_network(loaded: LoadedModel) -> EncoderModel:
     return network.eval()
 
 
-def empty_model(config: ModelConfig, state: Mapping[str, Tensor]) -> EncoderModel:
-    """A model with the heads that a state has weights for, with its weights on the meta device."""
+def model_of(config: ModelConfig, state: Mapping[str, Tensor]) -> EncoderModel:
+    """A model around the tensors of a state, with the heads that it has weights for."""
     heads, lstm = parts_in({name: tuple(value.shape) for name, value in state.items()})
     pooler = any(name.startswith("encoder.pooler.") for name in state)
-    return _empty(config, heads, lstm, pooler=pooler)
+    model = _empty(config, heads, lstm, pooler=pooler)
+    model.load_state_dict(state, assign=True)
+    return model
 
 
 def _empty(

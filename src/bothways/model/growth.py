@@ -18,7 +18,7 @@ from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
 from bothways.model.engine import network_of
-from bothways.model.folder import empty_model, save_model
+from bothways.model.folder import model_of, save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
@@ -57,9 +57,7 @@ def grow_vocabulary(model: EncoderModel, parts: Sequence[Sequence[int]]) -> Enco
     state[_TOKENS] = torch.cat([rows, padding])
     if _BIAS in state:
         state[_BIAS] = _with_means(state[_BIAS], parts)
-    grown = empty_model(config, state)
-    grown.load_state_dict(state, assign=True)
-    return grown.train(model.training)
+    return model_of(config, state).train(model.training)
 
 
 def _with_means(rows: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.families import HeadForm, ModelConfig
-from bothways.families.heads import MASKED_LM, form_of
+from bothways.families.heads import MASKED_LM, activation_of, form_of
 from bothways.model.shared import LayerNorm, Linear, Shared, activate
 
 
@@ -28,7 +28,7 @@ class MaskedLMHead(nn.Module):
         self.dense = Linear(config.hidden, E, bias=config.head_biases)
         self.norm = LayerNorm(E, config.norm_eps, bias=config.norm_biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
-        self._activation, self._vocabulary = _activation(form, config), config.vocab_size
+        self._activation, self._vocabulary = activation_of(form, config), config.vocab_size
 
     def forward(self, x_MH: Tensor, embedding_VE: Tensor) -> Tensor:
         """Logits over the padded vocabulary, [M, V padded]; padding rows are -inf."""
@@ -76,7 +76,7 @@ class OutputHead(nn.Module):
             LayerNorm(width, config.norm_eps, bias=config.norm_biases) if form.norm else None
         )
         self.output = Linear(width, outputs)
-        self._activation = _activation(form, config)
+        self._activation = activation_of(form, config)
         probabilities = {"head": config.dropout_of_heads, "hidden": config.dropout, "": 0.0}
         self._dropout, self._probability = shared.dropout, probabilities[form.dropout]
         self._first_probability = probabilities[form.first_dropout]
@@ -95,9 +95,3 @@ class OutputHead(nn.Module):
         if self.norm is not None:
             x_RH = self.norm(x_RH)
         return x_RH
-
-
-def _activation(form: HeadForm, config: ModelConfig) -> str:
-    return (
-        config.head_activation if form.activation == "own" else form.activation or config.activation
-    )

@@ -135,17 +135,11 @@ def labels_loss(
 
 
 def scores_loss(logits_RC: Tensor, scores_RC: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared error of several scores: mean over the scores, summed over the rows; and the same of
-    the absolute error."""
+    """Squared error of a score or several: mean over the scores, summed over the rows; and the same
+    of the absolute error."""
     difference = logits_RC.float() - scores_RC
     outputs = logits_RC.shape[1]
     return (difference**2).sum() / outputs, difference.detach().abs().sum() / outputs
-
-
-def regression_loss(logits_R1: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed squared error, and the summed absolute error."""
-    difference = logits_R1.float().squeeze(-1) - scores
-    return (difference**2).sum(), difference.detach().abs().sum()
 
 
 def place_loss(

@@ -30,7 +30,7 @@ from bothways.families.heads import (
     has_pooler,
     task_head,
 )
-from bothways.model.batch import Inputs, SelectedPositions
+from bothways.model.batch import Inputs, SelectedPositions, item_means
 from bothways.model.encoder import Encoder, HiddenStates, init_weights
 from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
@@ -325,7 +325,8 @@ class EncoderModel(Trainable):
         if self.config.left_to_right:
             return x_TH.index_select(0, inputs.lasts)
         if self.config.pooling == "mean":
-            return _means(x_TH, inputs)
+            real = x_TH[: inputs.bounds[-1]]
+            return item_means(real.to(compiled.exact(real)), inputs.bounds)
         return x_TH.index_select(0, inputs.starts)
 
     def token_vectors(
@@ -401,14 +402,3 @@ class EncoderModel(Trainable):
                 shared.append(parameter)
             seen.add(id(parameter))
         return [*self.encoder.reused_parameters(), *shared]
-
-
-def _means(x_TH: Tensor, inputs: Inputs) -> Tensor:
-    """The mean over each sequence's tokens, [T, H] -> [B, H]."""
-    owner = torch.repeat_interleave(
-        torch.arange(inputs.sequences), torch.from_numpy(inputs.lengths)
-    ).to(x_TH.device)
-    sums = x_TH.new_zeros(inputs.sequences, x_TH.shape[1], dtype=compiled.exact(x_TH))
-    sums = sums.index_add(0, owner, x_TH[: len(owner)].to(sums.dtype))
-    counts = torch.from_numpy(inputs.lengths).to(x_TH.device)
-    return sums / counts[:, None]

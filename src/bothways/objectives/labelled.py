@@ -9,19 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.model.batch import TaskInputs
-from bothways.model.losses import (
-    class_loss,
-    labels_loss,
-    place_loss,
-    regression_loss,
-    scores_loss,
-)
+from bothways.model.batch import TaskInputs, item_means
+from bothways.model.losses import class_loss, labels_loss, place_loss, scores_loss
 from bothways.model.model import EncoderModel
 from bothways.model.recurrent import FeatureTagger
 from bothways.objectives.objective import Objective, Sums, Term
@@ -42,8 +34,7 @@ def _labels(outputs_RC: Tensor, batch: TaskInputs, weights_C: Tensor | None) -> 
 
 
 def _scores(outputs_RC: Tensor, batch: TaskInputs, _: Tensor | None) -> Sums:
-    several = batch.targets.ndim == 2
-    return Sums(*(scores_loss if several else regression_loss)(outputs_RC, batch.targets))
+    return Sums(*scores_loss(outputs_RC, batch.targets.reshape(outputs_RC.shape)))
 
 
 def _places(outputs_RC: Tensor, batch: TaskInputs, _: Tensor | None) -> Sums:
@@ -101,15 +92,6 @@ class LabelledExamples(Objective[TaskInputs]):
         if self._averaged:
             outputs_RC = item_means(outputs_RC, batch.bounds)
         return {self._term.key: self._loss(outputs_RC, batch, self._weights)}
-
-
-def item_means(x_RC: Tensor, bounds: NDArray[np.int64]) -> Tensor:
-    """The mean of each item's rows, [R, C] -> [N, C]; item n has the rows ``bounds[n]`` to
-    ``bounds[n + 1]``, at least one."""
-    counts = torch.from_numpy(np.diff(bounds))
-    owner = torch.repeat_interleave(torch.arange(len(counts)), counts).to(x_RC.device)
-    sums = x_RC.new_zeros(len(counts), x_RC.shape[1]).index_add(0, owner, x_RC)
-    return sums / counts.to(x_RC.device)[:, None]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore, refuse_damaged
 from bothways.errors import ConfigError, RunError
+from bothways.families.heads import HEADS, parameter_count
 from bothways.io import html
 from bothways.io.terminal import counted, line_printer
 from bothways.model.batch import PretrainingBatch
@@ -24,7 +25,6 @@ from bothways.model.device import (
     describe_kernels,
     peak_memory_note,
     set_threads,
-    threads_phrase,
 )
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -50,9 +50,7 @@ from bothways.pretraining.start import (
     starting_model,
     weights_digest,
 )
-from bothways.training.checkpoint import (
-    ModelCheckpoints,
-)
+from bothways.training.checkpoint import ModelCheckpoints
 from bothways.training.fit import Place, Plan, fit
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import METRICS, Monitor, read_metrics
@@ -294,7 +292,8 @@ class _Pretraining(Plan[PretrainingBatch]):
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
         self.numerics, self.ranks, self.device_note = numerics, ranks, device_note
-        self.objective, self.heldout = objective_of(config), None
+        self.objective = objective_of(config)
+        self.heldout: HeldOut | None = None
         dtype, steps = DTYPES[numerics["precision"]], int(run.resolved["steps"])
         super().__init__(
             config.optimizer,
@@ -311,8 +310,6 @@ class _Pretraining(Plan[PretrainingBatch]):
         evaluations = int(run.resolved.get("evaluations", EVALUATIONS))  # not in older runs
         self._evaluate_every = config.evaluate.every or -(-steps // evaluations)
         self._log_every = config.log_every or max(1, steps // _RECORDS)
-
-    heldout: HeldOut | None
 
     def checkpoints(self) -> ModelCheckpoints:
         """Those of the run."""
@@ -423,12 +420,12 @@ class _Pretraining(Plan[PretrainingBatch]):
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""
         shape, resolved = self.model.config, self.run.resolved
-        with_heads = shape.parameters(heads=list(self.model.heads))
+        heads = {name: HEADS[name].outputs for name in self.model.heads}
         watch.say(
             f"{counted(shape.layers, 'layer')}, hidden {shape.hidden}, "
             f"{counted(shape.heads, 'head')}, vocabulary {shape.vocab_size:,}: "
-            f"{shape.parameters() / 1e6:.1f} M parameters "
-            f"({with_heads / 1e6:.1f} M with the pre-training heads)"
+            f"{parameter_count(shape) / 1e6:.1f} M parameters "
+            f"({parameter_count(shape, heads) / 1e6:.1f} M with the pre-training heads)"
         )
         if self.config.start:
             watch.say(
@@ -446,7 +443,7 @@ class _Pretraining(Plan[PretrainingBatch]):
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
-        watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
+        watch.say(f"{self.steps:,} steps; {reason}; {counted(threads, 'thread')}{processes}")
         fast, dtype = self.model.shared.fast, self.dtype
         form = describe_kernels(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
@@ -18,7 +16,7 @@ from bothways.io.hub import model_folder
 from bothways.io.terminal import print_note
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
-from bothways.model.folder import empty_model
+from bothways.model.folder import model_of
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
 from bothways.objectives.masked import PAIRS, MaskedLM
@@ -27,8 +25,6 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, generator_sh
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model, model_files
 from bothways.tokenization.tokenizer import Tokenizer
-
-Head = TypeVar("Head", bound=torch.nn.Module)
 
 PRETRAINING_HEADS = (MASKED_LM, NEXT_SENTENCE, REPLACED)
 _DROPOUTS = ("dropout", "attention_dropout")
@@ -160,15 +156,9 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     given = {name: value for name, value in asked.items() if value is not None}
     shape = replace(shape, **given)
     shape.refuse_to_train()
-    return _with_shape(network_of(loaded), shape)
-
-
-def _with_shape(model: EncoderModel, shape: ModelConfig) -> EncoderModel:
-    """The same weights in a model of another dropout; layers take it when they are made."""
-    state = model.state_dict()
-    other = empty_model(shape, state)
-    other.load_state_dict(state, assign=True)
-    return other.train(model.training)
+    network = network_of(loaded)
+    # Another model around the same weights: layers take their dropout when they are made.
+    return model_of(shape, network.state_dict()).train(network.training)
 
 
 def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:

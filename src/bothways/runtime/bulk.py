@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -44,6 +44,7 @@ About = dict[str, Any]
 """What is known of a part: ``rows``, ``line`` (the last one) and counts."""
 
 
+@dataclass(frozen=True)
 class Job(ABC):
     """What is done with each window. It is sent to other processes.
 
@@ -85,9 +86,6 @@ class Labelling(Job):
         submission: only index and prediction.
     """
 
-    folders: tuple[str, ...]
-    options: EngineOptions
-    suffix: str
     task: TextTask
     length: int
     keep: tuple[str, ...] = ()
@@ -157,9 +155,6 @@ class Embedding(Job):
         how: the arguments of :func:`bothways.runtime.embeddings.embed_texts`.
     """
 
-    folders: tuple[str, ...]
-    options: EngineOptions
-    suffix: str
     how: dict[str, Any]
 
     def digest(self, window: FileTexts) -> str:
@@ -323,16 +318,12 @@ def _digest(*columns: Sequence[str]) -> str:
     return found.hexdigest()
 
 
-def _explained(line: int) -> AbstractContextManager[None]:
-    return _Explained(line) if line > 1 else nullcontext()
-
-
-class _Explained(AbstractContextManager[None]):
-    """Errors about an example say where its window begins."""
-
-    def __init__(self, line: int):
-        self._line = line
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, NonFiniteError):
-            raise NonFiniteError(f"{error} (Counted from line {self._line}.)") from None
+@contextmanager
+def _explained(line: int) -> Iterator[None]:
+    """Errors about an example say where its window begins, if that is not the first line."""
+    try:
+        yield
+    except NonFiniteError as error:
+        if line <= 1:
+            raise
+        raise NonFiniteError(f"{error} (Counted from line {line}.)") from None

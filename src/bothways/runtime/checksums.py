@@ -7,7 +7,6 @@ changed since can be told; a flipped bit of a weight, too, which no format notic
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ CHECKSUMS = "checksums.json"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FOR_PEOPLE = "README.md"
 """What people may change: it has no checksum."""
+_MAY_LACK = "bothways.json"
+"""What may have been removed: without it, the folder is one made elsewhere."""
 READ_ON_LOAD = 64
 """MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
 
@@ -44,20 +45,13 @@ def write_checksums(folder: Path) -> None:
     write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})
 
 
-def changed_files(
-    folder: Path,
-    *,
-    whole: bool,
-    of: str = "",
-    may_lack: Collection[str] = ("bothways.json",),
-) -> dict[str, str]:
+def changed_files(folder: Path, *, whole: bool, of: str = "") -> dict[str, str]:
     """The files of a folder that are not as they were written -> what is different.
 
     Args:
         folder: of a model; empty for one without checksums.
         whole: compare every byte of every file, instead of where that is cheap.
         of: how the names start of the files that are compared.
-        may_lack: files that may have been removed; without ours, the folder is one made elsewhere.
     """
     path = folder / CHECKSUMS
     if not is_there(path):
@@ -79,7 +73,7 @@ def changed_files(
         try:
             found = file.stat().st_size if file.is_file() else -1
             if found < 0:
-                if name not in may_lack:
+                if name != _MAY_LACK:
                     changed[name] = "is missing"
             elif found != size:
                 changed[name] = f"has {found:,} bytes, and {size:,} when it was written"

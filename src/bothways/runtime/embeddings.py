@@ -26,10 +26,7 @@ from bothways.io.written import ARROW, write_tables
 from bothways.runtime.engine import Engine, batches_for, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
-from bothways.tasks.examples import (
-    Examples,
-    check_room,
-)
+from bothways.tasks.examples import Examples, check_room
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.template import Template

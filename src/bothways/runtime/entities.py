@@ -60,7 +60,7 @@ class Tagged:
         probabilities: of each word's tag; a word that begins inside a piece of another word has
             that word's.
         entities: what the tags mark; empty for tags that mark none, such as parts of speech.
-        windows: in how many windows it was read; more than one if it is longer than ``length``.
+        windows: in how many windows it was read; more than one if it is too long for one.
     """
 
     text: str
@@ -87,12 +87,7 @@ class Tagged:
         return html.tokens(zip(self.words, below, notes, number, strict=True))
 
 
-def tag_text(
-    loaded: LoadedModel,
-    text: str | Sequence[str],
-    *,
-    length: int | None = None,
-) -> Tagged:
+def tag_text(loaded: LoadedModel, text: str | Sequence[str]) -> Tagged:
     """Tag a text, or a sentence that is already split into words.
 
     Arguments and errors as for :func:`tag_texts`.
@@ -100,26 +95,21 @@ def tag_text(
     Raises:
         InputError: a text without words.
     """
-    (tagged,) = tag_texts(loaded, [text], length=length)
+    (tagged,) = tag_texts(loaded, [text])
     if tagged is None:
         raise InputError("the text has no word to tag.")
     return tagged
 
 
-def tag_texts(
-    loaded: LoadedModel,
-    texts: Sequence[str | Sequence[str]],
-    *,
-    length: int | None = None,
-) -> list[Tagged | None]:
+def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list[Tagged | None]:
     """Tag texts, or sentences that are already split into words, each by itself.
 
-    Text longer than ``length`` is read in several windows.
+    Text longer than the sequences of fine-tuning, or than the encoder takes, is read in several
+    windows.
 
     Args:
         loaded: a model folder with a head for tags.
         texts: running text, or words.
-        length: of a window in tokens; that of fine-tuning, or the encoder's, if not given.
 
     Returns:
         None for a text without words: white space and invisible characters are none.
@@ -127,14 +117,12 @@ def tag_texts(
     Raises:
         ModelError: the model has another head or none.
         InputError: something that is not a text.
-        LengthError: ``length`` is beyond the encoder's positions.
     """
     task = loaded.task
     if not isinstance(task, TaggingTask):
         raise other_kind(task, "a model fine-tuned on tags of words (--kind ner)")
     if isinstance(texts, str):
         raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
-    length = choose_length(loaded, length)
     split = [_split(loaded.tokenizer, t, spaces=task.options.tagging.spaces) for t in texts]
     words = [[whole[start:end] for start, end in spans] for whole, spans in split]
     found: list[Tagged | None] = [None] * len(texts)
@@ -146,7 +134,7 @@ def tag_texts(
         [[0] * len(words[n]) for n in numbers],
         documents=numbers,
     )
-    file = task.encode(loaded.tokenizer, sentences, length=length)
+    file = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, None))
     outputs = outputs_of(loaded, task, file.examples)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
     encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"

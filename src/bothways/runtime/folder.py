@@ -8,7 +8,6 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,13 +19,7 @@ from bothways.errors import EncodingError, InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
-from bothways.families.heads import (
-    CLASSIFIER,
-    HEADS,
-    TAGGER,
-    task_head,
-    weight_shapes,
-)
+from bothways.families.heads import CLASSIFIER, HEADS, TAGGER, parameter_count, task_head
 from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
@@ -186,10 +179,7 @@ class LoadedModel:
     @property
     def parameters(self) -> int:
         """Number of weights, those of the heads included, without padding rows."""
-        config = self.config
-        shapes = weight_shapes(config, self.heads, lstm=self.lstm, pooler=self.pooler)
-        padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
-        return sum(math.prod(shape) for shape in shapes.values()) - padding
+        return parameter_count(self.config, self.heads, lstm=self.lstm, pooler=self.pooler)
 
     @cached_property
     def task(self) -> Task[Any, Any]:

@@ -29,7 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
 from bothways.errors import DiskError, InputError, ModelError, is_out_of_memory
-from bothways.families.heads import CHOICE, HEADS
+from bothways.families.heads import CHOICE, HEADS, parameter_count
 from bothways.io.files import new_folder, sha256, write_json
 from bothways.io.folder_files import checked
 from bothways.io.json_files import read_json_file
@@ -375,7 +375,7 @@ class GraphEngine(ABC):
     def _cached(self, asked: Outputs) -> Path | None:
         """A graph in the user's cache; None for a small one, or where nothing can be written."""
         assert self._weights is not None, "checked when the engine was made"
-        if self._folder is None or 4 * self._config.parameters() < CACHED:
+        if self._folder is None or 4 * parameter_count(self._config) < CACHED:
             return None
         key = hashlib.sha256()
         for part in (Path(onnx_graph.__file__), *weight_files(self._folder)):

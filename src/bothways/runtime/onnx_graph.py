@@ -30,6 +30,7 @@ from bothways.families.heads import (
     NEXT_SENTENCE,
     ON_LSTM,
     SPAN,
+    activation_of,
     form_of,
     task_head,
 )
@@ -741,11 +742,9 @@ class _Builder:
         if reads == "masked":
             self._result(name, self._vocabulary(x, name), [*shape, self.config.vocab_size])
             return
-        kind = form.activation or self.config.activation
         if form.dense:
             dense = linear(x, f"{name}.dense")
-            own = self.config.head_activation if form.activation == "own" else kind
-            x = self._activate(own, dense)
+            x = self._activate(activation_of(form, self.config), dense)
         if form.norm:
             x = self._norm(x, f"{name}.norm")
         outputs = self.shapes[f"{name}.output.weight"][0]
@@ -761,9 +760,8 @@ class _Builder:
     def _vocabulary(self, x: str, name: str) -> str:
         """The masked-LM head, [..., H] -> [..., V]; the output's matrix is the token table."""
         config = self.config
-        form = form_of(name, config)
-        kind = config.head_activation if form.activation == "own" else form.activation
-        x = self._activate(kind or config.activation, self._linear(x, f"{name}.dense"))
+        kind = activation_of(form_of(name, config), config)
+        x = self._activate(kind, self._linear(x, f"{name}.dense"))
         x = self._norm(x, f"{name}.norm")
         rows = self._op("Reshape", [x, self._ints(-1, config.embedding_width)])
         bias = [self._weight(f"{name}.bias")] if f"{name}.bias" in self.state else []

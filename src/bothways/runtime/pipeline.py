@@ -34,7 +34,7 @@ from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.spans import Answer, SpanTask
-from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.texts import TextTask
 from bothways.tasks.windows import Reading
 from bothways.tokenization.normalization import check_texts
@@ -236,8 +236,6 @@ def predict_choices(
     loaded: LoadedModel,
     contexts: Sequence[str],
     choices: Sequence[Sequence[str]],
-    *,
-    length: int | None = None,
 ) -> tuple[Probabilities, int]:
     """Predict which of several texts continues a context.
 
@@ -245,7 +243,6 @@ def predict_choices(
         loaded: a model folder fine-tuned on choices.
         contexts: the texts that are continued, N.
         choices: two or more for each context, in full, including any beginning that they share.
-        length: as for :func:`predict_texts`.
 
     Returns:
         The probabilities of each context's choices, and how many examples were cut.
@@ -254,7 +251,6 @@ def predict_choices(
         ModelError: the model has another head or none, or its output is not finite.
         InputError: something that is not a text, a single text instead of a list, or fewer than
             two choices.
-        LengthError: ``length`` is beyond the encoder's positions.
     """
     task = loaded.task
     if not isinstance(task, ChoiceTask):
@@ -265,7 +261,7 @@ def predict_choices(
         if len(options) < 2:
             raise InputError(f"text {number} has fewer than two choices; give two or more.")
     check_segments(loaded, pair=True)
-    length = choose_length(loaded, length)
+    length = choose_length(loaded, None)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
     outputs = outputs_of(loaded, task, examples)
     return choice_probabilities(examples, outputs), examples.cut
@@ -292,7 +288,6 @@ def rank_texts(
     texts: Sequence[str],
     *,
     raw: bool = False,
-    length: int | None = None,
 ) -> tuple[list[Ranked], Prediction]:
     """Order texts by how well they answer a query, best first, equal ones as they were given.
 
@@ -305,7 +300,6 @@ def rank_texts(
         query: the first text of each pair.
         texts: the second ones.
         raw: give the head's outputs as they are.
-        length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
 
     Returns:
         The texts in order, and what they are made of, which says how many were cut.
@@ -314,7 +308,6 @@ def rank_texts(
         ModelError: the model has another head or none, its output is not finite, or its folder
             does more with texts or outputs than bothways.
         InputError: something that is not a text, or a single text instead of a list.
-        LengthError: ``length`` is beyond the encoder's positions.
     """
     check_texts(texts)
     task = loaded.task
@@ -335,7 +328,8 @@ def rank_texts(
             f"with sentence-transformers this folder also has {' and '.join(left_out)}, which "
             "bothways does not compute: its scores would be others."
         )
-    if length is None and "length" in reranker:
+    length = None
+    if "length" in reranker:
         length = min(reranker["length"], loaded.config.positions)
     queries = [reranker.get("prompt", "") + query] * len(texts)
     found = predict_texts(loaded, queries, texts, length=length)
@@ -346,11 +340,9 @@ def rank_texts(
     return sorted(ranked, key=lambda one: -one.score), found
 
 
-def answer_question(
-    loaded: LoadedModel, question: str, passage: str, *, length: int | None = None
-) -> list[Answer]:
+def answer_question(loaded: LoadedModel, question: str, passage: str) -> list[Answer]:
     """The answers to one question, as :func:`answer_questions`."""
-    (answers,) = answer_questions(loaded, [question], [passage], length=length)
+    (answers,) = answer_questions(loaded, [question], [passage])
     return answers
 
 
@@ -358,8 +350,6 @@ def answer_questions(
     loaded: LoadedModel,
     questions: Sequence[str],
     passages: Sequence[str],
-    *,
-    length: int | None = None,
 ) -> list[list[Answer]]:
     """Find answers to questions in passages of any length, best first, with probabilities.
 
@@ -370,12 +360,11 @@ def answer_questions(
         loaded: a model folder with a span head.
         questions: the questions.
         passages: the text to search for each; read in windows if it is long.
-        length: as for :func:`predict_texts`.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
         InputError: something that is not a text, or another number of passages.
-        LengthError: ``length`` is beyond the encoder's positions, or leaves a passage no room.
+        LengthError: a question leaves its passage no room.
     """
     task = loaded.task
     if not isinstance(task, SpanTask):
@@ -394,7 +383,7 @@ def answer_questions(
     ids = [str(n + 1) for n in range(len(questions))]
     passage_of = [places[text] for text in passages]
     rows = Questions(Path("question"), [*places], ids, [*questions], passage_of)
-    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, None))
     predictions = task.decode(file, outputs_of(loaded, task, file.examples))
     return [
         sorted(found.answers, key=lambda answer, final=final: answer.text != final)  # type: ignore[misc]
@@ -426,6 +415,7 @@ def outputs_of(
     """
     size = 1 + len(loaded.others) if isinstance(loaded, Ensemble) else 1
     members = loaded.models() if isinstance(loaded, Ensemble) else [loaded]
+    items = len(examples)
     of_models = [
         predict_outputs(
             model.engine,
@@ -433,7 +423,7 @@ def outputs_of(
             head=model.task_head,
             outputs=model.task_outputs,
             positions=model.config.positions,
-            progress=_part(progress, n, size),
+            progress=share_of(progress, n * items, items, size * items),
         )
         for n, model in enumerate(members)
     ]
@@ -445,13 +435,6 @@ def outputs_of(
         return outputs
     by_output, _ = match_labels(own, labels)
     return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
-
-
-def _part(progress: ShowProgress | None, number: int, count: int) -> ShowProgress | None:
-    """The progress of part ``number`` of ``count`` equal ones, from 0, as that of the whole."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(number * total + done, count * total)
 
 
 def predict_outputs(
@@ -528,17 +511,13 @@ def encode_file(
     task = type(task).define(task.options, rows)
     reading = task.for_measuring()
     file = reading.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    unknown = unknown_notes(loaded.tokenizer, file.examples, rows)
+    read = Reading.of(loaded.tokenizer, file.examples)
+    unknown = unknown_notes(loaded.tokenizer, read, rows.path)
     return task, replace(file, notes=(*notes, *file.notes, *unknown))
 
 
-def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> tuple[str, ...]:
+def unknown_notes(tokenizer: Tokenizer, reading: Reading, path: Path) -> tuple[str, ...]:
     """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
-    return unknown_note(tokenizer, Reading.of(tokenizer, examples), rows.path)
-
-
-def unknown_note(tokenizer: Tokenizer, reading: Reading, path: Path) -> tuple[str, ...]:
-    """:func:`unknown_notes` of a file of which tokens were counted."""
     unk_id = tokenizer.unk_id
     unknown = reading.unknown / max(1, reading.tokens)
     if unk_id is None or unknown <= _MANY_UNKNOWN:
@@ -587,7 +566,6 @@ def evaluate_file(
     path: str | Path,
     *,
     options: TaskOptions | None = None,
-    length: int | None = None,
     progress: ShowProgress | None = None,
 ) -> Measurement:
     """Measure a fine-tuned model on a labelled file.
@@ -596,35 +574,16 @@ def evaluate_file(
         loaded: a model folder with a task head.
         path: in the task's format.
         options: columns and metrics; those the model was fine-tuned with, if not given.
-        length: as for :func:`predict_texts`.
         progress: as for :func:`outputs_of`.
 
     Raises:
         ModelError, InputError: see :func:`encode_file`.
     """
-    task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
+    task, file = encode_file(loaded, path, labelled=True, options=options)
     outputs = outputs_of(loaded, task, file.examples, progress=progress)
     measured = task.measure(file, task.decode(file, outputs))
     whose = measured.whose([*measured.scores])
     return replace(measured, notes=(*whose, *measured.notes, *file.notes))
-
-
-def write_predictions(
-    path: Path, task: Task[Any, Any], file: EncodedFile[Any], predictions: Any
-) -> None:
-    """Write predictions in the task's formats: a TSV file with a header, one line per example, and
-    any formats of the task's kind.
-
-    Args:
-        path: any old file is replaced.
-        task: whose predictions they are.
-        file: the file predicted.
-        predictions: as the task decodes them.
-
-    Raises:
-        DiskError: it could not be written.
-    """
-    task.write(path, file, predictions)
 
 
 def check_pairs(loaded: LoadedModel, *, pair: bool) -> None:

@@ -178,7 +178,11 @@ def kept_columns(
             f"keep is for files with a text in each row; the predictions of kind "
             f"{task.options.kind} name their texts by themselves. Leave out --keep."
         )
-    return _values(path, names, task.options, file.rows.lines)
+    layout = layout_of(task.options)
+    anything = layout.labels | frozenset(names)
+    layout = replace(layout, labels=anything, lists=layout.lists | anything, kept=frozenset(names))
+    rows = dict(read_table(path, list(names), layout, Broken()))
+    return [[" ".join(value.split()) for value in rows[line]] for line in file.rows.lines]
 
 
 def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
@@ -197,19 +201,6 @@ def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
         raise ConfigError(
             f"keep: {', '.join(taken)} is a column of the output; rename yours in the file."
         )
-
-
-def _values(
-    path: Path, names: Sequence[str], options: TaskOptions, lines: Sequence[int]
-) -> list[list[str]]:
-    """The values of some columns in the rows that begin on some lines."""
-    if not names:
-        return []
-    layout = layout_of(options)
-    anything = layout.labels | frozenset(names)
-    layout = replace(layout, labels=anything, lists=layout.lists | anything, kept=frozenset(names))
-    rows = dict(read_table(path, list(names), layout, Broken()))
-    return [[" ".join(value.split()) for value in rows[line]] for line in lines]
 
 
 def _is_tagged(path: Path, kind: str | None, text_a: str | None) -> bool:

@@ -13,7 +13,6 @@ N examples, K choices of one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import broken_lines, check_not_empty, clean_label, layout_of
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
+from bothways.tasks.texts import refuse_twice
 from bothways.tokenization.tokenizer import Tokenizer
 
 Probabilities = list[NDArray[np.float64]]
@@ -277,12 +277,7 @@ def _check_columns(options: TaskOptions) -> None:
         )
     columns = [options.text_a, *options.choices, options.label]
     columns += [] if options.text_b is None else [options.text_b]
-    for name, count in Counter(columns).items():
-        if count > 1:
-            raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b, choices and label; "
-                "each needs its own."
-            )
+    refuse_twice(columns, "text_a, text_b, choices and label")
 
 
 def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> list[str]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, explain_missing, nearest
 
-Kind = Literal["classification", "regression"]
+Kind = Literal["classification", "regression", "multilabel", "multiregression"]
 Values = NDArray[Any]
 
 _OF_CLASSES = ("f1", "precision", "recall", "average_precision")
@@ -75,24 +75,24 @@ class Measurement:
         return Measurement(scores, tuple(record["notes"]), bool(record["collapsed"]), parts)
 
 
-def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str, ...]:
+def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int = 0) -> tuple[str, ...]:
     """The requested metrics, or the usual ones if none is requested.
 
-    Classification: accuracy, with F1 and Matthews for two classes. Regression: Pearson, Spearman.
     An error, of which the lowest is best, cannot be the main one.
 
+    Args:
+        kind: of the task.
+        wanted: names of metrics.
+        classes: of a classification; two have F1 and Matthews among the usual metrics.
+
     Raises:
-        ConfigError: an unknown metric, one of the other kind, or one named twice.
+        ConfigError: an unknown metric, one of another kind, one named twice, or an error as the
+            main one.
     """
-    if not wanted and kind == "regression":
-        return tuple(_REGRESSION)
+    known, usual = _OF_KIND[kind]
     if not wanted:
-        return ("accuracy", "f1", "matthews") if classes == 2 else ("accuracy",)
-    known = _CLASSIFICATION if kind == "classification" else _SEVERAL_SCORES
-    return _main_is_no_error(check_metrics(wanted, tuple(known), kind), tuple(known))
-
-
-def _main_is_no_error(chosen: tuple[str, ...], known: Sequence[str]) -> tuple[str, ...]:
+        return ("accuracy", "f1", "matthews") if classes == 2 else usual
+    chosen = check_metrics(wanted, known, kind)
     if chosen[0] in _ERRORS:
         raise ConfigError(
             f"task.metrics: {chosen[0]} is an error, of which the lowest is best; the main metric, "
@@ -165,38 +165,43 @@ def measure_classes(
     if "f1" in metrics and len(labels) > 2:
         found = {*gold.tolist(), *predicted.tolist()}
         if absent := [name for i, name in enumerate(labels) if i not in found]:
-            names = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
-            notes.append(f"f1 counts labels neither in data nor predictions as 0: {names}")
+            notes.append(f"f1 counts labels neither in data nor predictions as 0: {_some(absent)}")
     if ranked := [name for name in _RANKS if name in metrics]:
         absent = [name for i, name in enumerate(labels) if i not in set(gold.tolist())]
         if absent:
-            names = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
-            notes.append(f"{' and '.join(ranked)} undefined for labels not in the data: {names}")
-    return Measurement(scores, tuple(notes), collapsed, _by_class(predicted, gold, labels))
-
-
-def _by_class(
-    predicted: Values, gold: Values, labels: Sequence[str]
-) -> dict[str, dict[str, float]]:
+            undefined = f"{' and '.join(ranked)} undefined for labels not in the data"
+            notes.append(f"{undefined}: {_some(absent)}")
     given_NC, gold_NC = (values[:, None] == np.arange(len(labels)) for values in (predicted, gold))
+    parts = _by_label(given_NC, gold_NC, labels, predicted=given_NC.sum(0))
+    return Measurement(scores, tuple(notes), collapsed, parts)
+
+
+def _by_label(
+    given_NC: Values, gold_NC: Values, names: Sequence[str], **more: Values
+) -> dict[str, dict[str, float]]:
+    """Measures of each label, of bools; ``more`` of them stand before the support."""
+    hits = (given_NC & gold_NC).sum(0)
     columns = {
-        "precision": _ratio((given_NC & gold_NC).sum(0), given_NC.sum(0)),
-        "recall": _ratio((given_NC & gold_NC).sum(0), gold_NC.sum(0)),
+        "precision": _ratio(hits, given_NC.sum(0)),
+        "recall": _ratio(hits, gold_NC.sum(0)),
         "f1": _f1_by_label(given_NC, gold_NC),
-        "predicted": given_NC.sum(0),
+        **more,
         "support": gold_NC.sum(0),
     }
     return {
         name: {measure: float(values[i]) for measure, values in columns.items()}
-        for i, name in enumerate(labels)
+        for i, name in enumerate(names)
     }
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (" ..." if len(names) > 5 else "")
 
 
 @explain_missing("measuring")
 def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
-    """The threshold of the second of two classes with the highest score, between two neighbouring
-    probabilities; of equally good ones the one nearest to 0.5, which stays if all examples are of
-    one class.
+    """The threshold of the second of two classes, as :func:`best_cut`; 0.5 stays if all examples
+    are of one class.
 
     Args:
         metric: by which; metrics of ranks know no threshold, and F1 stands for them.
@@ -211,13 +216,25 @@ def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
     hits = np.cumsum(gold[order])
     counts = np.stack([hits, given - hits, gold.sum() - hits, (~gold).sum() - given + hits])
     scores = _OF_COUNTS.get(metric, _OF_COUNTS["f1"])(*counts.astype(np.float64))
+    return best_cut(ranked, scores, 0.5)
+
+
+def best_cut(ranked: Values, scores: Values, default: float) -> float:
+    """The threshold with the highest score, between two neighbouring probabilities; of equally good
+    ones the one nearest to the default.
+
+    Args:
+        ranked: the probabilities, the highest first, [N].
+        scores: with a threshold just below each, [N].
+        default: decides between equally good ones.
+    """
     below = np.append(ranked[1:], 0.0)
     possible = ranked > below  # a threshold cannot divide equal probabilities
     possible[-1] = True
     middle = (ranked + below) / 2
     thresholds = np.where(middle > below, middle, ranked)
     best = np.flatnonzero(possible & (scores == scores[possible].max()))
-    return float(thresholds[best[np.abs(thresholds[best] - 0.5).argmin()]])
+    return float(thresholds[best[np.abs(thresholds[best] - default).argmin()]])
 
 
 @explain_missing("measuring")
@@ -254,19 +271,6 @@ def _scores_of(metrics: Sequence[str], predicted: Values, gold: Values) -> dict[
     }
 
 
-def choose_metrics_of_several(kind: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The requested metrics of kinds ``multilabel`` and ``multiregression``; all if none is.
-
-    Raises:
-        ConfigError: an unknown metric, one named twice, or an error as the main one, of which the
-            lowest is best.
-    """
-    known = tuple(_SEVERAL_LABELS) if kind == "multilabel" else tuple(_SEVERAL_SCORES)
-    if not wanted:
-        return _USUAL_OF_LABELS if kind == "multilabel" else known
-    return _main_is_no_error(check_metrics(wanted, known, kind), known)
-
-
 @explain_missing("measuring")
 def measure_labels(
     metrics: Sequence[str],
@@ -278,7 +282,7 @@ def measure_labels(
     """Scores of any number of labels per example.
 
     Args:
-        metrics: from :func:`choose_metrics_of_several`.
+        metrics: from :func:`choose_metrics`.
         probabilities: float [N, C], for the average precision.
         predicted: bool [N, C].
         gold: 1 or 0, [N, C].
@@ -290,17 +294,8 @@ def measure_labels(
     """
     gold = gold > 0.5
     scores = {name: _SEVERAL_LABELS[name](probabilities, predicted, gold) for name in metrics}
-    columns = {
-        "precision": _ratio((predicted & gold).sum(0), predicted.sum(0)),
-        "recall": _ratio((predicted & gold).sum(0), gold.sum(0)),
-        "f1": _f1_by_label(predicted, gold),
-        "average_precision": _average_precisions(probabilities, gold),
-        "support": gold.sum(0),
-    }
-    parts = {
-        name: {measure: float(values[i]) for measure, values in columns.items()}
-        for i, name in enumerate(names)
-    }
+    ranks = _average_precisions(probabilities, gold)
+    parts = _by_label(predicted, gold, names, average_precision=ranks)
     notes = []
     collapsed = len(gold) > 1 and bool((predicted == predicted[0]).all())
     if collapsed:
@@ -308,8 +303,7 @@ def measure_labels(
         notes.append(f"collapsed: {shown or 'no label'} for all {len(gold):,} examples")
     absent = [name for i, name in enumerate(names) if not gold[:, i].any()]
     if absent and {"f1_macro", "ap_macro"} & set(metrics):
-        shown = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
-        notes.append(f"macro averages count labels that no example has as 0: {shown}")
+        notes.append(f"macro averages count labels that no example has as 0: {_some(absent)}")
     return Measurement(scores, tuple(notes), collapsed, parts)
 
 
@@ -320,7 +314,7 @@ def measure_several_scores(
     """Scores of several predicted numbers per example: the mean over the columns of each metric.
 
     Args:
-        metrics: from :func:`choose_metrics_of_several`.
+        metrics: from :func:`choose_metrics`.
         predicted: float [N, C].
         gold: float [N, C].
         names: of the columns.
@@ -548,3 +542,10 @@ _SEVERAL_SCORES: dict[str, Callable[[Values, Values], float]] = {
     "mae": _mae,
 }
 _ERRORS = ("hamming_loss", "mse", "mae")
+_OF_KIND: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "classification": (tuple(_CLASSIFICATION), ("accuracy",)),
+    "regression": (tuple(_SEVERAL_SCORES), tuple(_REGRESSION)),
+    "multilabel": (tuple(_SEVERAL_LABELS), _USUAL_OF_LABELS),
+    "multiregression": (tuple(_SEVERAL_SCORES), tuple(_SEVERAL_SCORES)),
+}
+"""The metrics that there are, and the usual ones."""

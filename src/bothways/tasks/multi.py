@@ -23,7 +23,8 @@ from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
     Measurement,
-    choose_metrics_of_several,
+    best_cut,
+    choose_metrics,
     measure_labels,
     measure_several_scores,
 )
@@ -48,16 +49,6 @@ class MultiLabelTask(TextTask):
     """Any number of labels for each text or pair."""
 
     loss = "labels"
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels in the order of the head's outputs."""
-        return self.options.labels
-
-    @property
-    def outputs(self) -> int:
-        """One for each label."""
-        return len(self.labels)
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
@@ -98,7 +89,7 @@ class MultiLabelTask(TextTask):
                     f"task.labels: {label!r} holds task.label_separator, {separator!r}; choose "
                     "another separator, or rename the label."
                 )
-        metrics = choose_metrics_of_several("multilabel", options.metrics)
+        metrics = choose_metrics("multilabel", options.metrics)
         return cls(replace(options, labels=labels, metrics=metrics))
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
@@ -152,7 +143,7 @@ class MultiLabelTask(TextTask):
         self, logits_NC: NDArray[np.float64]
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
         """The labels of each text, and the probabilities of all."""
-        probabilities = expit(logits_NC.astype(np.float64))
+        probabilities = _probabilities(logits_NC)
         given = self._names(probabilities >= self.thresholds)
         return given, probabilities, self.labels
 
@@ -166,7 +157,7 @@ class MultiLabelTask(TextTask):
         own = self.options.multilabel
         if own.tune == "none":
             return self
-        probabilities = expit(predictions.astype(np.float64))
+        probabilities = _probabilities(predictions)
         gold = self.gold(file) > 0.5
         if own.tune == "one":
             best = best_threshold(probabilities.ravel(), gold.ravel(), own.threshold)
@@ -187,7 +178,7 @@ class MultiLabelTask(TextTask):
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the labels that are given, and the order of the probabilities."""
-        probabilities = expit(predictions.astype(np.float64))
+        probabilities = _probabilities(predictions)
         given, gold = probabilities >= self.thresholds, self.gold(file)
         measured = measure_labels(self.metrics, probabilities, given, gold, self.labels)
         if note := self.threshold_note:
@@ -221,7 +212,7 @@ class MultiLabelTask(TextTask):
     def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
         """The measures of each label."""
         measured = self.measure(file, predictions)
-        given = (expit(predictions.astype(np.float64)) >= self.thresholds).sum(0).tolist()
+        given = (_probabilities(predictions) >= self.thresholds).sum(0).tolist()
         rows: list[tuple[Cell, ...]] = [
             (
                 label,
@@ -242,7 +233,7 @@ class MultiLabelTask(TextTask):
 
     def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Examples with a label too many or too few, the most confident first."""
-        probabilities = expit(predictions.astype(np.float64))
+        probabilities = _probabilities(predictions)
         given, gold = probabilities >= self.thresholds, self.gold(file) > 0.5
         mistakes = []
         for n in np.flatnonzero((given != gold).any(-1)).tolist():
@@ -269,7 +260,7 @@ class MultiLabelTask(TextTask):
 
     def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
         """Whether all labels are right."""
-        given = expit(predictions.astype(np.float64)) >= self.thresholds
+        given = _probabilities(predictions) >= self.thresholds
         right = (given == (self.gold(file) > 0.5)).all(-1)
         return ExampleScores("subset accuracy", right.astype(np.float64))
 
@@ -283,11 +274,6 @@ class MultiRegressionTask(TextTask):
         """Several scores divide examples into no few kinds."""
         return [() for _ in range(len(rows))]
 
-    @property
-    def outputs(self) -> int:
-        """One for each score."""
-        return len(self.options.labels)
-
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If the scores have no names, they are the columns', or numbered."""
@@ -299,7 +285,7 @@ class MultiRegressionTask(TextTask):
                     "the first example has no scores.", path=train.path, line=train.lines[0]
                 )
         _check_names(names, "a task of several scores")
-        metrics = choose_metrics_of_several("multiregression", options.metrics)
+        metrics = choose_metrics("multiregression", options.metrics)
         return cls(replace(options, labels=names, metrics=metrics))
 
     def targets(self, rows: Rows) -> NDArray[np.float32]:
@@ -315,11 +301,11 @@ class MultiRegressionTask(TextTask):
             if len(cells) != self.outputs:
                 raise InputError(
                     f"has {len(cells)} scores; the task has {self.outputs} "
-                    f"({listed(self.options.labels)}). Give each example all of them.",
+                    f"({listed(self.labels)}). Give each example all of them.",
                     path=rows.path,
                     line=line,
                 )
-            for i, (name, cell) in enumerate(zip(self.options.labels, cells, strict=True)):
+            for i, (name, cell) in enumerate(zip(self.labels, cells, strict=True)):
                 targets_NC[n, i] = read_score(cell, rows.path, line, f"score {name!r}")
         return targets_NC
 
@@ -327,25 +313,23 @@ class MultiRegressionTask(TextTask):
         self, logits_NC: NDArray[np.float64]
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
         """The scores."""
-        return [], logits_NC, self.options.labels
+        return [], logits_NC, self.labels
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures each score, unrounded, and their means."""
-        return measure_several_scores(
-            self.metrics, predictions, self.gold(file), self.options.labels
-        )
+        return measure_several_scores(self.metrics, predictions, self.gold(file), self.labels)
 
     def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The training file's mean of each score for every example."""
         gold = self.gold(dev)
         means = self.gold(train).mean(0, dtype=np.float64).astype(np.float32)
         return measure_several_scores(
-            self.metrics, np.tile(means, (len(gold), 1)), gold, self.options.labels
+            self.metrics, np.tile(means, (len(gold), 1)), gold, self.labels
         )
 
     def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
         """index, the predictions, and gold if known."""
-        gold, names = file.rows.several, self.options.labels
+        gold, names = file.rows.several, self.labels
         header = ["index", *(f"prediction({name})" for name in names)]
         rows = [[*header, *(f"gold({name})" for name in names if gold is not None)]]
         for i, values in enumerate(predictions.tolist()):
@@ -360,7 +344,7 @@ class MultiRegressionTask(TextTask):
             (name, *part.values()) for name, part in measured.parts.items()
         ]
         panels = [Panel("Scores", ("score", *self.metrics), tuple(rows))]
-        for i, name in enumerate(self.options.labels[:_SHOWN_SCATTERS]):
+        for i, name in enumerate(self.labels[:_SHOWN_SCATTERS]):
             panel = scatter_panel(predictions[:, i], gold[:, i])
             panels.append(replace(panel, title=f"{name}: {panel.title}"))
         return panels
@@ -387,11 +371,15 @@ class MultiRegressionTask(TextTask):
         return ExampleScores("mean absolute error", errors)
 
 
+def _probabilities(logits_NC: NDArray[Any]) -> NDArray[np.float64]:
+    return expit(logits_NC.astype(np.float64))
+
+
 def best_threshold(
     probabilities: NDArray[np.float64], gold: NDArray[np.bool_], default: float
 ) -> float:
-    """The threshold with the highest F1, between two neighbouring probabilities; of equally good
-    ones the one nearest to the default, which stays if no example is positive.
+    """The threshold with the highest F1, as :func:`bothways.tasks.metrics.best_cut`; the default
+    stays if no example is positive.
 
     Args:
         probabilities: [N].
@@ -404,13 +392,7 @@ def best_threshold(
     ranked = probabilities[order]
     given = np.arange(1, len(ranked) + 1)
     f1 = 2 * np.cumsum(gold[order]) / (given + gold.sum())
-    below = np.append(ranked[1:], 0.0)
-    possible = ranked > below  # a threshold cannot divide equal probabilities
-    possible[-1] = True
-    middle = (ranked + below) / 2
-    thresholds = np.where(middle > below, middle, ranked)
-    best = np.flatnonzero(possible & (f1 == f1[possible].max()))
-    return float(thresholds[best[np.abs(thresholds[best] - default).argmin()]])
+    return best_cut(ranked, f1, default)
 
 
 def _check_names(names: Sequence[str], what: str) -> None:

@@ -29,6 +29,7 @@ _SHOWN_TEXT = 600
 _SHOWN_PIECE = 300
 _SHOWN_LABELS = 20
 _SHOWN_POINTS = 2000
+_BINS = 5  # of lengths
 
 
 @dataclass(frozen=True)
@@ -229,15 +230,15 @@ def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
     return Panel("Predicted against gold scores", ("gold", "predicted"), rows, note, "scatter")
 
 
-def length_panel(lengths: NDArray[np.int64], scores: ExampleScores, bins: int = 5) -> Panel:
-    """The mean of a metric by the length of the examples, in bins of about equal size.
+def length_panel(lengths: NDArray[np.int64], scores: ExampleScores) -> Panel:
+    """The mean of a metric by the length of the examples, in bins of about equal size; examples of
+    equal length share one.
 
     Args:
         lengths: tokens of each example as the model read it, [N].
         scores: the metric.
-        bins: how many at most; examples of equal length share a bin.
     """
-    ends = np.unique(np.quantile(lengths, np.arange(1, bins + 1) / bins, method="lower"))
+    ends = np.unique(np.quantile(lengths, np.arange(1, _BINS + 1) / _BINS, method="lower"))
     bin_of = np.searchsorted(ends, lengths)
     rows: list[tuple[Cell, ...]] = []
     for i in range(len(ends)):

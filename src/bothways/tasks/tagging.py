@@ -293,20 +293,10 @@ class TaggedFile(EncodedFile[Sentences]):
 
 
 class TaggingTask(Task[Sentences, Tags]):
-    """One tag for each word."""
+    """One tag for each word. Its labels are tags in the scheme that it was trained on."""
 
     loss = "class"
     head = TAGGER
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The tags in the order of the head's outputs, in the scheme it was trained on."""
-        return self.options.labels
-
-    @property
-    def outputs(self) -> int:
-        """One for each tag."""
-        return len(self.labels)
 
     def strata(self, rows: Sentences) -> list[tuple[str, ...]]:
         """The types of the entities in each sentence, or its tags."""

@@ -109,9 +109,14 @@ class Task(ABC, Generic[R, P]):
         return self.options.metrics
 
     @property
-    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The labels, or the names of scores, in the order of the head's outputs."""
+        return self.options.labels
+
+    @property
     def outputs(self) -> int:
-        """Number of outputs of the head, C."""
+        """Number of outputs of the head, C: one for each label, if the kind does not say."""
+        return len(self.labels)
 
     @property
     def pair(self) -> bool:

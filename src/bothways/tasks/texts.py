@@ -178,16 +178,6 @@ class ClassificationTask(TextTask):
 
     loss = "class"
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes in the order of the head's outputs."""
-        return self.options.labels
-
-    @property
-    def outputs(self) -> int:
-        """One for each label."""
-        return len(self.labels)
-
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If labels are not given, they are collected from the training file."""
@@ -248,7 +238,7 @@ class ClassificationTask(TextTask):
         """With the threshold that is best on a labelled file, if one is to be tuned."""
         if not self.options.tune:
             return self
-        second = softmax(predictions.astype(np.float64), axis=-1)[:, 1]
+        second = _probabilities(predictions)[:, 1]
         threshold = tuned_threshold(self.metrics[0], second, self.gold(file) == 1)
         return type(self)(replace(self.options, threshold=threshold))
 
@@ -262,7 +252,7 @@ class ClassificationTask(TextTask):
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the labels."""
-        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        probabilities = _probabilities(predictions)
         chosen = self._chosen(predictions, probabilities)
         measured = self._measure(chosen, self.gold(file), probabilities)
         if note := self.threshold_note:
@@ -286,7 +276,7 @@ class ClassificationTask(TextTask):
         gold = file.rows.labels
         header = ["index", "prediction", *(["gold"] if gold else [])]
         rows = [[*header, *(f"p({label})" for label in self.labels)]]
-        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        probabilities = _probabilities(predictions)
         chosen = self._chosen(probabilities, probabilities)
         for i, (best, row) in enumerate(zip(chosen.tolist(), probabilities, strict=True)):
             label = [gold[i]] if gold else []
@@ -296,7 +286,7 @@ class ClassificationTask(TextTask):
 
     def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
         """The measures of each class, a confusion matrix and a calibration table."""
-        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        probabilities = _probabilities(predictions)
         predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
         panels = [
             classes_panel(self.measure(file, predictions).parts),
@@ -318,7 +308,7 @@ class ClassificationTask(TextTask):
 
     def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the most confident first."""
-        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        probabilities = _probabilities(predictions)
         predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
         mistakes = []
         for n in np.flatnonzero(predicted != gold).tolist():
@@ -331,9 +321,13 @@ class ClassificationTask(TextTask):
 
     def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
         """Whether the label is right."""
-        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        probabilities = _probabilities(predictions)
         right = self._chosen(predictions, probabilities) == self.gold(file)
         return ExampleScores("accuracy", right.astype(np.float64))
+
+
+def _probabilities(logits_NC: NDArray[Any]) -> NDArray[np.float64]:
+    return softmax(logits_NC.astype(np.float64), axis=-1)
 
 
 class RegressionTask(TextTask):
@@ -429,11 +423,19 @@ def check_columns(options: TaskOptions) -> None:
     columns = [options.text_a, *(options.label_columns or [options.label])]
     if options.text_b is not None:
         columns.insert(1, options.text_b)
+    refuse_twice(columns, "text_a, text_b and label (or label_columns)")
+
+
+def refuse_twice(columns: Sequence[str], what: str) -> None:
+    """Refuse a column that is named for more than one thing.
+
+    Raises:
+        ConfigError: naming the column.
+    """
     for name, count in Counter(columns).items():
         if count > 1:
             raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b and label (or "
-                "label_columns); each needs its own."
+                f"task: column {name!r} is named for {count} of {what}; each needs its own."
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bothways.io.oddities.characters import odd_characters, odd_notes
 from bothways.io.oddities.layout import look
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import beginning_lines, explain_read_errors, list_files, stray_notes
-from bothways.tokenization.counting import count_chunks, count_words
+from bothways.tokenization.counting import count_chunks, count_words, split_by_rules
 from bothways.tokenization.languages import recognise, sample
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
@@ -187,12 +188,12 @@ def count_file_words(
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
     """
-    rules = tokenizer.rules
+    split = partial(split_by_rules, rules=tokenizer.rules)
     lines: Iterable[str] = read_all(files, reader or ParagraphReader())
     if tokenizer.segmenter is not None:
         lines = tokenizer.segmenter.divided(lines)
     with count_chunks(lines, workers=workers) as chunks:
-        return count_words(chunks, rules, workers=workers)
+        return count_words(chunks, split, workers=workers)
 
 
 def read_all(

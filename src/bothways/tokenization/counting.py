@@ -16,7 +16,6 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -130,18 +129,18 @@ def count_chunks(
 
 def count_words(
     chunks: StringCounts,
-    rules: Rules,
+    split: Callable[[dict[str, int]], Counter[str]],
     *,
     workers: int = 1,
     max_in_memory: int = MAX_IN_MEMORY,
     max_words: int = MAX_WORDS,
     progress: Progress | None = None,
 ) -> dict[str, int]:
-    """Count the words of counted chunks, as split by the tokenizer's rules.
+    """Count the words of counted chunks.
 
     Args:
         chunks: see :func:`count_chunks`.
-        rules: of the tokenizer.
+        split: counts the words of some chunks with counts; it is sent to the processes.
         workers: number of processes; -1 for one per core.
         max_in_memory: number of distinct strings held in memory in addition to the result.
         max_words: number of words in the result: the most frequent ones, ties in sorted order.
@@ -152,32 +151,6 @@ def count_words(
 
     Raises:
         InputError: the text is not Unicode.
-    """
-    return count_parts(
-        chunks,
-        partial(_split_chunks, rules=rules),
-        workers=workers,
-        max_in_memory=max_in_memory,
-        max_words=max_words,
-        progress=progress,
-    )
-
-
-def count_parts(
-    chunks: StringCounts,
-    split: Callable[[dict[str, int]], Counter[str]],
-    *,
-    workers: int = 1,
-    max_in_memory: int = MAX_IN_MEMORY,
-    max_words: int = MAX_WORDS,
-    progress: Progress | None = None,
-) -> dict[str, int]:
-    """:func:`count_words` with another way to split chunks.
-
-    Args:
-        chunks: see :func:`count_chunks`.
-        split: counts the words of some chunks with counts; it is sent to the processes.
-        workers, max_in_memory, max_words, progress: as for :func:`count_words`.
     """
     with _temporary_counts(max_in_memory) as counts:
         for part in _map_unordered(split, chunks.batches(progress), workers):
@@ -246,7 +219,8 @@ def _count_block(lines: list[str]) -> Counter[str]:
     return counts
 
 
-def _split_chunks(chunks: dict[str, int], rules: Rules) -> Counter[str]:
+def split_by_rules(chunks: dict[str, int], rules: Rules) -> Counter[str]:
+    """The words of chunks as the tokenizer's rules split them."""
     clean, split = normalizer(**rules), word_splitter()
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():

@@ -39,9 +39,9 @@ from bothways.io.files import write_json, write_text
 from bothways.tokenization.counting import (
     Progress,
     count_chunks,
-    count_parts,
     count_words,
     split_at_white_space,
+    split_by_rules,
     split_with_spaces,
 )
 from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
@@ -129,12 +129,11 @@ def learn(
             "lowercase": options.lowercase,
             "normalization": _normalization(options, letters),
         }
-        if options.algorithm == "gpt2-bpe":
-            words = count_parts(
-                chunks, split_with_spaces, workers=workers, progress=counted("counting words")
-            )
-            return _learn_with_spaces(words, letters, options, progress)
-        words = count_words(chunks, rules, workers=workers, progress=counted("counting words"))
+        with_spaces = options.algorithm == "gpt2-bpe"
+        split = split_with_spaces if with_spaces else partial(split_by_rules, rules=rules)
+        words = count_words(chunks, split, workers=workers, progress=counted("counting words"))
+    if with_spaces:
+        return _learn_with_spaces(words, letters, options, progress)
     return learn_from_words(words, letters, rules, options, progress)
 
 
@@ -153,7 +152,7 @@ def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabul
         letters = count_letters(chunks.batches())
         steps = cleaning(keep_accents=not options.lowercase, lowercase=options.lowercase)
         split = partial(split_at_white_space, steps=[*steps, normalizers.NFKC()])
-        words = count_parts(chunks, split, workers=options.workers)
+        words = count_words(chunks, split, workers=options.workers)
     return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
 
 

@@ -51,8 +51,8 @@ ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
 
 ZERO_WIDTH_SPACE = "\u200b"
 _OFTEN = 1000
-_COLUMNS_NAMED = 8  # of a data frame given for texts
 """With one such space for as many letters, it is taken to separate words."""
+_COLUMNS_NAMED = 8  # of a data frame given for texts
 
 _HANGUL_AND_KANA = (
     (0x1100, 0x11FF),  # conjoining jamo, as in decomposed text

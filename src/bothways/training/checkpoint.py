@@ -156,88 +156,6 @@ class Restored:
     path: Path
 
 
-def save_checkpoint(
-    folder: Path,
-    step: int,
-    model: EncoderModel,
-    tokenizer: Tokenizer,
-    optimizer: Optimizer,
-    *,
-    run: str,
-    about: dict[str, Any],
-    extra: dict[str, Any],
-    keep: int,
-    ranks: Ranks = SINGLE_PROCESS,
-) -> Path:
-    """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
-
-    Those that were skipped as damaged are removed too, and do not count.
-
-    Args:
-        folder: the run's checkpoints.
-        step: steps done.
-        model: saved as a model folder.
-        tokenizer: saved with it.
-        optimizer: its moments and counters are saved.
-        run: identity of the run, which :func:`restore_newest` compares.
-        about: for bothways.json.
-        extra: JSON-serialisable data, returned on restoring.
-        keep: checkpoints to keep, this one included; at least 1.
-        ranks: the processes of the run, all of which must call; only rank 0 writes.
-
-    Raises:
-        DiskError: it could not be written; earlier checkpoints are intact.
-    """
-    path = folder / f"step-{step}"
-    model, moments = whole_model(model, ranks), gather(_beside(model, optimizer), ranks)
-    if not ranks.is_rank0:
-        return path
-    with new_folder(path) as partial:
-        write_model_files(partial, model, tokenizer, about)
-        write_state(partial, step, moments, extra, run=run)
-    with explain_disk_errors(folder):
-        for other in [*checkpoints(folder)[max(keep, 1) :], *folder.glob(DAMAGED + "*")]:
-            shutil.rmtree(other)
-    return path
-
-
-def try_checkpoint(
-    folder: Path,
-    step: int,
-    model: EncoderModel,
-    tokenizer: Tokenizer,
-    optimizer: Optimizer,
-    *,
-    run: str,
-    about: dict[str, Any],
-    extra: dict[str, Any],
-    ranks: Ranks = SINGLE_PROCESS,
-) -> int:
-    """Try :func:`save_checkpoint` before training, with nothing written in the end.
-
-    Args:
-        folder, step, model, tokenizer, optimizer, run, about, extra, ranks: as for the save.
-
-    Returns:
-        Bytes of a checkpoint's tensors; on every rank.
-
-    Raises:
-        DiskError: it could not be written.
-        RunError: it could not be made.
-        OtherProcessError: on the other ranks, if either is raised on rank 0.
-    """
-    model, moments = whole_model(model, ranks), gather(_beside(model, optimizer), ranks)
-
-    def write() -> int:
-        with try_save(folder / f"step-{step}") as trial:
-            write_model_files(trial.folder, model, tokenizer, about, trial.write)
-            write_state(trial.folder, step, moments, extra, run=run, write=trial.write)
-            trial.reserve()
-            return trial.size
-
-    return ranks.run_on_rank0(write)
-
-
 def write_state(
     folder: Path,
     step: int,
@@ -339,44 +257,6 @@ def _recipe(path: Path) -> str:
     except (OSError, ValueError, AttributeError, TypeError):
         return ""
     return f" ({', '.join(told)})" if told else ""
-
-
-def restore_newest(
-    folder: Path,
-    model: EncoderModel,
-    optimizer: Optimizer,
-    say: Callable[[str], None],
-    ranks: Ranks = SINGLE_PROCESS,
-    *,
-    run: str,
-) -> Restored | None:
-    """Load the newest intact checkpoint of a run into model and optimizer.
-
-    Newer ones that are damaged are reported through ``say`` and renamed, so that they neither count
-    nor are tried again; saving the next one removes them. Those of another run or step, newer or
-    older, are reported and renamed, too, but never removed: each may be the only copy. Of several
-    processes only rank 0 reads, and broadcasts to the others.
-
-    Args:
-        folder: the run's checkpoints.
-        model, optimizer: filled.
-        say: called with what was passed over, and why.
-        ranks: the processes of the run, all of which must call.
-        run: identity of the run, as given to :func:`save_checkpoint`.
-
-    Returns:
-        What was restored; None if there are no checkpoints.
-
-    Raises:
-        RunError: there are checkpoints, but none is intact and of this run, or one cannot be read.
-    """
-    read: dict[str, Tensor] = {}
-    expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
-    restored = ranks.run_on_rank0(lambda: _read_newest(folder, run, expected, read, say))
-    if restored is not None:
-        for name, tensor in trained_tensors(model, optimizer):
-            fill(tensor, read.pop(name, None), ranks)
-    return restored
 
 
 def _read_newest(
@@ -549,9 +429,22 @@ class ModelCheckpoints(Checkpoints):
     def restore(
         self, model: Trainable, optimizer: Optimizer, say: Callable[[str], None]
     ) -> Restored | None:
-        """See :func:`restore_newest`."""
-        assert isinstance(model, EncoderModel)
-        return restore_newest(self._folder, model, optimizer, say, self._ranks, run=self._run)
+        """Load the newest intact checkpoint of the run into model and optimizer.
+
+        Newer ones that are damaged are reported through ``say`` and renamed, so that they neither
+        count nor are tried again; saving the next one removes them. Those of another run or step,
+        newer or older, are reported and renamed, too, but never removed: each may be the only copy.
+        Of several processes only rank 0 reads, and broadcasts to the others.
+        """
+        read: dict[str, Tensor] = {}
+        expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
+        restored = self._ranks.run_on_rank0(
+            lambda: _read_newest(self._folder, self._run, expected, read, say)
+        )
+        if restored is not None:
+            for name, tensor in trained_tensors(model, optimizer):
+                fill(tensor, read.pop(name, None), self._ranks)
+        return restored
 
     def save(
         self,
@@ -560,8 +453,19 @@ class ModelCheckpoints(Checkpoints):
         optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> None:
-        """See :func:`save_checkpoint`."""
-        save_checkpoint(**self._content(step, model, optimizer, state), keep=self._keep)
+        """Write ``step-N`` whole or not at all, then remove all but the ``keep`` newest.
+
+        Those that were skipped as damaged are removed too, and do not count.
+        """
+        whole, moments = self._gathered(model, optimizer)
+        if not self._ranks.is_rank0:
+            return
+        with new_folder(self._folder / f"step-{step}") as partial:
+            self._write(partial, step, whole, moments, state)
+        with explain_disk_errors(self._folder):
+            older = checkpoints(self._folder)[max(self._keep, 1) :]
+            for other in [*older, *self._folder.glob(DAMAGED + "*")]:
+                shutil.rmtree(other)
 
     def try_save(
         self,
@@ -570,27 +474,39 @@ class ModelCheckpoints(Checkpoints):
         optimizer: Optimizer,
         state: Mapping[str, Any],
     ) -> int:
-        """See :func:`try_checkpoint`."""
-        return try_checkpoint(**self._content(step, model, optimizer, state))
+        """Every rank gets the answer.
 
-    def _content(
+        Raises:
+            OtherProcessError: on the other ranks, if rank 0 cannot save.
+        """
+        whole, moments = self._gathered(model, optimizer)
+
+        def write() -> int:
+            with try_save(self._folder / f"step-{step}") as trial:
+                self._write(trial.folder, step, whole, moments, state, trial.write)
+                trial.reserve()
+                return trial.size
+
+        return self._ranks.run_on_rank0(write)
+
+    def _gathered(
+        self, model: Trainable, optimizer: Optimizer
+    ) -> tuple[EncoderModel, dict[str, Tensor]]:
+        """The model and what is saved beside it, whole on rank 0."""
+        assert isinstance(model, EncoderModel)
+        return whole_model(model, self._ranks), gather(_beside(model, optimizer), self._ranks)
+
+    def _write(
         self,
+        folder: Path,
         step: int,
-        model: Trainable,
-        optimizer: Optimizer,
+        model: EncoderModel,
+        moments: dict[str, Tensor],
         state: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        return {
-            "folder": self._folder,
-            "step": step,
-            "model": model,
-            "tokenizer": self._tokenizer,
-            "optimizer": optimizer,
-            "run": self._run,
-            "about": self._about(step),
-            "extra": dict(state),
-            "ranks": self._ranks,
-        }
+        write: Callable[..., None] = write_tensors,
+    ) -> None:
+        write_model_files(folder, model, self._tokenizer, self._about(step), write)
+        write_state(folder, step, moments, dict(state), run=self._run, write=write)
 
     def exist(self) -> bool:
         """Whether there is a checkpoint."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.model.folder import empty_model
+from bothways.model.folder import model_of
 from bothways.model.model import EncoderModel
 from bothways.model.shared import Trainable
 from bothways.training.ranks import Ranks
@@ -85,9 +85,7 @@ def whole_model(model: EncoderModel, ranks: Ranks) -> EncoderModel:
     state = gather(parameters(model), ranks)
     if not ranks.is_rank0:
         return model
-    copy = empty_model(model.config, state)
-    copy.load_state_dict(state, assign=True)
-    return copy
+    return model_of(model.config, state)
 
 
 def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:

@@ -79,15 +79,14 @@ SMOOTHED_FROM = 20
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "step") -> None:
+def plot_panels(path: Path, panels: Mapping[str, Curves]) -> None:
     """Draw panels side by side, each with its own y axis, and write them as one PNG.
 
     Args:
         path: the PNG file.
         panels: as for :func:`draw_panels`.
-        x_label: what the x axis counts.
     """
-    write_bytes(path, draw_panels(panels, x_label=x_label))
+    write_bytes(path, draw_panels(panels))
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -101,13 +100,12 @@ def smoothed(values: Sequence[float]) -> list[float]:
     return means
 
 
-def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes:
+def draw_panels(panels: Mapping[str, Curves]) -> bytes:
     """Draw panels side by side, each with its own y axis; returns the bytes of a PNG. A curve of
     many points is drawn smoothed (:func:`smoothed`), with the values themselves thin beside it.
 
     Args:
         panels: title -> curves; a curve with a single point is drawn as a dashed horizontal line.
-        x_label: what the x axis counts.
     """
     from matplotlib.figure import Figure  # slow import
     from matplotlib.ticker import MaxNLocator
@@ -125,7 +123,7 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
             if len(y) >= SMOOTHED_FROM:
                 axes.plot(x, y, linewidth=0.6, alpha=0.35, color=drawn.get_color(), zorder=1)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel(x_label)
+        axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
         axes.grid(alpha=0.3)
         if len(curves) > 1:

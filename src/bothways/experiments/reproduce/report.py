@@ -18,6 +18,7 @@ from bothways.experiments.reproduce.grid import Grid, ScoreSource, training_toke
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import HELDOUT, Column
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
+from bothways.finetuning.results import deviation
 from bothways.pretraining.options import PretrainConfig
 
 MISSING = "–"
@@ -74,7 +75,7 @@ class Cell:
     @property
     def std(self) -> float:
         """Sample standard deviation over all finished runs; NaN for fewer than two."""
-        return _deviation([s.score for s in self.scores])
+        return deviation([s.score for s in self.scores])
 
     @property
     def pretrain_std(self) -> float:
@@ -82,7 +83,7 @@ class Cell:
         groups: dict[int, list[float]] = defaultdict(list)
         for score in self.scores:
             groups[score.pretrain_seed].append(score.score)
-        return _deviation([statistics.fmean(values) for values in groups.values()])
+        return deviation([statistics.fmean(values) for values in groups.values()])
 
     @property
     def collapsed(self) -> tuple[Score, ...]:
@@ -92,10 +93,6 @@ class Cell:
 
 Cells = Sequence[Sequence[Cell]]
 """By row and column."""
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else math.nan
 
 
 def cells(grid: Grid, ledger: Ledger) -> list[list[Cell]]:

@@ -148,7 +148,7 @@ def _without_gradient(x: Tensor) -> NDArray[Any]:
     return array
 
 
-def add_gelu(z: Tensor, bias: Tensor, out: Tensor, activation: str = "gelu") -> None:
+def add_gelu(z: Tensor, bias: Tensor, out: Tensor, activation: str) -> None:
     """``out = gelu(z + bias)``, [R, H]; ``z`` becomes the derivative there.
 
     Args:

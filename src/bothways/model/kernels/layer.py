@@ -59,7 +59,7 @@ class LayerRun:
     eps: float
     draws: tuple[Draw, ...]
     recompute: bool
-    activation: str = "gelu"
+    activation: str
 
 
 def compiled_layer(run: LayerRun, x_TH: Tensor, parameters: Sequence[Tensor]) -> Tensor:
