@@ -49,7 +49,13 @@ class MissingColumnError(InputError):
     """
 
     def __init__(
-        self, problem: str, columns: Sequence[str], *, path: Path, line: int, missing: str = ""
+        self,
+        problem: str,
+        columns: Sequence[str],
+        *,
+        path: Path | None = None,
+        line: int | None = None,
+        missing: str = "",
     ):
         super().__init__(problem, path=path, line=line)
         self.columns, self.missing = tuple(columns), missing
