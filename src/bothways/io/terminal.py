@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
@@ -217,6 +218,7 @@ def _decoded(value: Any) -> Any:
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
@@ -320,7 +322,7 @@ class NotebookBar:
 
 def notebook_bar(title: str) -> NotebookBar | None:
     """A bar where this runs in a notebook, and bars are to be shown."""
-    return NotebookBar(title) if in_notebook() and not _QUIET.get() else None
+    return NotebookBar(title) if in_notebook() and is_shown() else None
 
 
 def line_printer() -> Callable[[str], None]:
@@ -351,12 +353,12 @@ def training_console() -> Console:
             except OSError:  # the terminal is gone, or the disk of a log is full
                 del self._buffer[:]
 
-    return text_console(TrainingConsole, emoji=False, quiet=_QUIET.get())
+    return text_console(TrainingConsole, emoji=False, quiet=not is_shown())
 
 
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
-    if not _QUIET.get():
+    if is_shown():
         print(f"note: {visible(text)}", file=sys.stderr)
 
 
@@ -364,42 +366,52 @@ def print_note(text: str) -> None:
 def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
     """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute; in a
     notebook a bar in the cell."""
-    if _QUIET.get():
+    if not is_shown():
         yield lambda *_: None
-        return
-    if notebook := notebook_bar(what):
+    elif notebook := notebook_bar(what):
         yield notebook.update
-        return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    elif (console := text_console(stderr=True)).is_terminal:
+        from rich.progress import DownloadColumn, MofNCompleteColumn
 
-    console = text_console(stderr=True)
-    if console.is_terminal:
         done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
-        columns = (TextColumn(what), BarColumn(), done_of_all, TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        return
-    yield _a_line_a_minute(what, in_bytes)
+        with _bar(console, what, done_of_all) as update:
+            yield lambda done, total: update(completed=done, total=total)
+    else:
+        yield _a_line_a_minute(what, in_bytes)
+
+
+@contextlib.contextmanager
+def _bar(console: Console, what: str, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal with these columns among the usual ones: called with what changes."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    every = (TextColumn(what), BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*every, console=console, transient=True) as bar:
+        yield functools.partial(bar.update, bar.add_task(what, total=None, rate=""))
+
+
+def _once_a_minute() -> Callable[[], bool]:
+    """Whether a line is due."""
+    last = time.monotonic()
+
+    def is_due() -> bool:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _LINE_EVERY:
+            return False
+        last = now
+        return True
+
+    return is_due
 
 
 def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
     """Shows progress where there is no terminal."""
-    start = last = time.monotonic()
+    start, is_due = time.monotonic(), _once_a_minute()
 
     def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _LINE_EVERY and 0 < done < total:
-            last = now
-            minutes = (now - start) / done * (total - done) / 60
+        if 0 < done < total and is_due():
+            minutes = (time.monotonic() - start) / done * (total - done) / 60
             count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
             print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
 
@@ -410,96 +422,71 @@ def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
 def progress_of_rows(what: str) -> Iterator[Callable[[int, int, int], None]]:
     """As :func:`progress_of` for the rows of a file: called with the row reached, the rows in all
     (0 if that is not known), and how many were computed now."""
-    if _QUIET.get():
-        yield lambda *_: None
-        return
-    start = last = time.monotonic()
+    start, is_due = time.monotonic(), _once_a_minute()
 
     def rate(computed: int) -> float:
         return computed / max(time.monotonic() - start, 1e-3)
 
-    if notebook := notebook_bar(what):
+    def show(done: int, total: int, computed: int) -> None:
+        if computed and is_due():
+            a_second = rate(computed)
+            left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
+            count = f"{done:,} of {total:,}" if total else f"{done:,}"
+            said = f"{what}: {count} rows, {a_second:,.0f} a second{left}"
+            print(said, file=sys.stderr, flush=True)
+
+    if not is_shown():
+        yield lambda *_: None
+    elif notebook := notebook_bar(what):
         yield lambda done, total, computed: notebook.update(
             done, total, f"{rate(computed):,.0f} a second"
         )
-        return
-    console = text_console(stderr=True)
-    if console.is_terminal:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+    elif (console := text_console(stderr=True)).is_terminal:
+        from rich.progress import MofNCompleteColumn, TextColumn
 
         speed = TextColumn("{task.fields[rate]} a second")
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), speed)
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None, rate="")
-            yield lambda done, total, computed: bar.update(
-                task, completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
+        with _bar(console, what, MofNCompleteColumn(), speed) as update:
+            yield lambda done, total, computed: update(
+                completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
             )
-        return
-
-    def show(done: int, total: int, computed: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _LINE_EVERY or not computed:
-            return
-        last, a_second = now, rate(computed)
-        left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
-        count = f"{done:,} of {total:,}" if total else f"{done:,}"
-        print(f"{what}: {count} rows, {a_second:,.0f} a second{left}", file=sys.stderr, flush=True)
-
-    yield show
+    else:
+        yield show
 
 
 @contextlib.contextmanager
 def progress_of_stages() -> Iterator[StageProgress]:
     """A progress bar per stage of the work on stderr, elsewhere a line a minute; call it with a
     stage's name, items done and total. In a notebook the bars stand in the cell."""
-    if _QUIET.get() or in_notebook():
-        bars: dict[str, NotebookBar | None] = {}
+    if not is_shown():
+        yield lambda *_: None
+    elif in_notebook():
+        yield _of_each(lambda stage: NotebookBar(stage).update)
+    elif not (console := text_console(stderr=True)).is_terminal:
+        yield _of_each(lambda stage: _a_line_a_minute(stage, in_bytes=True))
+    else:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
-                bars[stage] = notebook_bar(stage)
-            if found := bars[stage]:
-                found.update(done, total)
+        text = TextColumn("{task.description}")
+        columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
 
-        yield show
-        return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+            def begin(stage: str) -> ShowProgress:
+                task = bar.add_task(stage)
+                return lambda done, total: bar.update(task, completed=done, total=total)
 
-    console = text_console(stderr=True)
-    if not console.is_terminal:
-        lines: dict[str, ShowProgress] = {}
+            yield _of_each(begin)
 
-        def say(stage: str, done: int, total: int) -> None:
-            if stage not in lines:
-                lines[stage] = _a_line_a_minute(stage, in_bytes=True)
-            lines[stage](done, total)
 
-        yield say
-        return
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console) as bar:
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield update
+def _of_each(begin: Callable[[str], ShowProgress]) -> StageProgress:
+    """The progress of stages, each of which begins when it is first named."""
+    begun = functools.cache(begin)
+    return lambda stage, done, total: begun(stage)(done, total)
 
 
 def counted(number: int, noun: str) -> str:
