@@ -206,7 +206,7 @@ def table_items(
 
 
 def delimited_records(
-    path: Path, names: Sequence[str], layout: Layout, broken: Broken | None = None
+    path: Path, names: Sequence[str], layout: Layout, broken: Broken
 ) -> tuple[Dialect, Iterator[Record]]:
     """Take a TSV or CSV file apart.
 
@@ -214,7 +214,7 @@ def delimited_records(
         path: by its suffix ``.csv``, or else TSV.
         names: of the columns that are needed.
         layout: whether line 1 has the names.
-        broken: what to do with a line that cannot be read; stop, if not given.
+        broken: what to do with a line that cannot be read.
 
     Returns:
         How fields are told apart, and all rows that are not blank, the line of names included.
@@ -223,7 +223,6 @@ def delimited_records(
         InputError: the file cannot be read; with the line, a quotation mark that does not fit.
     """
     is_csv = path.suffix.lower() == ".csv"
-    broken = broken or Broken()
     ahead = _ReadAhead(broken.action, broken.remedy)
     coming = stream_lines(path, tabs=not is_csv, broken=ahead)
     is_pipe = not path.is_file()  # which is read but once, so as a whole

@@ -61,9 +61,9 @@ class MissingColumnError(InputError):
         self.columns, self.missing = tuple(columns), missing
 
 
-def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
+def text_lines(path: Path) -> list[Line]:
     """:func:`stream_lines` as a list."""
-    return list(stream_lines(path, tabs=tabs))
+    return list(stream_lines(path))
 
 
 def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None) -> Iterator[Line]:

@@ -365,9 +365,7 @@ def _refuse_no_value(
             raise InputError(f"column {header[column]!r} {value.problem}.")
 
 
-def _refuse_texts_as_words(
-    sentences: Sequence[Sequence[str]], path: Path, *, most: bool = True
-) -> None:
+def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path, *, most: bool) -> None:
     """Refuse rows that hold several words, as those of texts with labels do: if most of them do, or
     one."""
     words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
