@@ -552,11 +552,13 @@ def _refuse_more(text: str, end: int, path: Path) -> None:
         )
 
 
+_SPACE = re.compile(r"\s*")
+
+
 def _skip_space(text: str, position: int) -> int:
     """The next position that holds no white space."""
-    while text[position : position + 1].isspace():
-        position += 1
-    return position
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
 
 
 class _KeyTwiceError(ValueError):
