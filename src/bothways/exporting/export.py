@@ -166,7 +166,7 @@ def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
     batch, largest = _sequences(exported.config), 0.0
     layers = () if exported.heads else (exported.config.layers,)
     found, expected = (
-        all_outputs(one, batch, exported.heads, layers, _EVERY)
+        all_outputs(one, batch, list(exported.heads), layers, _EVERY)
         for one in (OnnxEngine(exported), reference)
     )
     for name, value in found.items():
