@@ -494,11 +494,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def shown_measure(name: str, value: float) -> str:
-    """A measure of a label for a table: counts whole, others with four digits."""
-    return f"{value:.0f}" if name in ("predicted", "support") else f"{value:.4f}"
-
-
 def table_text(
     rows: Sequence[Sequence[str]],
     title: str | None = None,
