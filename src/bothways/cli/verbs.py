@@ -31,6 +31,7 @@ from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
 from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
+from bothways.io.streams import visible, with_decoded_texts
 from bothways.io.terminal import (
     print_note,
     print_report,
@@ -38,8 +39,6 @@ from bothways.io.terminal import (
     progress_of_stages,
     shown,
     text_console,
-    visible,
-    with_decoded_texts,
 )
 
 if TYPE_CHECKING:

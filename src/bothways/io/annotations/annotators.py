@@ -404,11 +404,11 @@ def _label_studio_text(data: dict[str, Any], owner: str, spans: Sequence[Charact
 _LABELS = ("labels", "hypertextlabels")
 
 
-def _label_studio_spans(item: dict[str, Any]) -> list[dict[str, Any]]:
+def _label_studio_spans(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results of a task that are spans with a label, or should have one."""
     return [
         result
-        for result in label_studio_results(item) or []
+        for result in results
         if isinstance(result.get("value"), dict)
         and (result.get("type") in _LABELS or any(name in result["value"] for name in _LABELS))
     ]
@@ -417,21 +417,23 @@ def _label_studio_spans(item: dict[str, Any]) -> list[dict[str, Any]]:
 def controls(item: Any) -> set[str]:
     """The controls that the spans of an example of Label Studio were marked with."""
     if _is_label_studio(item):
-        return {str(result.get("from_name")) for result in _label_studio_spans(item)}
+        spans = _label_studio_spans(label_studio_results(item) or [])
+        return {str(result.get("from_name")) for result in spans}
     return set(_min_keys(item)) if isinstance(item, dict) else set()
 
 
 def _read_label_studio(item: Item, line: int) -> SpanText | None:
-    if label_studio_results(item) is None:
+    results = label_studio_results(item)
+    if results is None:
         return None
-    for result in label_studio_results(item) or []:
+    for result in results:
         kind = str(result.get("type"))
         if kind.endswith("labels") and kind not in _LABELS:
             raise InputError(
                 f"the task has regions of the kind {kind!r}, which are no spans of a text (of an "
                 "image, a sound or a dialogue?); export the tasks of texts alone."
             )
-    results = _label_studio_spans(item)
+    results = _label_studio_spans(results)
     owners = [*dict.fromkeys(str(result.get("to_name")) for result in results)]
     if len(owners) > 1:
         raise InputError(
@@ -748,9 +750,6 @@ def text_alone(item: Item, line: int) -> SpanText:
     if _is_label_studio(item):
         return SpanText(_label_studio_text(item["data"], "", ()), None, line, _id_of(item))
     return SpanText(_text_of(item), None, line, _id_of(item))
-
-
-# ------------------------------------------------------------------------------------------- spans
 
 
 # -------------------------------------------------------------------------------------------- brat
