@@ -266,7 +266,7 @@ def build_corpus(
                 lines = [*rows.checked_lines(rows.listed(files, "files"), "files")]
                 if not lines:
                     raise InputError("files is empty; give files, or one or more texts.")
-                _, content = rows.file_of({"text": lines}, "", "files", "text", "")
+                content = rows.as_lines({"text": lines})
                 paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
                 options = {"text_field": "text", **options}
             if isinstance(tokenizer, Tokenizer):
