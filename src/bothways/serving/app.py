@@ -112,7 +112,7 @@ def application(server: Server) -> Starlette:
     # methods; so one route has both.
     endpoints: dict[str, dict[str, Endpoint]] = {}
     for ask in ASKS:
-        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}"):
+        for path in ask.paths:
             endpoints[path] = {"POST": _asking(server, ask)}
     for path, endpoint in _gets(server).items():
         endpoints.setdefault(path, {}).update(GET=endpoint, HEAD=endpoint)

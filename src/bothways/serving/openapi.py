@@ -42,7 +42,7 @@ def describe(models: Sequence[str]) -> dict[str, Any]:
             "requestBody": {"required": True, **_content(schema[repr(ask.form)])},
             "responses": {"200": _answer(schema[repr(ask.found)], "the answer"), **refused},
         }
-        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}"):
+        for path in ask.paths:
             paths[path] = {"post": {**operation, **_parameters(path, models)}}
     for path, (summary, found) in _GETS.items():
         answers = {"200": _answer(schema[repr(found)], "the answer")}

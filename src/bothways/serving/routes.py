@@ -27,7 +27,7 @@ class Ask:
     """A route that asks a model.
 
     Attributes:
-        path: at the root, for the first model; and below ``/models/NAME``.
+        path: at the root, for the first model.
         form: its body.
         answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
             task, too.
@@ -42,6 +42,11 @@ class Ask:
     task: str
     found: Any
     what: str = "inputs"
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """At the root, and below ``/models/NAME``."""
+        return self.path, f"/models/{{model}}{self.path.rstrip('/')}"
 
 
 _VECTOR = list[list[float]]
