@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 
 class BothwaysError(Exception):
@@ -48,6 +49,12 @@ class InputError(BothwaysError):
             return self.problem
         place = f"{self.path}: " if self.line is None else f"{self.path}:{self.line}: "
         return place + self.problem
+
+    def at(self, path: str | Path, line: int | None = None) -> Self:
+        """The error, with this place if it has none: what reads a value does not know where."""
+        if self.path is None:
+            self.path, self.line = path, line
+        return self
 
     def reword(self, change: Callable[[str], str]) -> None:
         """Replace what is wrong by what ``change`` makes of it; file and line stay."""

@@ -18,8 +18,8 @@ import rich.jupyter
 from bothways import cli
 from bothways.io import html
 from bothways.io import terminal as console
+from bothways.io.streams import command_line, visible
 from bothways.io.terminal import (
-    command_line,
     line_printer,
     print_report,
     progress_of,
@@ -27,7 +27,6 @@ from bothways.io.terminal import (
     table_text,
     text_console,
     training_console,
-    visible,
 )
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -173,9 +172,9 @@ RAW = "a\x1b[31mred\x07\x9b\r\u202egnp\x00\tb\n\x1b]0;title"
 
 
 def test_what_a_terminal_would_obey_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = console.visible(RAW)
+    shown = visible(RAW)
     assert shown == "a\\x1b[31mred\\x07\\x9b\\r\\u202egnp\\x00\tb\n\\x1b]0;title"
-    assert console.visible("Ł → 한국 e\u0301 \u200d👨‍👩‍👧") == "Ł → 한국 e\u0301 \u200d👨‍👩‍👧"
+    assert visible("Ł → 한국 e\u0301 \u200d👨‍👩‍👧") == "Ł → 한국 e\u0301 \u200d👨‍👩‍👧"
     line_printer()(RAW)
     console.print_note(RAW)
     print_report({"name": RAW, RAW: 3})

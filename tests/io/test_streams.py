@@ -13,7 +13,7 @@ import pytest
 
 from bothways import cli
 from bothways.finetuning.options import FinetuneConfig
-from bothways.io.terminal import with_decoded_texts
+from bothways.io.streams import with_decoded_texts
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
@@ -207,7 +207,8 @@ def test_only_texts_are_decoded() -> None:
 
 GONE = """\
 import sys
-from bothways.io.terminal import keep_on_without_stderr, line_printer, print_note
+from bothways.io.streams import keep_on_without_stderr
+from bothways.io.terminal import line_printer, print_note
 keep_on_without_stderr()
 say = line_printer()
 say("begun")

@@ -218,7 +218,7 @@ def extend_vocabulary(
     Raises:
         ConfigError, InputError, ModelError, DiskError: see :func:`bothways.model.growth.extend`.
     """
-    with _call(ExtendConfig, verbose), _texts_in_file(words, "words") as path:
+    with _call(ExtendConfig, verbose), _words_in_file(words) as path:
         given = {"source": folder_of(source, "source"), "out": out, "words": path, **options}
         config = call_options(ExtendConfig, None, given)
         from bothways.model.growth import extend
@@ -266,7 +266,7 @@ def build_corpus(
                 lines = [*rows.checked_lines(rows.listed(files, "files"), "files")]
                 if not lines:
                     raise InputError("files is empty; give files, or one or more texts.")
-                _, content = rows.file_of({"text": lines}, "", "files", "text", "")
+                content = rows.as_lines({"text": lines})
                 paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
                 options = {"text_field": "text", **options}
             if isinstance(tokenizer, Tokenizer):
@@ -920,19 +920,19 @@ def _exists(name: str) -> bool:
 
 
 @contextmanager
-def _texts_in_file(texts: Any, name: str) -> Iterator[str | None]:
-    """The file of some lines: the one that is given, or one that is written for them."""
-    if texts is None or isinstance(texts, str | os.PathLike):
-        if texts is not None and not Path(texts).exists():
+def _words_in_file(words: Any) -> Iterator[str | None]:
+    """The file of some words: the one that is given, or one that is written for them."""
+    if words is None or isinstance(words, str | os.PathLike):
+        if words is not None and not Path(words).exists():
             raise InputError(
-                f"{name} is {os.fspath(texts)!r}, and there is no such file; give a list, or a "
+                f"words is {os.fspath(words)!r}, and there is no such file; give a list, or a "
                 "file with one on each line."
             )
-        yield None if texts is None else os.fspath(texts)
+        yield None if words is None else os.fspath(words)
         return
-    lines = rows.listed(texts, name)
+    lines = rows.listed(words, "words")
     for number, line in enumerate(lines):
         if not isinstance(line, str) or len(line.splitlines()) != 1:
-            raise InputError(f"{name}[{number}] is {line!r}; give one word.")
+            raise InputError(f"words[{number}] is {line!r}; give one word.")
     with tempfile.TemporaryDirectory() as folder:
-        yield rows.write_rows(Path(folder), name, ".txt", "\n".join(lines) + "\n")
+        yield rows.write_rows(Path(folder), "words", ".txt", "\n".join(lines) + "\n")

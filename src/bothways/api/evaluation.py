@@ -13,7 +13,7 @@ from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.annotations.tagged import holds_examples
-from bothways.io.terminal import print_note, shown_measure, table_text
+from bothways.io.terminal import print_note, table_text
 from bothways.io.text_columns import TEXT_NAMES
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.options import TEXT_KINDS, TaskOptions
@@ -46,14 +46,7 @@ class Evaluation(Mapping[str, float]):
 
     def _tables(self) -> list[list[list[str]]]:
         tables = [[["metric", "score"], *([n, f"{v:.4f}"] for n, v in self.scores.items())]]
-        if self.parts:
-            names = list(next(iter(self.parts.values())))
-            cells = [
-                [part, *(shown_measure(m, v) for m, v in found.items())]
-                for part, found in self.parts.items()
-            ]
-            tables.append([["", *names], *cells])
-        return tables
+        return [*tables, table_of_parts(self.parts)] if self.parts else tables
 
     def __repr__(self) -> str:
         return "\n".join([*map(table_text, self._tables()), *self.notes])
@@ -61,6 +54,18 @@ class Evaluation(Mapping[str, float]):
     def _repr_html_(self) -> str:
         tables = [html.table(header, cells) for header, *cells in self._tables()]
         return html.fragment("", *tables, html.listing(self.notes))
+
+
+def table_of_parts(parts: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    """The measures of each label or score: counts whole, others with four digits."""
+    cells = [
+        [part, *(f"{v:.0f}" if m in _COUNTS else f"{v:.4f}" for m, v in found.items())]
+        for part, found in parts.items()
+    ]
+    return [["", *next(iter(parts.values()))], *cells]
+
+
+_COUNTS = ("predicted", "support")
 
 
 def corpus_folder(data: Any) -> Path | None:

@@ -25,7 +25,8 @@ from bothways.io.hub import named_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.run_folders import RUN_FILE, model_of_seed
-from bothways.io.terminal import command_line, counted
+from bothways.io.streams import command_line
+from bothways.io.terminal import counted
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.folder import (
     ABOUT,

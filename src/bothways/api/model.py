@@ -481,10 +481,7 @@ class Model:
         options = None if task is None else task_recipe(task).task
         with (
             self.loaded.engine.working(),
-            data_file(self.loaded, data, text, label) as (
-                path,
-                columns,
-            ),
+            data_file(self.loaded, data, text, label) as (path, columns),
         ):
             found = evaluate_file(self.loaded, path, options=options or columns)
         return Evaluation(found.scores, found.notes, found.collapsed, found.parts)

@@ -237,10 +237,14 @@ def file_of(columns: Columns, kind: str, name: str, text: str, label: str) -> tu
         return ".jsonl", _tagged(columns, name, text, label)
     if kind == SPANS:
         return ".jsonl", _questions(columns, name)
-    names = [key for key, values in columns.items() if all(map(_is_plain, values))]
-    rows = zip(*(columns[key] for key in names), strict=True)
-    lines = [json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in rows]
-    return ".jsonl", "\n".join(lines) + "\n"
+    plain = {key: values for key, values in columns.items() if all(map(_is_plain, values))}
+    return ".jsonl", as_lines(plain)
+
+
+def as_lines(columns: Columns) -> str:
+    """Columns as an object of JSON on each line."""
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n"
 
 
 def _is_plain(value: Any) -> bool:
@@ -356,10 +360,7 @@ def _questions(columns: Columns, name: str) -> str:
             )
     count = len(columns["question"])
     columns = {"id": [str(n) for n in range(count)], **columns}
-    known = {key: values for key, values in columns.items() if all(map(_is_json, values))}
-    rows = zip(*known.values(), strict=True)
-    lines = [json.dumps(dict(zip(known, row, strict=True)), ensure_ascii=False) for row in rows]
-    return "\n".join(lines) + "\n"
+    return as_lines({key: own for key, own in columns.items() if all(map(_is_json, own))})
 
 
 def _is_json(value: Any) -> bool:

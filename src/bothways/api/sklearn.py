@@ -327,7 +327,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             ValueError: lengths differ, or there are fewer than two classes.
             InputError: something that is not a text.
         """
-        columns, given = _columns(X, y), _labels(y)
+        columns, given = _examples(X, y)
         if any(isinstance(label, list) for label in given):
             if not all(isinstance(label, list) and len(label) == 1 for label in given):
                 raise ValueError(
@@ -393,9 +393,9 @@ class TextRegressor(RegressorMixin, _Finetuned):  # type: ignore[misc]
         Raises:
             ValueError: lengths differ, or a score is not a finite number.
         """
-        columns = _columns(X, y)
+        columns, given = _examples(X, y)
         try:
-            scores = np.asarray(_labels(y), dtype=np.float64)
+            scores = np.asarray(given, dtype=np.float64)
         except ValueError as error:
             raise ValueError(f"y: {error}; scores are numbers.") from None
         if not np.isfinite(scores).all():
@@ -439,7 +439,7 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         Raises:
             ValueError: lengths differ, or a text has a string in place of a list.
         """
-        columns, given = _columns(X, y), _labels(y)
+        columns, given = _examples(X, y)
         lists = not _is_matrix(given)
         for place, labels in enumerate(given):
             if isinstance(labels, list) and None in labels:
@@ -662,8 +662,8 @@ def _checked(texts: list[Any]) -> list[str]:
     return [*rows.checked_lines(texts, "X")]
 
 
-def _columns(X: Any, y: Any) -> dict[str, list[Any]]:
-    """The columns of a task's examples, without the labels."""
+def _examples(X: Any, y: Any) -> tuple[dict[str, list[Any]], list[Any]]:
+    """The columns of a task's examples without the labels, and what ``y`` has for each."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None.")
     a, b = texts_of(X)
@@ -671,7 +671,7 @@ def _columns(X: Any, y: Any) -> dict[str, list[Any]]:
     _check_lengths(a, labels)
     if b is not None and labels in (a, b):
         raise ValueError("a column of X is y; give the texts alone, such as X['text'].")
-    return {"text": a} if b is None else {"text": a, "text_b": b}
+    return ({"text": a} if b is None else {"text": a, "text_b": b}), labels
 
 
 def _labels(y: Any) -> list[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from bothways.io.hub import model_folder
-from bothways.io.terminal import visible
+from bothways.io.streams import visible
 from bothways.runtime.options import TokenizeConfig
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bothways.api.evaluation import table_of_parts
 from bothways.api.model import Model, check_ranks
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
@@ -21,7 +22,7 @@ from bothways.io.files import real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.oddities.characters import odd_characters, odd_notes
 from bothways.io.oddities.forms import look_at_forms
-from bothways.io.terminal import print_note, progress_of, shown_measure
+from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import beginning_lines, read_texts, refuse_records
 from bothways.io.written import check_ending, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
@@ -527,14 +528,8 @@ def evaluate(config: EvaluateConfig) -> list[str]:
     for note in evaluation.notes:
         print_note(note)
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
-    if not evaluation.parts:
-        return lines
-    measures = next(iter(evaluation.parts.values()))
-    rows = [
-        [name, *(shown_measure(m, v) for m, v in part.items())]
-        for name, part in evaluation.parts.items()
-    ]
-    return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]
+    table = table_of_parts(evaluation.parts) if evaluation.parts else []
+    return [*lines, *map("\t".join, table)]
 
 
 def inspect(config: InspectConfig) -> list[str]:

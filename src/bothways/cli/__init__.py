@@ -18,7 +18,7 @@ from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
 from bothways.errors import BothwaysError, OtherProcessError, is_out_of_memory, nearest
 from bothways.io.processes import INTERRUPTED, interrupted_by_signals
-from bothways.io.terminal import (
+from bothways.io.streams import (
     keep_on_without_stderr,
     open_closed_streams,
     show_every_character,

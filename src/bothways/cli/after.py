@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.io.terminal import command_line, visible
+from bothways.io.streams import command_line, visible
 
 if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig

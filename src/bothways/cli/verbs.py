@@ -31,6 +31,7 @@ from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
 from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
+from bothways.io.streams import visible, with_decoded_texts
 from bothways.io.terminal import (
     print_note,
     print_report,
@@ -38,8 +39,6 @@ from bothways.io.terminal import (
     progress_of_stages,
     shown,
     text_console,
-    visible,
-    with_decoded_texts,
 )
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ class Verb:
     """One line for ``bothways --help``."""
     place: str
     """The class of its options, as ``module:Class`` below ``bothways``."""
-    handler: Callable[[Any], int]
-    """Called with the options; returns the exit status."""
+    handler: Callable[[Any], int | None]
+    """Called with the options; returns the exit status, or nothing if all went well."""
     positional: tuple[str, ...] = ()
     """Options that are given by position."""
     _: dataclasses.KW_ONLY
@@ -113,7 +112,7 @@ class Verb:
         config = with_decoded_texts(config)
         _WORDS.set(tuple(argv))
         with explain_missing(f"bothways {name}"):
-            status = self.handler(_with_texts(config) if self.reads_texts else config)
+            status = self.handler(_with_texts(config) if self.reads_texts else config) or 0
         if self.after is not None and not status:
             self.after(config)
         return status
@@ -131,7 +130,8 @@ class VerbGroup:
         if argv and argv[0] in self.actions:
             return self.actions[argv[0]].run(f"{name} {argv[0]}", argv[1:])
         if argv and argv[0] in ("-h", "--help") and "all" not in argv[1:2]:
-            return _print_lines(self._help(name))
+            _print_lines(self._help(name))
+            return 0
         default = next(iter(self.actions))
         return self.actions[default].run(f"{name} {default}", argv)
 
@@ -153,10 +153,9 @@ class VerbGroup:
 # ----------------------------------------------------------------------------------------- handlers
 
 
-def _print_lines(result: str | Sequence[str]) -> int:
+def _print_lines(result: str | Sequence[str]) -> None:
     text = result if isinstance(result, str) else "\n".join(result)
     print(visible(text) if sys.stdout.isatty() else text)  # to a program as it is
-    return 0
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class Call:
     module: str
     """Its module, below ``bothways``."""
     function: str
-    show: Callable[[Any], int] = _print_lines
+    show: Callable[[Any], int | None] = _print_lines
 
     def load(self) -> Callable[[Any], Any]:
         """The function, imported."""
@@ -175,32 +174,31 @@ class Call:
         )
         return function
 
-    def __call__(self, config: Any) -> int:
+    def __call__(self, config: Any) -> int | None:
         return self.show(self.load()(config))
 
 
-def _print_nothing(_: object) -> int:
-    return 0
+def _print_nothing(_: object) -> None:
+    """What there is to say was said by the function."""
 
 
-def _learn_vocabulary(config: VocabularyConfig) -> int:
+def _learn_vocabulary(config: VocabularyConfig) -> None:
     from bothways.tokenization.build import about_text, build_vocabulary
 
     with progress_of_stages() as progress:
         report = build_vocabulary(config, progress=progress)
-    _print_report(report)
+    print_report(report)
     for note in about_text(config, report):
         print_note(note)
-    return 0
 
 
-def _build_corpus(config: CorpusConfig) -> int:
+def _build_corpus(config: CorpusConfig) -> None:
     from bothways.corpus.build import build_corpus
     from bothways.corpus.report import short_report
 
     with progress_of("encoding", in_bytes=True) as progress:
         report = build_corpus(config, progress=progress, say=print_note)
-    return _print_report(short_report(report))
+    print_report(short_report(report))
 
 
 def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
@@ -219,17 +217,16 @@ def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
         return recipe_for(given["corpus"], given["clock.minutes"], given.get("run"))
 
 
-def _pretrain(config: PretrainConfig) -> int:
+def _pretrain(config: PretrainConfig) -> None:
     from bothways.api.calls import with_run_folder
     from bothways.pretraining.pretrain import pretrain
 
     with shown(is_first_process()):
         config = with_run_folder(config)
     after_pretraining(pretrain(config))
-    return 0
 
 
-def _finetune(config: FinetuneConfig) -> int:
+def _finetune(config: FinetuneConfig) -> None:
     from bothways.api.calls import with_run_folder
     from bothways.finetuning.finetune import finetune
 
@@ -237,13 +234,12 @@ def _finetune(config: FinetuneConfig) -> int:
     result = finetune(config)
     _print_lines(result.table())
     after_finetuning(config, result)
-    return 0
 
 
-def _show_tasks(config: TasksConfig) -> int:
+def _show_tasks(config: TasksConfig) -> None:
     from bothways.tasks.catalogue import show_tasks
 
-    return _print_lines(show_tasks(config.name))
+    _print_lines(show_tasks(config.name))
 
 
 def _diagnose(config: DoctorConfig) -> int:
@@ -283,25 +279,18 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
     return recipes_with("  kind: tagging", declared())
 
 
-def _print_forecast(forecast: Any) -> int:
+def _print_forecast(forecast: Any) -> None:
     from bothways.experiments.plan import tables
 
     console = text_console(highlight=False)
     for table in tables(forecast):
         console.print(table, markup=False, soft_wrap=isinstance(table, str))
-    return 0
 
 
-def _print_texts(lines: Iterable[Text]) -> int:
+def _print_texts(lines: Iterable[Text]) -> None:
     console = text_console(highlight=False)
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)
-    return 0
-
-
-def _print_report(report: Mapping[str, Any]) -> int:
-    print_report(report)
-    return 0
 
 
 _LOOKED_AT = 1000  # lines of standard input
@@ -585,7 +574,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
             "extend": Verb(
                 "add words to a vocabulary, and embeddings to its model",
                 "tokenization.options:ExtendConfig",
-                Call("model.growth", "extend", _print_report),
+                Call("model.growth", "extend", print_report),
                 after=after_folder,
                 examples=(
                     "bothways vocab extend --source mini-en --words words.txt --out mini-en-words",

@@ -536,8 +536,8 @@ class _Parser(argparse.ArgumentParser):
         self,
         cls: type[Any],
         prog: str,
-        positional: Sequence[str] = (),
-        recipes: Mapping[str, Path] | None = None,
+        positional: Sequence[str],
+        recipes: Mapping[str, Path],
         *,
         explain: str = "",
     ) -> None:
@@ -548,7 +548,7 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=_Formatter,
             argument_default=argparse.SUPPRESS,
         )
-        self.cls, self.positional, self.recipes = cls, positional, recipes or {}
+        self.cls, self.positional, self.recipes = cls, positional, recipes
         self.types = option_types(cls)
         self.short: Mapping[str, str] = getattr(cls, "short_names", {})
         first: tuple[str, ...] = getattr(cls, "first", ()) or tuple(self.types)

@@ -285,14 +285,14 @@ def _assemble(
         writer = writers["heldout" if placed.heldout else "train"]
         writer.add(placed.document, placed.sentence_tokens, placed.ids)
     for writer in writers.values():
-        writer.finish()
+        writer.flush()
     tokens = sum(writer.documents.total for writer in writers.values())
     text_mb = log.counts.text_bytes / 1e6
     seconds = time.perf_counter() - log.opened_at
     report: dict[str, Any] = {
         "files": files,
         "text_mb": text_mb,
-        **{split: writers[split].summary() for split in SPLITS},
+        **{split: summarise_split(w.sentences, w.documents) for split, w in writers.items()},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
         "special_tokens": sum(writer.special for writer in writers.values()),
         "single_sentence_documents": {"joined": counts.joined, "dropped": counts.dropped},
@@ -363,7 +363,7 @@ class _SplitWriter:
         if document != self._document:
             # A document belongs to the shard that its first token falls into.
             if self._tokens // self._shard_tokens != self._shard_range:
-                self._flush()
+                self.flush()
                 self._shard_range = self._tokens // self._shard_tokens
             self._document = document
             self._document_sentences.append(0)
@@ -375,15 +375,8 @@ class _SplitWriter:
         self._sentence_tokens.append(sentence_tokens.copy())
         self._ids.append(ids.copy())
 
-    def finish(self) -> None:
-        """Write the last shard."""
-        self._flush()
-
-    def summary(self) -> dict[str, Any]:
-        """The figures of this split for the report."""
-        return summarise_split(self.sentences, self.documents)
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was added since the last shard as another one."""
         if not self._ids:
             return
         dtype = id_type(self._tokenizer.vocab_size)

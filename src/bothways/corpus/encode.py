@@ -24,7 +24,7 @@ from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
-from bothways.io.broken import Broken, of_corpus
+from bothways.io.broken import Broken, of_corpus, shown_name
 from bothways.io.oddities.characters import ODD, odd_characters
 
 Hashes = NDArray[np.uint64]
@@ -136,11 +136,10 @@ def encode_unit(
     files: list[int] = []
     for block in unit.blocks:
         if block.first_line == 1:
-            shown = block.source.encode("utf-8", "backslashreplace").decode()
             for name, said in block.layout.notes(
                 config.lines, config.documents, records=block.kind != "text"
             ).items():
-                counts.add_layout(name, (1, shown, said))
+                counts.add_layout(name, (1, shown_name(block.source), said))
         for continues, paragraphs in read_documents(block, config, counts.broken):
             if continues and files and files[-1] == block.file:
                 documents[-1][1].extend(paragraphs)  # a document that spans two blocks of one file
@@ -149,14 +148,13 @@ def encode_unit(
                 files.append(block.file)
     if unit.failure is not None:
         raise unit.failure
-    sources = {block.file: block.source for block in unit.blocks}
+    sources = {block.file: shown_name(block.source) for block in unit.blocks}
     _count_odd(files, documents, sources, counts)
     encoder = _encoder(tokenizer)
     if _tells_forms_apart(encoder):
         for file, (_, paragraphs) in zip(files, documents, strict=True):
             if decomposed := sum(not is_normalized("NFC", text) for text in paragraphs):
-                shown = sources[file].encode("utf-8", "backslashreplace").decode()
-                counts.add_layout(DECOMPOSED, (decomposed, shown, _DECOMPOSED_TEXT))
+                counts.add_layout(DECOMPOSED, (decomposed, sources[file], _DECOMPOSED_TEXT))
     return _encode_documents(documents, files, config, encoder, counts), counts
 
 
@@ -166,8 +164,7 @@ def _count_odd(
     """Count the paragraphs of documents that have characters which are there by mistake."""
     for file, (_, paragraphs) in zip(files, documents, strict=True):
         for name, number in odd_characters(paragraphs).items():
-            shown = sources[file].encode("utf-8", "backslashreplace").decode()
-            counts.add_layout(name, (number, shown, ODD[name][1]))
+            counts.add_layout(name, (number, sources[file], ODD[name][1]))
 
 
 _DECOMPOSED_TEXT = (

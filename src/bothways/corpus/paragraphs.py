@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.sources import Block
-from bothways.io.broken import Broken, corpus_line
+from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.oddities.layout import joined
 from bothways.io.records import column_text, record_text
 from bothways.io.text import decode_line, lines_of
@@ -28,76 +28,62 @@ def read_documents(block: Block, config: CorpusConfig, broken: Broken) -> list[D
         InputError: with file and line: broken text where ``broken`` stops, or a line
             that is too long.
     """
-    return _BlockReader(block, config, broken).documents()
-
-
-class _BlockReader:
-    """Reads one block."""
-
-    def __init__(self, block: Block, config: CorpusConfig, broken: Broken):
-        self.block = block
-        self.config = config
-        self.broken = broken
-        self.limit = corpus_line(config.max_line_mib)
-
-    def documents(self) -> list[Document]:
-        source, field = self.block.source, self.config.text_field
-        if isinstance(self.block.data, list):
-            rows = enumerate(self.block.data, self.block.first_line)
-            texts = [
-                column_text(row, field, source, number, self.limit, self.broken)
-                for number, row in rows
-            ]
-        elif self.block.kind == "json":
-            lines = enumerate(self._lines(self.block.data), self.block.first_line)
-            texts = [
-                record_text(line, field, source, number, self.broken)
-                for number, line in lines
-                if line.strip()
-            ]
-        else:
-            return self._text_documents(self.block.data)
-        documents = [self._of_record(text) for text in texts if text is not None]
-        return [(False, paragraphs) for paragraphs in documents if paragraphs]
-
-    def _of_record(self, text: str) -> list[str]:
-        lines = text.split("\n")
-        if self.block.layout.joins(self.config.lines):
-            return _paragraphs([*joined(lines, self.block.layout)])
-        return _paragraphs(lines)
-
-    def _text_documents(self, data: bytes) -> list[Document]:
-        if self.block.layout.joins(self.config.lines):
-            lines = list(joined(self._lines(data), self.block.layout))
-        else:
-            lines = [line.strip() for line in self._lines(data)]
-        if self.config.documents == "line":
-            return [(False, [line]) for line in lines if line]
-        if self.config.documents == "file":
-            paragraphs = [line for line in lines if line]
-            documents = [paragraphs] if paragraphs else []
-            continues = self.block.continues
-        else:
-            documents = [list(group) for has_text, group in groupby(lines, bool) if has_text]
-            continues = self.block.continues and bool(lines and lines[0])
-        return [(continues and i == 0, paragraphs) for i, paragraphs in enumerate(documents)]
-
-    def _lines(self, data: bytes) -> list[str]:
-        """The block's lines; decoded one by one only if the block as a whole cannot be."""
-        data = data.removesuffix(b"\n")
-        if len(data) <= self.limit.bytes:
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                pass
-            else:
-                if "\0" not in text:
-                    return lines_of(text)
-        numbered = enumerate(data.split(b"\n"), self.block.first_line)
-        source = Path(self.block.source)
-        return [
-            decode_line(line, source, number, self.limit, self.broken) for number, line in numbered
+    limit = corpus_line(config.max_line_mib)
+    source, field = block.source, config.text_field
+    if isinstance(block.data, list):
+        rows = enumerate(block.data, block.first_line)
+        texts = [column_text(row, field, source, number, limit, broken) for number, row in rows]
+    elif block.kind == "json":
+        lines = enumerate(_lines(block.data, block, limit, broken), block.first_line)
+        texts = [
+            record_text(line, field, source, number, broken)
+            for number, line in lines
+            if line.strip()
         ]
+    else:
+        return _text_documents(_lines(block.data, block, limit, broken), block, config)
+    documents = [_of_record(text, block, config) for text in texts if text is not None]
+    return [(False, paragraphs) for paragraphs in documents if paragraphs]
+
+
+def _of_record(text: str, block: Block, config: CorpusConfig) -> list[str]:
+    lines = text.split("\n")
+    return _paragraphs(
+        [*joined(lines, block.layout)] if block.layout.joins(config.lines) else lines
+    )
+
+
+def _text_documents(lines: list[str], block: Block, config: CorpusConfig) -> list[Document]:
+    if block.layout.joins(config.lines):
+        lines = list(joined(lines, block.layout))
+    else:
+        lines = [line.strip() for line in lines]
+    if config.documents == "line":
+        return [(False, [line]) for line in lines if line]
+    if config.documents == "file":
+        paragraphs = [line for line in lines if line]
+        documents = [paragraphs] if paragraphs else []
+        continues = block.continues
+    else:
+        documents = [list(group) for has_text, group in groupby(lines, bool) if has_text]
+        continues = block.continues and bool(lines and lines[0])
+    return [(continues and i == 0, paragraphs) for i, paragraphs in enumerate(documents)]
+
+
+def _lines(data: bytes, block: Block, limit: Limit, broken: Broken) -> list[str]:
+    """The block's lines; decoded one by one only if the block as a whole cannot be."""
+    data = data.removesuffix(b"\n")
+    if len(data) <= limit.bytes:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            if "\0" not in text:
+                return lines_of(text)
+    numbered = enumerate(data.split(b"\n"), block.first_line)
+    source = Path(block.source)
+    return [decode_line(line, source, number, limit, broken) for number, line in numbered]
 
 
 def _paragraphs(lines: list[str]) -> list[str]:

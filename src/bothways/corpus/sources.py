@@ -146,7 +146,7 @@ def list_inputs(
     if file_patterns or not inputs:
         files = list_files(file_patterns, INPUT_SUFFIXES, besides=besides, stray=stray)
     for path in files:
-        with explain_read_errors(path, lambda: 0):
+        with explain_read_errors(path):
             status = path.stat()
         inputs.append(Input(path, kind_of(path), status.st_size, status.st_mtime_ns))
     return inputs

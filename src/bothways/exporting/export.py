@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bothways.batch import Batch, collate
 from bothways.errors import ConfigError, ModelError
 from bothways.exporting.forward import PlainForward
-from bothways.exporting.int8 import GateReport, quantize
+from bothways.exporting.int8 import GateReport, all_outputs, quantize
 from bothways.exporting.options import ExportConfig
 from bothways.families.config import ModelConfig
-from bothways.families.heads import HEADS
 from bothways.io.files import new_folder, real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
-from bothways.io.terminal import StageProgress, print_note, progress_of_stages
+from bothways.io.terminal import print_note, progress_of_stages
 from bothways.runtime.engine import Engine, EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
@@ -72,12 +69,6 @@ class ExportReport:
 
 
 def export_model(config: ExportConfig) -> ExportReport:
-    """:func:`export` with a bar or lines that show how far it is."""
-    with progress_of_stages() as progress:
-        return export(config, progress)
-
-
-def export(config: ExportConfig, progress: StageProgress) -> ExportReport:
     """Write a model as a folder with ONNX graphs.
 
     The folder has ``onnx/model.onnx`` in fp32, with the inputs and outputs that optimum,
@@ -87,7 +78,6 @@ def export(config: ExportConfig, progress: StageProgress) -> ExportReport:
 
     Args:
         config: what to export, and the limits of the graph in 8 bits.
-        progress: called with each stage, what is done of it, and all.
 
     Raises:
         ModelError: a model that other programs cannot compute, or outputs of the graph that differ
@@ -106,7 +96,7 @@ def export(config: ExportConfig, progress: StageProgress) -> ExportReport:
         **{name: value for name, value in loaded.about.items() if name not in ("format", "export")},
         "export": {"opset": OPSET, "heads": loaded.heads},
     }
-    with new_folder(out) as partial:
+    with progress_of_stages() as progress, new_folder(out) as partial:
         _copy_sentence_files(folder, encoder_folder(folder), partial)
         write_description(partial, loaded, dtype="float32")
         write_graph(partial / GRAPH, loaded.config, weights, asked)
@@ -174,16 +164,11 @@ def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
     reference = _reference(folder, weights)
     exported = load_model(out)
     batch, largest = _sequences(exported.config), 0.0
-    tokens = np.arange(batch.bounds[-1])
-    places: Mapping[str, Any] = {
-        "sequence": batch.bounds[:-1],
-        "tokens": tokens,
-        "masked": tokens[::_EVERY],
-    }
-    at = {name: places[HEADS[name].reads] for name in exported.heads}
-    layers = () if at else (exported.config.layers,)
-    found = OnnxEngine(exported).compute(batch, at, layers)
-    expected = reference.compute(batch, at, layers)
+    layers = () if exported.heads else (exported.config.layers,)
+    found, expected = (
+        all_outputs(one, batch, list(exported.heads), layers, _EVERY)
+        for one in (OnnxEngine(exported), reference)
+    )
     for name, value in found.items():
         rows = expected[name][: len(value)]
         difference = float(np.abs(value - rows).max()) / max(1.0, float(np.abs(rows).max()))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import InputError, NonFiniteError
+from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS, TAGGER
 from bothways.io.terminal import ShowProgress, StageProgress
@@ -116,17 +117,13 @@ class GateReport:
         ]
 
 
-def _silent(*_: object) -> None:
-    """No progress is shown."""
-
-
 def quantize(
     out: Path,
     exported: LoadedModel,
     weights: Weights,
     asked: Outputs,
     config: ExportConfig,
-    progress: StageProgress = _silent,
+    progress: StageProgress,
 ) -> GateReport:
     """Write a model's graph in 8 bits if it holds the limits.
 
@@ -150,7 +147,9 @@ def quantize(
         calibration = _gate(
             replace(exported), fp32, replace(config, gate=config.calibration), labelled=False
         ).examples
-    sequences = _some(calibration, _CALIBRATION, fp32.config.positions)
+    own, chosen = _sequences(calibration, _CALIBRATION)
+    positions = fp32.config.positions
+    sequences = [own.inputs(np.array([n]), max_positions=positions) for n in chosen]
     largest = _ranges(fp32, weights, sequences, partial(progress, "calibrating"))
     expected = gate.run(fp32.engine, partial(progress, "in fp32"))
     _refuse_one_answer(expected, config)
@@ -227,13 +226,17 @@ def _attempt(
 
 def _speedup(gate: _Gate, engine: Engine, fp32: Engine) -> float:
     """The medians' ratio of times that are taken by turns, rounded to hundredths."""
-    batches = _batches(gate.examples, _TIMED, gate.positions, engine)
+    own, chosen = _sequences(gate.examples, _TIMED)
+    batches = [
+        own.inputs(chosen[part], max_positions=gate.positions)
+        for part in batches_for(engine, own.lengths[chosen])
+    ]
     times: dict[int, list[float]] = {0: [], 1: []}
     for _ in range(_ROUNDS + 1):
         for number, one in enumerate((fp32, engine)):
             start = time.perf_counter()
             for batch in batches:
-                _all_outputs(one, batch, gate.heads, gate.layers)
+                all_outputs(one, batch, gate.heads, gate.layers)
             times[number].append(time.perf_counter() - start)
     return round(median(times[0][1:]) / median(times[1][1:]), 2)
 
@@ -292,37 +295,25 @@ def _given(batch: Batch) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _spread(count: int, examples: Examples) -> NDArray[np.int64]:
-    """Items from all over a file."""
-    total = len(examples.bounds) - 1
-    return np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
+def _sequences(examples: Examples, count: int) -> tuple[Examples, NDArray[np.int64]]:
+    """Every sequence as an item of its own, such as each of an example's choices; and the numbers
+    of so many from all over the file."""
+    own = Examples.of_sequences(examples.tokens, examples.segments, examples.bounds)
+    total = len(own.bounds) - 1
+    return own, np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64))
 
 
-def _sequences_alone(examples: Examples) -> Examples:
-    """Every sequence as an item of its own, such as each of an example's choices."""
-    return Examples.of_sequences(examples.tokens, examples.segments, examples.bounds)
-
-
-def _some(examples: Examples, count: int, positions: int) -> list[Batch]:
-    """Sequences from all over a file, each alone."""
-    own = _sequences_alone(examples)
-    return [own.inputs(np.array([n]), max_positions=positions) for n in _spread(count, own)]
-
-
-def _batches(examples: Examples, count: int, positions: int, engine: Engine) -> list[Batch]:
-    """Sequences from all over a file, in batches that suit an engine."""
-    own = _sequences_alone(examples)
-    chosen = _spread(count, own)
-    parts = batches_for(engine, own.lengths[chosen])
-    return [own.inputs(chosen[part], max_positions=positions) for part in parts]
-
-
-def _all_outputs(
-    engine: Engine, batch: Batch, heads: Sequence[str], layers: Sequence[int]
+def all_outputs(
+    engine: Engine | PlainForward,
+    batch: Batch,
+    heads: Sequence[str],
+    layers: Sequence[int],
+    every: int = _HIDDEN_TOKEN,
 ) -> dict[str, NDArray[np.float32]]:
-    """The outputs of heads at all sequences, all tokens, or those that a masked LM is asked for."""
+    """The outputs of heads at all sequences, all tokens, or one of so many, which a masked LM is
+    asked for."""
     tokens = np.arange(int(batch.bounds[-1]))
-    places = {"sequence": batch.bounds[:-1], "tokens": tokens, "masked": tokens[::_HIDDEN_TOKEN]}
+    places = {"sequence": batch.bounds[:-1], "tokens": tokens, "masked": tokens[::every]}
     return engine.compute(batch, {name: places[HEADS[name].reads] for name in heads}, layers)
 
 
@@ -517,7 +508,7 @@ class _HeadGate(_TextGate):
             batch = self.examples.inputs(indices, max_positions=self.positions)
             if self._mask is not None:
                 batch.tokens[: int(batch.bounds[-1]) : _HIDDEN_TOKEN] = self._mask
-            outputs = _all_outputs(engine, batch, self.heads, ())
+            outputs = all_outputs(engine, batch, self.heads, ())
             for name in self.heads:
                 rows = outputs[name]
                 if not np.isfinite(rows).all():

@@ -141,9 +141,12 @@ class Broken:
     def _note(self, source: str | Path | None, line: int | None, what: str) -> None:
         self.lines += 1
         if len(self.first) < LISTED:
-            # Names of files that are not UTF-8 have surrogates, which no report can hold.
-            shown = str(source).encode("utf-8", "backslashreplace").decode()
-            self.first.append((shown, line or 0, what))
+            self.first.append((shown_name(source), line or 0, what))
+
+
+def shown_name(source: str | Path | None) -> str:
+    """A file's name for a report; those that are not UTF-8 have surrogates, which none can hold."""
+    return str(source).encode("utf-8", "backslashreplace").decode()
 
 
 REPLACING = (

@@ -95,17 +95,21 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         if header is not None and named <= len(values) < len(first):
             values += [""] * (len(first) - len(values))
         if len(values) != len(first):
-            error = ragged_row(values, len(first), start, dialect, path, number)
-            broken.leave_out(error)
+            problem = ragged_row(values, len(first), start, dialect, number)
         elif again and _is_name(values[columns[0]], again) and _names_alone(values) == again:
             problem = (
                 f"repeats the column names of line {start}; were two files joined? Remove the line."
             )
-            broken.leave_out(InputError(problem, path=path, line=number))
         elif header is not None and (beyond := "".join(values[named:]).strip()):
-            broken.leave_out(_beyond_names(beyond, start, dialect, path, number))
+            problem = (
+                f"holds {beyond[:40]!r} behind the last column with a name; a text with "
+                f"{dialect.name}s must be in quotation marks (or name the column in line {start}, "
+                "if it is one)."
+            )
         else:
             yield number, [values[i] for i in columns]
+            continue
+        broken.leave_out(InputError(problem, path=path, line=number))
 
 
 def _names_alone(names: Sequence[str]) -> list[str]:
@@ -116,16 +120,6 @@ def _names_alone(names: Sequence[str]) -> list[str]:
 
 def _is_name(cell: str, names: Sequence[str]) -> bool:
     return len(cell) < _LONGEST_NAME and column_name(cell).casefold() in names
-
-
-def _beyond_names(text: str, header: int, dialect: Dialect, path: Path, number: int) -> InputError:
-    """The error for a row that goes on behind the last column with a name."""
-    return InputError(
-        f"holds {text[:40]!r} behind the last column with a name; a text with {dialect.name}s must "
-        f"be in quotation marks (or name the column in line {header}, if it is one).",
-        path=path,
-        line=number,
-    )
 
 
 @dataclass
@@ -203,7 +197,8 @@ def table_items(
         if len(values) > 1 and not any(map(str.strip, values)):
             empty += 1
         elif len(values) != len(header):
-            broken.leave_out(ragged_row(values, len(header), start, dialect, path, number))
+            problem = ragged_row(values, len(header), start, dialect, number)
+            broken.leave_out(InputError(problem, path=path, line=number))
         else:
             yield number, dict(zip(header, values, strict=True))
     if empty:
@@ -211,7 +206,7 @@ def table_items(
 
 
 def delimited_records(
-    path: Path, names: Sequence[str], layout: Layout, broken: Broken | None = None
+    path: Path, names: Sequence[str], layout: Layout, broken: Broken
 ) -> tuple[Dialect, Iterator[Record]]:
     """Take a TSV or CSV file apart.
 
@@ -219,7 +214,7 @@ def delimited_records(
         path: by its suffix ``.csv``, or else TSV.
         names: of the columns that are needed.
         layout: whether line 1 has the names.
-        broken: what to do with a line that cannot be read; stop, if not given.
+        broken: what to do with a line that cannot be read.
 
     Returns:
         How fields are told apart, and all rows that are not blank, the line of names included.
@@ -228,7 +223,6 @@ def delimited_records(
         InputError: the file cannot be read; with the line, a quotation mark that does not fit.
     """
     is_csv = path.suffix.lower() == ".csv"
-    broken = broken or Broken()
     ahead = _ReadAhead(broken.action, broken.remedy)
     coming = stream_lines(path, tabs=not is_csv, broken=ahead)
     is_pipe = not path.is_file()  # which is read but once, so as a whole
@@ -402,9 +396,9 @@ def _is_json(line: str) -> bool:
 
 
 def ragged_row(
-    values: Sequence[str], width: int, header: int, dialect: Dialect, path: Path, number: int
-) -> InputError:
-    """The error for a row that has not as many columns as line 1, with what it has."""
+    values: Sequence[str], width: int, header: int, dialect: Dialect, number: int
+) -> str:
+    """What is wrong with a row that has not as many columns as line 1."""
     separator, row = dialect.separator.replace("\t", "\\t"), '"row"' if dialect.quoted else "row"
     of_r = (
         "the first column has the {} of the rows and no name, as R's write.table leaves it; give "
@@ -450,11 +444,9 @@ def ragged_row(
     for separator, name in SEPARATORS.items():
         if name in others and width > 1 and len(whole.split(separator)) == width:
             hint = f"with {name}s between columns it would have {width}; separate all lines alike"
-    return InputError(
+    return (
         f"has {len(values)} {dialect.name}-separated column{'s' * (len(values) != 1)} where line "
-        f"{header} has {width}: {listed(values, 6)}; {hint}.",
-        path=path,
-        line=number,
+        f"{header} has {width}: {listed(values, 6)}; {hint}."
     )
 
 
@@ -576,49 +568,46 @@ def _columns_by_name(
         first: the line of names as it is.
         rows: that follow.
     """
-    line = first[0]
     for name in names:
-        if header.count(name) == 1:
-            continue
-        if name in header:
-            raise InputError(
-                f"the header names twice the column {name!r}; the columns are {listed(header)}. "
-                "Rename or remove all but one.",
-                path=path,
-                line=line,
-            )
-        if other := _other_form(first, rows, names):
-            raise InputError(other, path=path, line=line)
-        if len(header) == 1 and set(names) & set(header[0].split(r"\t")):
-            raise MissingColumnError(
-                f"the line of column names is {listed(header)}, with a backslash and a letter in "
-                r"place of tabs; write tabs: sed 's/\\t/\t/g' OLD > NEW.tsv.",
-                header,
-                path=path,
-                line=line,
-            )
-        cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
-        if len(header) == 1 and set(names) <= set(cells):
-            raise MissingColumnError(
-                f"the line of column names is {listed(header)}: what stands between its names "
-                f"separates no columns here. {_to_tabs(header[0], cells)}",
-                header,
-                path=path,
-                line=line,
-            )
-        raise MissingColumnError(
-            f"the header lacks the column {name!r}; the columns are {listed(header)}."
-            f"{did_you_mean(name, header)} Name yours: `finetune`, `predict` and `evaluate` take "
-            "--text COLUMN and --label COLUMN, Python text= and label=, the file of a --task "
-            "text_a and label. If line 1 is already an example, task.header false names columns by "
-            "number, from 0; `predict` and `embed` take plain texts, one per line, from standard "
-            "input.",
-            header,
-            path=path,
-            line=line,
-            missing=name,
-        )
+        if header.count(name) != 1:
+            raise _no_column(name, names, header, first, rows).at(path, first[0])
     return [header.index(name) for name in names]
+
+
+def _no_column(
+    name: str, names: list[str], header: list[str], first: Record, rows: Iterator[Record]
+) -> InputError:
+    """What is wrong where a column is not there once."""
+    if name in header:
+        return InputError(
+            f"the header names twice the column {name!r}; the columns are {listed(header)}. "
+            "Rename or remove all but one."
+        )
+    if other := _other_form(first, rows, names):
+        return InputError(other)
+    if len(header) == 1 and set(names) & set(header[0].split(r"\t")):
+        return MissingColumnError(
+            f"the line of column names is {listed(header)}, with a backslash and a letter in "
+            r"place of tabs; write tabs: sed 's/\\t/\t/g' OLD > NEW.tsv.",
+            header,
+        )
+    cells = _OTHER_SEPARATORS.split(header[0].replace('"', ""))
+    if len(header) == 1 and set(names) <= set(cells):
+        return MissingColumnError(
+            f"the line of column names is {listed(header)}: what stands between its names "
+            f"separates no columns here. {_to_tabs(header[0], cells)}",
+            header,
+        )
+    return MissingColumnError(
+        f"the header lacks the column {name!r}; the columns are {listed(header)}."
+        f"{did_you_mean(name, header)} Name yours: `finetune`, `predict` and `evaluate` take "
+        "--text COLUMN and --label COLUMN, Python text= and label=, the file of a --task "
+        "text_a and label. If line 1 is already an example, task.header false names columns by "
+        "number, from 0; `predict` and `embed` take plain texts, one per line, from standard "
+        "input.",
+        header,
+        missing=name,
+    )
 
 
 def _to_tabs(line: str, names: Sequence[str]) -> str:
@@ -712,27 +701,24 @@ def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> 
     """Refuse a row of a survey that describes the columns once more, and ends on a line."""
     filled = [value.strip() for value in values if value.strip()]
     if filled and all(re.fullmatch("-{2,}|={2,}", value) for value in filled):
-        raise InputError(
+        problem = (
             "is a line of dashes, as SQL Server and others write it below the names; remove it: "
-            f"sed '{last}d' OLD > NEW.",
-            path=path,
-            line=last,
+            f"sed '{last}d' OLD > NEW."
         )
-    if "Open-Ended Response" in filled:
-        raise InputError(
+    elif "Open-Ended Response" in filled:
+        problem = (
             "has a second line of column names, as SurveyMonkey writes it; remove it: sed "
-            f"'{last}d' OLD > NEW.",
-            path=path,
-            line=last,
+            f"'{last}d' OLD > NEW."
         )
-    if filled and all('"ImportId"' in value for value in filled):
-        raise InputError(
+    elif filled and all('"ImportId"' in value for value in filled):
+        problem = (
             "has identifiers of columns, as Qualtrics writes them below the names and the "
             "questions; remove the lines between the names and the first answer: sed "
-            f"'2,{last}d' OLD > NEW.",
-            path=path,
-            line=last,
+            f"'2,{last}d' OLD > NEW."
         )
+    else:
+        return
+    raise InputError(problem, path=path, line=last)
 
 
 def _columns_by_number(path: Path, names: list[str], first: Record) -> list[int]:

@@ -56,8 +56,8 @@ _NO_FILES = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISFIFO, "a named pipe"),
 )
-_PIPES = ((stat.S_ISFIFO, "a named pipe"),)
 
 
 def is_there(path: Path) -> bool:
@@ -143,18 +143,12 @@ def map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
-    """Refuse what is no file.
-
-    Args:
-        path: of a file, perhaps.
-        pipes: named pipes count as files.
-
-    Returns:
-        Its size in bytes.
+def refuse_no_file(path: Path) -> int:
+    """The size of a file in bytes.
 
     Raises:
-        InputError: there is nothing, or a folder, a device, a socket or a link that leads nowhere.
+        InputError: there is nothing, or a folder, a device, a socket, a named pipe or a link that
+            leads nowhere.
     """
     try:
         about = path.stat()
@@ -170,7 +164,7 @@ def refuse_no_file(path: Path, *, pipes: bool = False) -> int:
                 "the Hub's cache lacks the file that it stands for, so download the model again"
             )
         raise InputError(f"is {what}; {remedy}.", path=path) from None
-    for is_of, kind in _NO_FILES if pipes else (*_NO_FILES, *_PIPES):
+    for is_of, kind in _NO_FILES:
         if is_of(about.st_mode):
             raise InputError(f"is {kind}, not a file; put the file there.", path=path)
     return about.st_size

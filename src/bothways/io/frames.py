@@ -282,11 +282,11 @@ def _of_parquet(path: Path, broken: Broken) -> Objects:
                     number += 1
                     try:
                         values = {
-                            name: _decoded(value, name, path, number) if name in texts else value
+                            name: _decoded(value, name) if name in texts else value
                             for name, value in zip(raw, row, strict=True)
                         }
                     except InputError as error:
-                        broken.leave_out(error)
+                        broken.leave_out(error.at(path, number))
                         continue
                     yield number, _as_object(values, odd - texts, classes)
     except FileNotFoundError:
@@ -318,13 +318,11 @@ def _as_bytes(column: Any) -> Any:
     return column.cast(pa.large_binary()) if text else column
 
 
-def _decoded(value: bytes | None, name: str, path: Path, number: int) -> str | None:
+def _decoded(value: bytes | None, name: str) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
-        raise InputError(
-            f"column {name!r} holds bytes that are not UTF-8.", path=path, line=number
-        ) from None
+        raise InputError(f"column {name!r} holds bytes that are not UTF-8.") from None
 
 
 def _odd(schema: Any) -> set[str]:

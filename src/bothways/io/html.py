@@ -243,6 +243,6 @@ def _head(text: str, number: bool) -> str:
     return f'<th scope="col"{_NUMBER * number}>{escape(text)}</th>'
 
 
-def _cell(text: str, number: bool, shade: float = 0.0) -> str:
+def _cell(text: str, number: bool, shade: float) -> str:
     style = f' style="background:rgba(74,126,187,{shade * DARKEST:.2f})"' if shade else ""
     return f"<td{_NUMBER * number}{style}>{escape(text)}</td>"

@@ -166,15 +166,13 @@ def _snapshot(place: Path, revision: str | None) -> Path | None:
         return place / "snapshots" / commit
     if _COMMIT.fullmatch(commit):
         return None  # which the cache lacks: another one is not what is named
-    if revision is None and (place / "snapshots").is_dir():
-        there = [path for path in sorted((place / "snapshots").iterdir()) if path.is_dir()]
+    if revision is None and (there := _commits(place)):
         if len(there) == 1:
-            return there[0]
-        if there:
-            raise ModelError(
-                f"{place} holds several snapshots and does not say which is meant; add one to the "
-                f"name: @{', @'.join(path.name for path in there)}."
-            )
+            return place / "snapshots" / there[0]
+        raise ModelError(
+            f"{place} holds several snapshots and does not say which is meant; add one to the "
+            f"name: @{', @'.join(there)}."
+        )
     return None
 
 

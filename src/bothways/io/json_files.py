@@ -83,13 +83,13 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         choices.take(item)
         try:
             if not isinstance(item, dict):
-                raise _not_an_object(item, path, number, labelled=layout.labelled)
+                raise _not_an_object(item, path, labelled=layout.labelled)
             row = plain_row(item, labelled=layout.labelled)
             if row is None:
                 rejected += 1
                 continue
             several += is_annotated_twice(item)
-            values = _json_values(row, names, layout, path, number)
+            values = _json_values(row, names, layout)
             choices.check(item, row, number)
         except InputError as error:
             if isinstance(error, MissingColumnError):
@@ -101,7 +101,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
                     )
                 elif error.missing == names[0] or error.missing in layout.labels:
                     error.add(_which_keys(item, path))
-            broken.leave_out(error)
+            broken.leave_out(error.at(path, number))
             continue
         any_row = True
         first = first or (number, list(row))
@@ -283,11 +283,11 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         try:
             whole = without_comma(line)
             commas += whole != line
-            item = _parsed_line(whole, path, number)
+            item = _parsed_line(whole)
             if not isinstance(item, dict | list):
-                raise _not_an_object(line, path, number)
+                raise _not_an_object(line, path)
         except InputError as error:
-            broken.leave_out(error)
+            broken.leave_out(error.at(path, number))
             continue
         yield number, item
     if commas:
@@ -315,12 +315,12 @@ def without_comma(line: str) -> str:
     return text[:-1] if text.endswith("},") else line
 
 
-def _parsed_line(line: str, path: Path, number: int) -> Any:
+def _parsed_line(line: str) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
         hint = python_spelling(line, whole=False) or _if_several(line)
-        raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=number) from None
+        raise InputError(f"is not JSON ({_why(error)}).{hint}") from None
 
 
 def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
@@ -485,16 +485,12 @@ def _at(column: Any, place: Any) -> Any:
         return None
 
 
-def _not_an_object(item: Any, path: Path, number: int, *, labelled: bool = False) -> InputError:
+def _not_an_object(item: Any, path: Path, *, labelled: bool = False) -> InputError:
     shown = item if isinstance(item, str) else json.dumps(item)
     remedy = "write one {...} per line"
     if labelled and isinstance(item, list) and len(item) == 2 and isinstance(item[0], str):
         remedy = _to_objects(item, _all_of(path))
-    return InputError(
-        f"is JSON but not an object, {shown[:40]!r}; {remedy}.",
-        path=path,
-        line=number,
-    )
+    return InputError(f"is JSON but not an object, {shown[:40]!r}; {remedy}.")
 
 
 def json_items(path: Path) -> Iterator[tuple[int, Any]]:
@@ -556,11 +552,13 @@ def _refuse_more(text: str, end: int, path: Path) -> None:
         )
 
 
+_SPACE = re.compile(r"\s*")
+
+
 def _skip_space(text: str, position: int) -> int:
     """The next position that holds no white space."""
-    while text[position : position + 1].isspace():
-        position += 1
-    return position
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
 
 
 class _KeyTwiceError(ValueError):
@@ -592,40 +590,36 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     Raises:
         InputError: the line is not a JSON object.
     """
-    item = _parsed_line(line, path, number)
-    if not isinstance(item, dict):
-        raise _not_an_object(line, path, number)
+    try:
+        item = _parsed_line(line)
+        if not isinstance(item, dict):
+            raise _not_an_object(line, path)
+    except InputError as error:
+        error.at(path, number)
+        raise
     return item
 
 
-def _json_values(
-    item: dict[str, Any], names: list[str], layout: Layout, path: Path, number: int
-) -> list[str]:
+def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list[str]:
     values = []
     for name in names:
-        value = json_value(
-            item, name, path, number, may_be_null=name in layout.kept | layout.labels
-        )
+        value = json_value(item, name, may_be_null=name in layout.kept | layout.labels)
         if name in layout.kept and (value is None or value != value):  # NaN, too
             values.append("")
             continue
         if value is None:
             none = "; of one without labels it is an empty list, []" * (name in layout.lists)
             raise InputError(
-                f"key {name!r} is null; fill the label in, or leave the example out{none}.",
-                path=path,
-                line=number,
+                f"key {name!r} is null; fill the label in, or leave the example out{none}."
             )
         as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
-        values.append(as_text(value, name, path, number))
+        values.append(as_text(value, name))
     return values
 
 
-def json_value(
-    item: dict[str, Any], name: str, path: Path, number: int, *, may_be_null: bool = False
-) -> Any:
+def json_value(item: dict[str, Any], name: str, *, may_be_null: bool = False) -> Any:
     """The value of a key, or of a dotted key of nested objects.
 
     Raises:
@@ -640,42 +634,30 @@ def json_value(
             f"key {name!r} is missing; the keys are {listed(list(holder))}."
             f"{did_you_mean(key, holder)}",
             list(holder),
-            path=path,
-            line=number,
             missing=name,
         )
     value = holder[key]
     if value is None and not may_be_null:
-        raise InputError(
-            f"key {name!r} is null; the keys are {listed(list(holder))}.", path=path, line=number
-        )
+        raise InputError(f"key {name!r} is null; the keys are {listed(list(holder))}.")
     if isinstance(value, NoValue):
-        raise InputError(f"column {name!r} {value.problem}.", path=path, line=number)
+        raise InputError(f"column {name!r} {value.problem}.")
     return value
 
 
-def json_text(value: Any, name: str, path: Path, number: int) -> str:
+def json_text(value: Any, name: str) -> str:
     """The text in a JSON value.
 
     Raises:
         InputError: it is not a string, or has a NUL or half of a surrogate pair.
     """
     if not isinstance(value, str):
-        raise InputError(
-            f"key {name!r} holds {as_json(value)}; a text is a string.",
-            path=path,
-            line=number,
-        )
+        raise InputError(f"key {name!r} holds {as_json(value)}; a text is a string.")
     if "\0" in value:
-        raise InputError(_NUL, path=path, line=number)
+        raise InputError(_NUL)
     if len(value) > TEXT.bytes:
-        raise InputError(
-            f"key {name!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}",
-            path=path,
-            line=number,
-        )
+        raise InputError(f"key {name!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}")
     if problem := surrogate_problem(value):
-        raise InputError(f"key {name!r} {problem}", path=path, line=number)
+        raise InputError(f"key {name!r} {problem}")
     return value
 
 
@@ -710,7 +692,7 @@ def json_list(text: str) -> list[Any] | None:
     return values if isinstance(values, list) else None
 
 
-def json_texts(text: str, name: str, path: Path, line: int) -> list[str]:
+def json_texts(text: str, name: str) -> list[str]:
     """The texts of a JSON list in a column.
 
     Raises:
@@ -718,12 +700,10 @@ def json_texts(text: str, name: str, path: Path, line: int) -> list[str]:
     """
     values = json_list(text)
     if values is not None and all(isinstance(value, str) for value in values):
-        return [json_text(value, name, path, line) for value in values]
+        return [json_text(value, name) for value in values]
     raise InputError(
         f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
-        'a JSON list of texts, ["one", "two"].',
-        path=path,
-        line=line,
+        'a JSON list of texts, ["one", "two"].'
     )
 
 
@@ -752,31 +732,25 @@ def _of_object(name: str, value: Any) -> str:
     return "" if key is None else f" For a key of it: --label {name}.{key}."
 
 
-def _json_label(value: Any, name: str, path: Path, number: int) -> str:
+def _json_label(value: Any, name: str) -> str:
     given = value
     if isinstance(value, list) and len(value) == 1:  # as annotators export the only label
         value = value[0]
     if isinstance(value, list) and len(value) != 1:
         raise InputError(
             f"key {name!r} holds {f'{len(value)} labels, ' if value else ''}{as_json(value)}; a "
-            "text has one label. For any number of labels set task.kind to multilabel.",
-            path=path,
-            line=number,
+            "text has one label. For any number of labels set task.kind to multilabel."
         )
     if isinstance(value, str):
-        return json_text(value, name, path, number)
+        return json_text(value, name)
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(
             f"key {name!r} holds {json.dumps(value)}; a missing label must be filled in, or "
-            "its line left out.",
-            path=path,
-            line=number,
+            "its line left out."
         )
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(
         f"key {name!r} holds {as_json(value)}; a label is a string, a number, true or false."
-        f"{_of_object(name, value) if given is value else ''}",
-        path=path,
-        line=number,
+        f"{_of_object(name, value) if given is value else ''}"
     )

@@ -49,15 +49,21 @@ class MissingColumnError(InputError):
     """
 
     def __init__(
-        self, problem: str, columns: Sequence[str], *, path: Path, line: int, missing: str = ""
+        self,
+        problem: str,
+        columns: Sequence[str],
+        *,
+        path: Path | None = None,
+        line: int | None = None,
+        missing: str = "",
     ):
         super().__init__(problem, path=path, line=line)
         self.columns, self.missing = tuple(columns), missing
 
 
-def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
+def text_lines(path: Path) -> list[Line]:
     """:func:`stream_lines` as a list."""
-    return list(stream_lines(path, tabs=tabs))
+    return list(stream_lines(path))
 
 
 def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None) -> Iterator[Line]:

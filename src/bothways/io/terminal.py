@@ -1,222 +1,26 @@
-"""What the terminal shows: progress, notes and tables, and the encodings of the command line.
+"""What the terminal shows: progress, notes and tables.
 
-Only the program calls :func:`show_every_character`, which changes the streams of the process.
+rich is imported by the functions, because `bothways finetune --help` imports this module.
 """
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import dataclasses
+import functools
 import io
 import os
-import re
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-# --------------------------------------------------------------------------------
-# Encodings of the command line: output that cannot hold every character, arguments in UTF-8.
-#
-# Only the program calls :func:`show_every_character`, which changes the streams of the process.
-
-T = TypeVar("T")
-
-TEXT_OPTIONS = frozenset(
-    {
-        *("texts", "text_a", "text_b", "question", "context", "choices"),
-        *("label", "labels", "columns", "text_field"),
-    }
-)
-"""Options whose values are text or names in a file; most others may be paths."""
-
-# Box-drawing characters that are a line in one direction only; the others are corners or crossings.
-_ACROSS = frozenset("─━┄┅┈┉╌╍═╴╶╸╺╼╾")
-_DOWN = frozenset("│┃┆┇┊┋╎╏║╵╷╹╻╽╿")
-
-
-def open_closed_streams() -> None:
-    """Put the null device where a stream of the process is closed (``>&-``), so that no file of
-    ours takes its number.
-
-    What is printed to a closed stdout is an error, as on a full disk; a closed stderr loses what it
-    is told, as was asked for, and a closed stdin is empty.
-    """
-    for number, name, flags in (
-        (0, "stdin", os.O_RDONLY),
-        (1, "stdout", os.O_RDONLY),  # so that writing fails
-        (2, "stderr", os.O_WRONLY),
-    ):
-        if getattr(sys, name) is not None:
-            continue
-        place = os.open(os.devnull, flags)  # the lowest number that is free
-        setattr(sys, name, os.fdopen(place, "w" if number else "r", encoding="utf-8"))
-
-
-class _Lasting(io.RawIOBase):
-    """A stream that a terminal or a log is behind: what cannot be written any more, as the terminal
-    is gone or the disk is full, is lost, and nothing else is.
-
-    Args:
-        number: of the file.
-    """
-
-    def __init__(self, number: int):
-        self._number = number
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._number
-
-    def isatty(self) -> bool:
-        return os.isatty(self._number)
-
-    def write(self, data: Any) -> int:
-        with contextlib.suppress(OSError):
-            return os.write(self._number, data)
-        return len(data)
-
-
-def keep_on_without_stderr() -> None:
-    """Let work go on where what is said of it cannot be written (a terminal that was closed, a full
-    disk): notes and progress are not what was asked for."""
-    stream = sys.stderr
-    if stream is not sys.__stderr__ or not isinstance(stream, io.TextIOWrapper):
-        return  # of another program, or of a test
-    sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(_Lasting(stream.fileno())),
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=True,
-    )
-
-
-def show_every_character() -> None:
-    """Make stdout and stderr show what their encoding lacks, instead of raising an error.
-
-    Finished work must not end in a UnicodeEncodeError because its table has a frame. Frames become
-    ASCII, other characters escapes such as ``\\u2192``, which are legible and lose nothing. A
-    treatment of errors that the user chose (``PYTHONIOENCODING=ascii:replace``) stays.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if not isinstance(stream, io.TextIOWrapper) or stream.errors not in _HANDLERS:
-            continue
-        if stream is sys.stdout and codecs.lookup(stream.encoding).name != "utf-8":
-            # Worker processes print lines too, and have streams of their own.
-            os.environ["PYTHONIOENCODING"] = f"{stream.encoding}:backslashreplace"
-        name, handler = _HANDLERS[stream.errors]
-        codecs.register_error(name, handler)
-        stream.reconfigure(errors=name)
-
-
-def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    character = error.object[error.start]
-    if "\u2500" <= character <= "\u257f":
-        shown = "-" if character in _ACROSS else "|" if character in _DOWN else "+"
-    else:
-        shown = character.encode("ascii", "backslashreplace").decode()
-    return shown, error.start + 1
-
-
-def _shown_or_raw(error: UnicodeError) -> tuple[str | bytes, int]:
-    """As ``surrogateescape`` does it, bytes of an argument or a file name are written as they
-    are."""
-    if isinstance(error, UnicodeEncodeError):
-        code = ord(error.object[error.start])
-        if 0xDC80 <= code <= 0xDCFF:
-            return bytes([code - 0xDC00]), error.start + 1
-    return _shown(error)
-
-
-# By the treatment of errors that a stream has by default.
-_HANDLERS = {
-    "strict": ("bothways-shown", _shown),
-    "surrogateescape": ("bothways-shown-or-raw", _shown_or_raw),
-}
-
-
-# All of C0 and C1 but tab and line feed, and what turns the direction of text round.
-_INVISIBLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
-
-
-def visible(text: str) -> str:
-    """A text without what a terminal would obey: escapes such as ``\\x1b`` stand for control
-    characters. Names of files and weights, labels and texts come from anywhere."""
-    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def command_line(words: Iterable[object]) -> str:
-    """A command as a shell takes it back: words that the terminal cannot show as they are, by their
-    locale or for control characters, as ``$'...'`` with their bytes."""
-    return " ".join(_quoted(str(word)) for word in words)
-
-
-def _quoted(word: str) -> str:
-    try:
-        word.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        shown = False
-    else:
-        shown = visible(word) == word
-    if shown:
-        return shlex.quote(word)
-    try:
-        data = os.fsencode(word)
-    except UnicodeEncodeError:
-        data = word.encode("utf-8", "surrogatepass")
-    plain = "".join(chr(b) if 32 <= b < 127 and b not in b"\\'" else f"\\x{b:02x}" for b in data)
-    return f"$'{plain}'"
-
-
-def with_decoded_texts(config: T) -> T:
-    """Options of the command line with their texts decoded from UTF-8.
-
-    Where the locale's encoding is another (``LC_ALL=C`` with ``PYTHONUTF8=0``), Python hands over
-    each of an argument's bytes as half a character. Paths stay as they are, which is how the system
-    takes them.
-    """
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return config
-    changes: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            found: Any = with_decoded_texts(value)
-        elif item.name in TEXT_OPTIONS:
-            found = _decoded(value)
-        else:
-            continue
-        if found != value:
-            changes[item.name] = found
-    return dataclasses.replace(config, **changes) if changes else config
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_decoded, value))
-    if isinstance(value, str) and any("\udc80" <= character <= "\udcff" for character in value):
-        try:
-            return os.fsencode(value).decode("utf-8")
-        except UnicodeError:  # no UTF-8; whoever reads the text says so
-            return value
-    return value
-
-
-# --------------------------------------------------------------------------------
-# Lines, progress and tables for the terminal.
-#
-# rich is imported by the functions, because `bothways finetune --help` imports this module.
+from bothways.io.streams import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
@@ -245,15 +49,12 @@ def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
 
         def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
             for segment in super().render(*args, **options):
-                if segment.control or not _INVISIBLE.search(segment.text):
-                    yield segment
-                else:
-                    yield Segment(visible(segment.text), segment.style)
+                legible = Segment(visible(segment.text), segment.style)
+                yield segment if segment.control else legible
 
-    kind = VisibleConsole
-    console = kind(**settings)
+    console: Console = VisibleConsole(**settings)
     if console.is_jupyter:  # whose streams say that they are terminals, but draw no bars
-        console = kind(**settings, force_jupyter=False, force_terminal=False)
+        console = VisibleConsole(**settings, force_jupyter=False, force_terminal=False)
     return console
 
 
@@ -320,7 +121,7 @@ class NotebookBar:
 
 def notebook_bar(title: str) -> NotebookBar | None:
     """A bar where this runs in a notebook, and bars are to be shown."""
-    return NotebookBar(title) if in_notebook() and not _QUIET.get() else None
+    return NotebookBar(title) if in_notebook() and is_shown() else None
 
 
 def line_printer() -> Callable[[str], None]:
@@ -351,12 +152,12 @@ def training_console() -> Console:
             except OSError:  # the terminal is gone, or the disk of a log is full
                 del self._buffer[:]
 
-    return text_console(TrainingConsole, emoji=False, quiet=_QUIET.get())
+    return text_console(TrainingConsole, emoji=False, quiet=not is_shown())
 
 
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
-    if not _QUIET.get():
+    if is_shown():
         print(f"note: {visible(text)}", file=sys.stderr)
 
 
@@ -364,42 +165,52 @@ def print_note(text: str) -> None:
 def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
     """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute; in a
     notebook a bar in the cell."""
-    if _QUIET.get():
+    if not is_shown():
         yield lambda *_: None
-        return
-    if notebook := notebook_bar(what):
+    elif notebook := notebook_bar(what):
         yield notebook.update
-        return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    elif (console := text_console(stderr=True)).is_terminal:
+        from rich.progress import DownloadColumn, MofNCompleteColumn
 
-    console = text_console(stderr=True)
-    if console.is_terminal:
         done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
-        columns = (TextColumn(what), BarColumn(), done_of_all, TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        return
-    yield _a_line_a_minute(what, in_bytes)
+        with _bar(console, what, done_of_all) as update:
+            yield lambda done, total: update(completed=done, total=total)
+    else:
+        yield _a_line_a_minute(what, in_bytes)
+
+
+@contextlib.contextmanager
+def _bar(console: Console, what: str, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal with these columns among the usual ones: called with what changes."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    every = (TextColumn(what), BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*every, console=console, transient=True) as bar:
+        yield functools.partial(bar.update, bar.add_task(what, total=None, rate=""))
+
+
+def _once_a_minute() -> Callable[[], bool]:
+    """Whether a line is due."""
+    last = time.monotonic()
+
+    def is_due() -> bool:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _LINE_EVERY:
+            return False
+        last = now
+        return True
+
+    return is_due
 
 
 def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
     """Shows progress where there is no terminal."""
-    start = last = time.monotonic()
+    start, is_due = time.monotonic(), _once_a_minute()
 
     def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _LINE_EVERY and 0 < done < total:
-            last = now
-            minutes = (now - start) / done * (total - done) / 60
+        if 0 < done < total and is_due():
+            minutes = (time.monotonic() - start) / done * (total - done) / 60
             count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
             print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
 
@@ -410,106 +221,76 @@ def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
 def progress_of_rows(what: str) -> Iterator[Callable[[int, int, int], None]]:
     """As :func:`progress_of` for the rows of a file: called with the row reached, the rows in all
     (0 if that is not known), and how many were computed now."""
-    if _QUIET.get():
-        yield lambda *_: None
-        return
-    start = last = time.monotonic()
+    start, is_due = time.monotonic(), _once_a_minute()
 
     def rate(computed: int) -> float:
         return computed / max(time.monotonic() - start, 1e-3)
 
-    if notebook := notebook_bar(what):
+    def show(done: int, total: int, computed: int) -> None:
+        if computed and is_due():
+            a_second = rate(computed)
+            left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
+            count = f"{done:,} of {total:,}" if total else f"{done:,}"
+            said = f"{what}: {count} rows, {a_second:,.0f} a second{left}"
+            print(said, file=sys.stderr, flush=True)
+
+    if not is_shown():
+        yield lambda *_: None
+    elif notebook := notebook_bar(what):
         yield lambda done, total, computed: notebook.update(
             done, total, f"{rate(computed):,.0f} a second"
         )
-        return
-    console = text_console(stderr=True)
-    if console.is_terminal:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+    elif (console := text_console(stderr=True)).is_terminal:
+        from rich.progress import MofNCompleteColumn, TextColumn
 
         speed = TextColumn("{task.fields[rate]} a second")
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), speed)
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(what, total=None, rate="")
-            yield lambda done, total, computed: bar.update(
-                task, completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
+        with _bar(console, what, MofNCompleteColumn(), speed) as update:
+            yield lambda done, total, computed: update(
+                completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
             )
-        return
-
-    def show(done: int, total: int, computed: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _LINE_EVERY or not computed:
-            return
-        last, a_second = now, rate(computed)
-        left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
-        count = f"{done:,} of {total:,}" if total else f"{done:,}"
-        print(f"{what}: {count} rows, {a_second:,.0f} a second{left}", file=sys.stderr, flush=True)
-
-    yield show
+    else:
+        yield show
 
 
 @contextlib.contextmanager
 def progress_of_stages() -> Iterator[StageProgress]:
     """A progress bar per stage of the work on stderr, elsewhere a line a minute; call it with a
     stage's name, items done and total. In a notebook the bars stand in the cell."""
-    if _QUIET.get() or in_notebook():
-        bars: dict[str, NotebookBar | None] = {}
+    if not is_shown():
+        yield lambda *_: None
+    elif in_notebook():
+        yield _of_each(lambda stage: NotebookBar(stage).update)
+    elif not (console := text_console(stderr=True)).is_terminal:
+        yield _of_each(lambda stage: _a_line_a_minute(stage, in_bytes=True))
+    else:
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in bars:
-                bars[stage] = notebook_bar(stage)
-            if found := bars[stage]:
-                found.update(done, total)
+        text = TextColumn("{task.description}")
+        columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as bar:
 
-        yield show
-        return
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+            def begin(stage: str) -> ShowProgress:
+                task = bar.add_task(stage)
+                return lambda done, total: bar.update(task, completed=done, total=total)
 
-    console = text_console(stderr=True)
-    if not console.is_terminal:
-        lines: dict[str, ShowProgress] = {}
+            yield _of_each(begin)
 
-        def say(stage: str, done: int, total: int) -> None:
-            if stage not in lines:
-                lines[stage] = _a_line_a_minute(stage, in_bytes=True)
-            lines[stage](done, total)
 
-        yield say
-        return
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console) as bar:
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield update
+def _of_each(begin: Callable[[str], ShowProgress]) -> StageProgress:
+    """The progress of stages, each of which begins when it is first named."""
+    begun = functools.cache(begin)
+    return lambda stage, done, total: begun(stage)(done, total)
 
 
 def counted(number: int, noun: str) -> str:
     """A number and what it counts: "1 layer", "12 layers"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def shown_measure(name: str, value: float) -> str:
-    """A measure of a label for a table: counts whole, others with four digits."""
-    return f"{value:.0f}" if name in ("predicted", "support") else f"{value:.4f}"
 
 
 def table_text(

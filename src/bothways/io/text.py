@@ -156,7 +156,7 @@ def read_lines(
 
 @contextlib.contextmanager
 def open_text(
-    path: Path, lines_read: Callable[[], int]
+    path: Path, lines_read: Callable[[], int] = lambda: 0
 ) -> Iterator[tuple[BinaryIO, BufferedIOBase]]:
     """The file on disk, and its bytes of text: decompressed, with line feeds as line ends.
 
@@ -235,7 +235,7 @@ def read_whole(path: Path, *, as_it_is: bool = False) -> str:
     Raises:
         InputError: what :func:`read_lines` refuses, but for its length.
     """
-    with open_text(path, lambda: 0) as (_, file):
+    with open_text(path) as (_, file):
         data = file.read()
     try:
         text = data.decode()
@@ -251,7 +251,7 @@ def beginning(path: Path) -> str:
     """The beginning of a file's text, without byte order marks and what cannot be decoded; empty if
     there is none."""
     try:
-        with open_text(path, lambda: 0) as (_, file):
+        with open_text(path) as (_, file):
             return file.read(_SAMPLE).decode("utf-8", errors="ignore").lstrip("\ufeff")
     except InputError:
         return ""
@@ -334,7 +334,7 @@ def _decode_lines(
 
 
 @contextlib.contextmanager
-def explain_read_errors(path: Path, lines_read: Callable[[], int]) -> Iterator[None]:
+def explain_read_errors(path: Path, lines_read: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Turn an error met while opening or reading ``path`` into an :class:`InputError`.
 
     Args:
@@ -598,7 +598,7 @@ def _sample(path: Path) -> bytes:
     """The first bytes of a file's text; none of what can be read only once."""
     if not path.is_file():
         return b""
-    with contextlib.suppress(InputError, OSError), open_text(path, lambda: 0) as (_, file):
+    with contextlib.suppress(InputError, OSError), open_text(path) as (_, file):
         return file.read(_SAMPLE)
     return b""
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -60,7 +61,7 @@ def write_rows(path: Path, rows: Sequence[Sequence[str]], numbers: Collection[st
         write_text(path, table_text(suffix, rows, numbers))
 
 
-def arrow_table(rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> pa.Table:
+def arrow_table(rows: Sequence[Sequence[str]], numbers: Collection[str]) -> pa.Table:
     """A table for :func:`write_tables`; the column ``index`` has whole numbers, other ``numbers``
     are float64, null where a cell is empty."""
     import pyarrow as pa  # of the extra data
@@ -86,17 +87,12 @@ def write_tables(file: BinaryIO, suffix: str, tables: Iterable[pa.Table]) -> Non
     first = next(rest)
     if suffix == ".parquet":
         with pq.ParquetWriter(file, first.schema) as writer:
-            for table in _all(first, rest):
+            for table in chain([first], rest):
                 writer.write_table(table, row_group_size=max(1, len(table)))
     else:
         with pa.ipc.new_file(file, first.schema) as stream:
-            for table in _all(first, rest):
+            for table in chain([first], rest):
                 stream.write_table(table)
-
-
-def _all(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    yield first
-    yield from rest
 
 
 def table_text(suffix: str, rows: Sequence[Sequence[str]], numbers: Collection[str] = ()) -> str:

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.metadata import version
 from threading import Event, Thread
 from typing import Any
@@ -34,26 +33,13 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.served import (
-    ANSWERS,
-    ATTENTION,
-    ATTRIBUTION,
-    CHOOSE,
-    CLASSES,
-    NEXT,
-    RANK,
-    SIMILARITY,
-    VECTORS,
-    ServedModel,
-    Threads,
-    task_named,
-)
+from bothways.serving.routes import ANY, ASKS, Ask
+from bothways.serving.served import ANSWERS, CLASSES, ServedModel, Threads, task_named
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
 
 log = logging.getLogger("bothways.serving")
-ANY = ""
-"""The task of a route that every model has."""
+Endpoint = Callable[[Request], Awaitable[Response]]
 _OPENAI = "/v1/"
 _ROUTER = "/hf-inference/"
 _READ_ON = 4
@@ -62,60 +48,6 @@ _CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
 _OPEN = ("/", "/health", "/ready")
 """Paths that need no key, to GET or HEAD."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """A route that asks a model.
-
-    Attributes:
-        path: at the root, for the first model; and below ``/models/NAME``.
-        form: its body.
-        answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
-            task, too.
-        task: that the model must do.
-        found: what it answers, for the description.
-        what: its inputs are called.
-    """
-
-    path: str
-    form: type[wire.Form]
-    answer: Callable[..., Any]
-    task: str
-    found: Any
-    what: str = "inputs"
-
-    @property
-    def decoder(self) -> msgspec.json.Decoder[wire.Form]:
-        """Of the body."""
-        return _decoder(self.form)
-
-
-@cache
-def _decoder(form: type[wire.Form]) -> msgspec.json.Decoder[wire.Form]:
-    return msgspec.json.Decoder(form)
-
-
-_VECTOR = list[list[float]]
-_INFERRED = Any
-ASKS = (
-    Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
-    Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
-    Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
-    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
-    Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
-    Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
-    Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
-    Ask("/tokenize", wire.Tokenize, answers.tokenize, ANY, list[list[wire.Token]]),
-    Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
-    Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
-    Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
-    Ask("/attention", wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),
-    Ask("/attribute", wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
-    Ask(
-        "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
-    ),
-)
 
 
 @dataclass
@@ -176,22 +108,19 @@ def application(server: Server) -> Starlette:
         yield
         ended.set()
 
-    def guarded(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Any:
-        return _guarded(server, path, endpoint)
-
-    routes = [
-        Route(path, guarded(path, _asking(server, ask)), methods=["POST"])
-        for ask in ASKS
-        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}")
-    ]
-    routes += [
-        Route(path, guarded(path, endpoint), methods=["GET"])
-        for path, endpoint in _gets(server).items()
-    ]
     # Of two routes with the same path, Starlette would answer for the second with the first's
-    # methods; one route then has both.
+    # methods; so one route has both.
+    endpoints: dict[str, dict[str, Endpoint]] = {}
+    for ask in ASKS:
+        for path in ask.paths:
+            endpoints[path] = {"POST": _asking(server, ask)}
+    for path, endpoint in _gets(server).items():
+        endpoints.setdefault(path, {}).update(GET=endpoint, HEAD=endpoint)
     app = Starlette(
-        routes=_merged(routes),
+        routes=[
+            Route(path, _guarded(server, path, by_method), methods=list(by_method))
+            for path, by_method in endpoints.items()
+        ],
         lifespan=lifespan,
         middleware=[Middleware(_PlainTarget, names=tuple(server.models))],
     )
@@ -244,23 +173,6 @@ def _route_of(path: str, names: Collection[str]) -> str:
     return path
 
 
-def _merged(routes: list[Route]) -> list[Route]:
-    """The routes, those with the same path as one."""
-    by_path: dict[str, list[Route]] = {}
-    for route in routes:
-        by_path.setdefault(route.path, []).append(route)
-    merged = []
-    for path, same in by_path.items():
-        endpoints = {method: route.endpoint for route in same for method in route.methods or ()}
-
-        async def endpoint(request: Request, endpoints: Any = endpoints) -> Response:
-            answer: Response = await endpoints[request.method](request)
-            return answer
-
-        merged.append(Route(path, endpoint, methods=list(endpoints)))
-    return merged
-
-
 def _watch(server: Server, ended: Event) -> None:
     """Have the models compute their known answers, until the server ends."""
     while not ended.wait(_PROBE):
@@ -274,17 +186,15 @@ def _watch(server: Server, ended: Event) -> None:
 # --------------------------------------------------------------------------------- around an answer
 
 
-def _guarded(
-    server: Server, path: str, endpoint: Callable[[Request], Awaitable[Response]]
-) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose errors are answers, and whose answers are counted."""
+def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> Endpoint:
+    """The endpoint of a path, whose errors are answers, and whose answers are counted."""
 
     async def guarded(request: Request) -> Response:
         started = time.monotonic()
         server.count(+1)
         try:
             _check_key(server, request)
-            response = await endpoint(request)
+            response = await by_method[request.method](request)
         except RefusedError as refusal:
             response = _refuse(server, refusal, path)
             if (read := getattr(request.state, "read", None)) is not None:
@@ -323,7 +233,9 @@ def _of_http(server: Server, request: Request, error: HTTPException) -> Response
     return _refuse(server, refusal, request.url.path)
 
 
-def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json(found: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer with what was found; bytes are JSON already."""
+    body = found if isinstance(found, bytes) else msgspec.json.encode(found)
     return Response(body, status, headers, "application/json")
 
 
@@ -383,14 +295,15 @@ def _too_long(limit: int, size: int, headers: Mapping[str, str]) -> RefusedError
     )
 
 
-def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]]:
+def _asking(server: Server, ask: Ask) -> Endpoint:
     """The endpoint that asks a model."""
+    decoder = msgspec.json.Decoder(ask.form)
 
     async def endpoint(request: Request) -> Response:
         limits = server.limits
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
-        form = decode(ask.decoder, body, limits.depth)
+        form = decode(decoder, body, limits.depth)
         served = server.model(request.path_params.get("model") or form.wanted_model)
         if form.wanted_model not in (None, served.name):
             raise RefusedError("invalid", f"model must be {served.name}, as the path has it.")
@@ -424,36 +337,34 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
 # ------------------------------------------------------------------------------- about the server
 
 
-def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+def _gets(server: Server) -> dict[str, Endpoint]:
     """The routes that ask no model, by path."""
     page = shown_page().encode()
     policy = _policy(page)
-    description = msgspec.json.encode(describe(ASKS, list(server.models)))
+    description = msgspec.json.encode(describe(list(server.models)))
 
     async def health(request: Request) -> Response:
         server.model(request.path_params.get("model"))
-        return _json(msgspec.json.encode(wire.Health("ok")))
+        return _json(wire.Health("ok"))
 
     async def ready(request: Request) -> Response:
         model = request.path_params.get("model")
         good = server.ready if model is None else server.ready and server.model(model).ready
         status = wire.Health("ok" if good else "not ready")
-        return _json(msgspec.json.encode(status), 200 if good else 503)
+        return _json(status, 200 if good else 503)
 
     async def info(request: Request) -> Response:
         served = server.model(request.path_params.get("model"))
-        return _json(msgspec.json.encode(_info(server, served)))
+        return _json(_info(server, served))
 
     async def models(_: Request) -> Response:
-        return _json(msgspec.json.encode(wire.ModelList([*map(wire.ModelCard, server.models)])))
+        return _json(wire.ModelList([*map(wire.ModelCard, server.models)]))
 
     async def model(request: Request) -> Response:
-        card = wire.ModelCard(server.model(request.path_params["model"]).name)
-        return _json(msgspec.json.encode(card))
+        return _json(wire.ModelCard(server.model(request.path_params["model"]).name))
 
     async def all_info(_: Request) -> Response:
-        found = [_info(server, served) for served in server.models.values()]
-        return _json(msgspec.json.encode(found))
+        return _json([_info(server, served) for served in server.models.values()])
 
     async def metrics(_: Request) -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")

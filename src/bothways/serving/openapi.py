@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from bothways.serving import wire
 from bothways.serving.refusals import STATUS, ErrorBody
-
-
-class Described(Protocol):
-    """A route that asks a model."""
-
-    @property
-    def path(self) -> str:
-        """At the root."""
-
-    @property
-    def form(self) -> type[wire.Form]:
-        """Its body."""
-
-    @property
-    def found(self) -> Any:
-        """What it answers."""
-
+from bothways.serving.routes import ASKS
 
 _GETS = {
     "/health": ("Whether the server is alive.", wire.Health),
@@ -37,15 +21,10 @@ _GETS = {
 }
 
 
-def describe(asks: Sequence[Described], models: Sequence[str]) -> dict[str, Any]:
-    """The description of a server.
-
-    Args:
-        asks: the routes that ask a model.
-        models: their names.
-    """
+def describe(models: Sequence[str]) -> dict[str, Any]:
+    """The description of a server with models of these names."""
     types: list[Any] = [ErrorBody]
-    for ask in asks:
+    for ask in ASKS:
         types += [ask.form, ask.found]
     types += [found for _, found in _GETS.values()]
     schemas, components = msgspec.json.schema_components(
@@ -57,13 +36,13 @@ def describe(asks: Sequence[Described], models: Sequence[str]) -> dict[str, Any]
         for name, status in STATUS.items()
     }
     paths: dict[str, Any] = {}
-    for ask in asks:
+    for ask in ASKS:
         operation = {
             "summary": (ask.form.__doc__ or "").strip(),
             "requestBody": {"required": True, **_content(schema[repr(ask.form)])},
             "responses": {"200": _answer(schema[repr(ask.found)], "the answer"), **refused},
         }
-        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}"):
+        for path in ask.paths:
             paths[path] = {"post": {**operation, **_parameters(path, models)}}
     for path, (summary, found) in _GETS.items():
         answers = {"200": _answer(schema[repr(found)], "the answer")}

@@ -169,7 +169,7 @@ def of_error(error: BothwaysError, texts: Sequence[str]) -> RefusedError:
     return RefusedError("invalid", message)
 
 
-def check_items(items: Sequence[Sequence[str]], most: int, what: str = "inputs") -> None:
+def check_items(items: Sequence[Sequence[str]], most: int, what: str) -> None:
     """Refuse a request without inputs, with too many, or with characters that no text has.
 
     Args:

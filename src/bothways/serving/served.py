@@ -329,7 +329,8 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
         found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
         if explained and task.outputs == 1 and loaded.about.get("pair") is not False:
             found.append(RANK)
-    if MASKED_LM in loaded.heads and not loaded.config.left_to_right and _has_mask(model):
+    has_mask = model.tokenizer.roles.mask is not None
+    if MASKED_LM in loaded.heads and not loaded.config.left_to_right and has_mask:
         found.append(FILL)
     # A graph in a file gives its outputs alone.
     alone = loaded.folder is not None and not has_weights(loaded.folder)
@@ -345,7 +346,3 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     if not of_file and hasattr(loaded.engine, "inspect"):
         found.append(ATTENTION)
     return found[0], tuple(found)
-
-
-def _has_mask(model: Model) -> bool:
-    return model.tokenizer.roles.mask is not None

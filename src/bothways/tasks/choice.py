@@ -93,10 +93,10 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         layout = replace(layout_of(options), labelled=labelled)
         for line, values in read_table(path, names, layout, rows.broken):
             try:
-                choices = _choices(values[1:], options, path, line)
-                label = clean_label(values[-1], path, line) if labelled else ""
+                choices = _choices(values[1:], options)
+                label = clean_label(values[-1]) if labelled else ""
             except InputError as error:
-                rows.broken.leave_out(error)
+                rows.broken.leave_out(error.at(path, line))
                 continue
             rows.lines.append(line)
             rows.contexts.append(values[0])
@@ -280,13 +280,13 @@ def _check_columns(options: TaskOptions) -> None:
     refuse_twice(columns, "text_a, text_b, choices and label")
 
 
-def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> list[str]:
+def _choices(values: list[str], options: TaskOptions) -> list[str]:
     """The full choices of a row, from its values after the context."""
     count = len(options.choices)
     shared_start = values[count].rstrip() if options.text_b is not None else ""
     choices = values[:count]
     if count == 1:
-        choices = json_texts(choices[0], options.choices[0], path, line)
+        choices = json_texts(choices[0], options.choices[0])
     problem = ""
     if len(choices) < 2:
         problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."
@@ -300,5 +300,5 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
                 "give them as a JSON list in one column."
             )
     if problem:
-        raise InputError(problem, path=path, line=line)
+        raise InputError(problem)
     return [f"{shared_start} {choice}" if shared_start else choice for choice in choices]

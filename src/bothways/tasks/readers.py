@@ -130,7 +130,7 @@ def row_windows(
         try:
             wanted.add(found, values, number, done + len(found) + broken.left_out)
         except InputError as error:
-            broken.leave_out(error)
+            broken.leave_out(error.at(path, number))
             continue
         size += sum(map(len, values[: len(wanted.texts)]))
     _check_window(found, options, wanted.texts, first=not done)
@@ -218,10 +218,10 @@ class _Wanted:
         before = len(self.texts)
         after = before + len(self.labels)
         if rows.labels is not None:
-            label = _only_label(values[before], self.options, rows.path, line)
+            label = _only_label(values[before], self.options)
             rows.labels.append(self._names.get(label, label))
         if rows.several is not None:
-            given = _several(values[before:after], self.options, rows.path, line)
+            given = _several(values[before:after], self.options)
             rows.several.append(tuple(self._names.get(label, label) for label in given))
         rows.numbers.append(number)
         rows.lines.append(line)
@@ -395,7 +395,7 @@ def broken_lines(options: TaskOptions, *, labelled: bool, skip: bool = False) ->
     )
 
 
-def clean_label(text: str, path: Path, number: int) -> str:
+def clean_label(text: str) -> str:
     """A label without surrounding white space.
 
     Raises:
@@ -403,31 +403,27 @@ def clean_label(text: str, path: Path, number: int) -> str:
     """
     label = text.strip()
     if not label:
-        raise InputError("the label is empty.", path=path, line=number)
+        raise InputError("the label is empty.")
     if "\t" in label or "\n" in label or "\r" in label:
         raise InputError(
-            f"the label {label!r} holds a tab or line break, which predictions (.tsv) cannot.",
-            path=path,
-            line=number,
+            f"the label {label!r} holds a tab or line break, which predictions (.tsv) cannot."
         )
     return label
 
 
-def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str:
+def _only_label(text: str, options: TaskOptions) -> str:
     """The label of an example that has one: of a list, as some programs write it, its only value.
 
     Raises:
         InputError: the list has several, or what :func:`clean_label` refuses.
     """
-    label = clean_label(text, path, number)
+    label = clean_label(text)
     if label in (*options.labels, *options.named):
         return label
     value = cell_value(label)
     if isinstance(value, dict) and [*value] != ["choices"]:
         raise InputError(
-            f"column {options.label!r} holds an object, {label[:40]}; write the label alone.",
-            path=path,
-            line=number,
+            f"column {options.label!r} holds an object, {label[:40]}; write the label alone."
         )
     values = None if value is label else json_list(label)
     if values is None:
@@ -435,11 +431,9 @@ def _only_label(text: str, options: TaskOptions, path: Path, number: int) -> str
     if len(values) != 1:
         raise InputError(
             f"column {options.label!r} holds {len(values) or 'no'} labels, {label[:40]}; a text "
-            "has one. For any number of labels set task.kind to multilabel.",
-            path=path,
-            line=number,
+            "has one. For any number of labels set task.kind to multilabel."
         )
-    return clean_label(_scalar(values[0], options, path, number), path, number)
+    return clean_label(_scalar(values[0], options))
 
 
 _SEPARATORS = "|;,#"
@@ -451,9 +445,7 @@ _SHOWN = re.compile(
 """What Python shows of a list that is none of its own, such as one of NumPy."""
 
 
-def _several(
-    values: Sequence[str], options: TaskOptions, path: Path, number: int
-) -> tuple[str, ...]:
+def _several(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     """The labels or scores of one example, in the order of the file, each label once.
 
     Args:
@@ -471,17 +463,15 @@ def _several(
             return tuple(value.strip() for value in values)
         names = options.labels or options.label_columns
         columns = zip(names, options.label_columns, values, strict=True)
-        return tuple(name for name, column, v in columns if _flag(v, column, path, number))
+        return tuple(name for name, column, v in columns if _flag(v, column))
     cell, separator = values[0].strip(), options.label_separator
     if not cell:
         return ()
-    of_list = _json_items(cell, options, path, number)
+    of_list = _json_items(cell, options)
     if of_list is None and _is_other_list(cell, separator):
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
-            'writes it (NumPy leaves out commas, databases quotation marks); write ["a", "b"].',
-            path=path,
-            line=number,
+            'writes it (NumPy leaves out commas, databases quotation marks); write ["a", "b"].'
         )
     if of_list is not None:
         items = of_list
@@ -493,29 +483,23 @@ def _several(
         guess = next((c for c in _SEPARATORS if c in cell), "|")
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, which is not a list; write a JSON list "
-            f'such as ["a", "b"], or say what separates labels: --task.label_separator {guess!r}.',
-            path=path,
-            line=number,
+            f'such as ["a", "b"], or say what separates labels: --task.label_separator {guess!r}.'
         )
     if options.kind == "multiregression":
         return tuple(item.strip() for item in items)
-    if (marked := _of_vector(cell, items, options, path, number)) is not None:
+    if (marked := _of_vector(cell, items, options)) is not None:
         return marked
-    labels = tuple(dict.fromkeys(clean_label(item, path, number) for item in items))
+    labels = tuple(dict.fromkeys(clean_label(item) for item in items))
     for label in labels:
         if separator and separator in label:
             raise InputError(
                 f"the label {label!r} holds task.label_separator, {separator!r}, so predictions "
-                "could not be read back; choose another separator, or rename the label.",
-                path=path,
-                line=number,
+                "could not be read back; choose another separator, or rename the label."
             )
     return labels
 
 
-def _of_vector(
-    cell: str, items: Sequence[str], options: TaskOptions, path: Path, number: int
-) -> tuple[str, ...] | None:
+def _of_vector(cell: str, items: Sequence[str], options: TaskOptions) -> tuple[str, ...] | None:
     """The labels that a vector of 0 and 1 marks, as scikit-learn and others have several labels;
     None if the items are labels themselves.
 
@@ -533,9 +517,7 @@ def _of_vector(
     raise InputError(
         f"column {options.label!r} holds {cell[:40]}, a vector of 0 and 1, and no labels; name "
         f"them in its order: task.labels with {len(items)} names"
-        f"{f', not {len(names)}' if names else ''}.",
-        path=path,
-        line=number,
+        f"{f', not {len(names)}' if names else ''}."
     )
 
 
@@ -553,30 +535,28 @@ def _refuse_vectors(rows: Rows, options: TaskOptions) -> None:
             )
 
 
-def _flag(value: str, column: str, path: Path, number: int) -> bool:
+def _flag(value: str, column: str) -> bool:
     found = value.strip().lower()
     if found in (*TRUE, *FALSE):
         return found in TRUE
     raise InputError(
         f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
-        "yes where an example has the label, and 0, false or no where not.",
-        path=path,
-        line=number,
+        "yes where an example has the label, and 0, false or no where not."
     )
 
 
-def _json_items(cell: str, options: TaskOptions, path: Path, number: int) -> list[str] | None:
+def _json_items(cell: str, options: TaskOptions) -> list[str] | None:
     """The labels or scores of a JSON list; None if the cell is none."""
     values = json_list(cell)
     if values is None:
         return None
-    return [_scalar(value, options, path, number) for value in values]
+    return [_scalar(value, options) for value in values]
 
 
-def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
+def _scalar(value: Any, options: TaskOptions) -> str:
     """A label or score in a list, as text."""
     if isinstance(value, str):
-        return json_text(value, options.label, path, number)
+        return json_text(value, options.label)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     what = (
@@ -584,11 +564,7 @@ def _scalar(value: Any, options: TaskOptions, path: Path, number: int) -> str:
         if options.kind == SEVERAL[1]
         else ("a label is a string, a number, true or false")
     )
-    raise InputError(
-        f"the list in {options.label!r} holds {as_json(value)}; {what}.",
-        path=path,
-        line=number,
-    )
+    raise InputError(f"the list in {options.label!r} holds {as_json(value)}; {what}.")
 
 
 def _is_other_list(cell: str, separator: str) -> bool:

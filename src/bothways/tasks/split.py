@@ -233,7 +233,8 @@ def _table(
             empty += 1  # with --by, they are left out already
             continue
         if len(values) != len(names):
-            raise ragged_row(values, len(names), number, dialect, path, at)
+            problem = ragged_row(values, len(names), number, dialect, at)
+            raise InputError(problem, path=path, line=at)
         yield (line if column is None else values[column]), line
     if empty:
         broken.remark(without_values(empty))
@@ -248,5 +249,9 @@ def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
         objects = json_objects(path, Broken())
         items = ((n, item, json.dumps(item, ensure_ascii=False)) for n, item in objects)
     for number, item, line in items:
-        key = line if options.by is None else json_value(item, options.by, path, number)
+        try:
+            key = line if options.by is None else json_value(item, options.by)
+        except InputError as error:
+            error.at(path, number)
+            raise
         yield str(key), line.encode("utf-8", "backslashreplace").decode()

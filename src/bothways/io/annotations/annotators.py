@@ -65,15 +65,15 @@ class AnnotatorFormat:
     Attributes:
         title: in messages.
         recognise: whether an item has this form.
-        read: an item's text and spans, or words and tags, given its place for messages; None if the
-            annotator rejected or skipped it.
+        read: an item's text and spans, or words and tags, given its line; None if the annotator
+            rejected or skipped it.
         write: the content of a file with predictions; None if it cannot be written.
         suffix: of the files that are written.
     """
 
     title: str
     recognise: Callable[[Item], bool]
-    read: Callable[[Item, Path, int], SpanText | TaggedWords | None]
+    read: Callable[[Item, int], SpanText | TaggedWords | None]
     write: Callable[[Sequence[WrittenText]], str] | None = None
     suffix: str = ".jsonl"
 
@@ -157,7 +157,7 @@ def _spans_key(item: dict[str, Any]) -> str | None:
     return known[0] if known else (lists[0] if lists and not full else None)
 
 
-def _span(value: Any, path: Path, line: int) -> CharacterSpan:
+def _span(value: Any) -> CharacterSpan:
     """One span, however it is written.
 
     Raises:
@@ -185,9 +185,7 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
     if isinstance(label, list) and len(label) > 1:
         raise InputError(
             f"the span {as_json(value, 60)} has {len(label)} labels; a word has one tag. Keep "
-            "one of them.",
-            path=path,
-            line=line,
+            "one of them."
         )
     if _whole(label):
         label = str(label)
@@ -195,20 +193,16 @@ def _span(value: Any, path: Path, line: int) -> CharacterSpan:
     if start is None or end is None or not (isinstance(label, str) and label.strip()):
         raise InputError(
             f"{as_json(value, 60)} is no span; it needs a first character, the character after "
-            "the last (whole numbers), and a label.",
-            path=path,
-            line=line,
+            "the last (whole numbers), and a label."
         )
     return CharacterSpan(start, end, label.strip(), text if isinstance(text, str) else None)
 
 
-def _text_of(item: dict[str, Any], path: Path, line: int) -> str:
+def _text_of(item: dict[str, Any]) -> str:
     text = _first(item, _TEXT, str)
     if text is None:
         raise InputError(
-            f"has no text ({', '.join(_TEXT[:3])}); its keys are {listed(list(item))}.",
-            path=path,
-            line=line,
+            f"has no text ({', '.join(_TEXT[:3])}); its keys are {listed(list(item))}."
         )
     return str(text)
 
@@ -227,7 +221,7 @@ def _has_spans(item: Item) -> bool:
     )
 
 
-def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
+def _read_spans(item: Item, line: int) -> SpanText | None:
     if _is_skipped(item):
         return None
     key = _spans_key(item) or next((n for n in _SPANS if isinstance(item.get(n), list)), None)
@@ -236,33 +230,29 @@ def _read_spans(item: Item, path: Path, line: int) -> SpanText | None:
     if full and (key is None or not item[key]):
         raise InputError(
             f"has no spans but those in the groups {listed(full)} of 'spans'; write one of them as "
-            "the list 'spans'.",
-            path=path,
-            line=line,
+            "the list 'spans'."
         )
-    spans = None if key is None else _spans_under(key, item, path, line)
+    spans = None if key is None else _spans_under(key, item)
     places = {(span.start, span.end, span.label) for span in spans or ()}
     for other in _SPANS:
         values = item.get(other)
         if other == key or not (isinstance(values, list) and values and all(map(_is_span, values))):
             continue
-        others = _spans_under(other, item, path, line)
+        others = _spans_under(other, item)
         if {(span.start, span.end, span.label) for span in others} != places:
             raise InputError(
-                f"has spans under {key!r}, and others under {other!r}; keep one of the keys.",
-                path=path,
-                line=line,
+                f"has spans under {key!r}, and others under {other!r}; keep one of the keys."
             )
-    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+    return SpanText(_text_of(item), spans, line, _id_of(item))
 
 
-def _spans_under(key: str, item: dict[str, Any], path: Path, line: int) -> list[CharacterSpan]:
+def _spans_under(key: str, item: dict[str, Any]) -> list[CharacterSpan]:
     """The spans under a key, but those that the annotator rejected."""
     own = [value for value in item[key] if not _is_rejected(value)]
-    return [_span(_with_characters(value, item, path, line), path, line) for value in own]
+    return [_span(_with_characters(value, item)) for value in own]
 
 
-def _with_characters(value: Any, item: dict[str, Any], path: Path, line: int) -> Any:
+def _with_characters(value: Any, item: dict[str, Any]) -> Any:
     """A span that counts tokens alone, with the characters that the item's tokens have; any other
     as it is."""
     if not isinstance(value, dict) or any(name in value for name in _START):
@@ -278,9 +268,7 @@ def _with_characters(value: Any, item: dict[str, Any], path: Path, line: int) ->
     if not 0 <= first <= last < len(tokens):
         raise InputError(
             f"the span of the tokens {first} to {last} is not within the text, which has "
-            f"{len(tokens)}; tokens count from 0, the last is within.",
-            path=path,
-            line=line,
+            f"{len(tokens)}; tokens count from 0, the last is within."
         )
     return {**value, "start": tokens[first]["start"], "end": tokens[last]["end"]}
 
@@ -347,24 +335,18 @@ def _is_spacy(item: Item) -> bool:
     )
 
 
-def _read_spacy(item: Item, path: Path, line: int) -> SpanText | None:
+def _read_spacy(item: Item, line: int) -> SpanText | None:
     if isinstance(item, dict):
-        return _read_spans(item, path, line)
+        return _read_spans(item, line)
     if not _is_spacy(item):
-        raise InputError(
-            f"{as_json(item)} is not [text, {{'entities': [[start, end, label]]}}].",
-            path=path,
-            line=line,
-        )
+        raise InputError(f"{as_json(item)} is not [text, {{'entities': [[start, end, label]]}}].")
     text, about = item
     values = about if isinstance(about, list) else about["entities"]
     if not isinstance(values, list):
         raise InputError(
-            f"entities are {as_json(values)}; a list of [start, end, label] is needed.",
-            path=path,
-            line=line,
+            f"entities are {as_json(values)}; a list of [start, end, label] is needed."
         )
-    return SpanText(text, [_span(value, path, line) for value in values], line)
+    return SpanText(text, [_span(value) for value in values], line)
 
 
 _LABEL_STUDIO = ("annotations", "completions", "predictions", "drafts")
@@ -407,15 +389,11 @@ ANNOTATED_TWICE = (
 )
 
 
-def _label_studio_text(
-    data: dict[str, Any], owner: str, spans: Sequence[CharacterSpan], path: Path, line: int
-) -> str:
+def _label_studio_text(data: dict[str, Any], owner: str, spans: Sequence[CharacterSpan]) -> str:
     """The text that was annotated: of several in the data, one that has what the spans say."""
     texts = {name: value for name, value in data.items() if isinstance(value, str)}
     if not texts:
-        raise InputError(
-            f"the task has no text; its data have {listed(list(data))}.", path=path, line=line
-        )
+        raise InputError(f"the task has no text; its data have {listed(list(data))}.")
     if any(span.text is not None for span in spans):
         fitting = {n: t for n, t in texts.items() if not any(differs(t, s) for s in spans)}
         texts = fitting or texts
@@ -426,11 +404,11 @@ def _label_studio_text(
 _LABELS = ("labels", "hypertextlabels")
 
 
-def _label_studio_spans(item: dict[str, Any]) -> list[dict[str, Any]]:
+def _label_studio_spans(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results of a task that are spans with a label, or should have one."""
     return [
         result
-        for result in label_studio_results(item) or []
+        for result in results
         if isinstance(result.get("value"), dict)
         and (result.get("type") in _LABELS or any(name in result["value"] for name in _LABELS))
     ]
@@ -439,38 +417,36 @@ def _label_studio_spans(item: dict[str, Any]) -> list[dict[str, Any]]:
 def controls(item: Any) -> set[str]:
     """The controls that the spans of an example of Label Studio were marked with."""
     if _is_label_studio(item):
-        return {str(result.get("from_name")) for result in _label_studio_spans(item)}
+        spans = _label_studio_spans(label_studio_results(item) or [])
+        return {str(result.get("from_name")) for result in spans}
     return set(_min_keys(item)) if isinstance(item, dict) else set()
 
 
-def _read_label_studio(item: Item, path: Path, line: int) -> SpanText | None:
-    if label_studio_results(item) is None:
+def _read_label_studio(item: Item, line: int) -> SpanText | None:
+    results = label_studio_results(item)
+    if results is None:
         return None
-    for result in label_studio_results(item) or []:
+    for result in results:
         kind = str(result.get("type"))
         if kind.endswith("labels") and kind not in _LABELS:
             raise InputError(
                 f"the task has regions of the kind {kind!r}, which are no spans of a text (of an "
-                "image, a sound or a dialogue?); export the tasks of texts alone.",
-                path=path,
-                line=line,
+                "image, a sound or a dialogue?); export the tasks of texts alone."
             )
-    results = _label_studio_spans(item)
+    results = _label_studio_spans(results)
     owners = [*dict.fromkeys(str(result.get("to_name")) for result in results)]
     if len(owners) > 1:
         raise InputError(
             f"the task has spans in several texts ({listed(owners)}), and an example is one text; "
-            "export a task for each.",
-            path=path,
-            line=line,
+            "export a task for each."
         )
     spans = []
     for result in results:
         value = result["value"]
         offsets = value.get("globalOffsets")
-        spans.append(_span({**value, **(offsets if isinstance(offsets, dict) else {})}, path, line))
+        spans.append(_span({**value, **(offsets if isinstance(offsets, dict) else {})}))
     data = item["data"] if isinstance(item.get("data"), dict) else {}
-    text = _label_studio_text(data, owners[0] if owners else "", spans, path, line)
+    text = _label_studio_text(data, owners[0] if owners else "", spans)
     return SpanText(text, spans, line, _id_of(item))
 
 
@@ -492,10 +468,10 @@ def _is_label_studio_min(item: Item) -> bool:
     return bool(_min_keys(item)) or "annotation_id" in item
 
 
-def _read_label_studio_min(item: Item, path: Path, line: int) -> SpanText | None:
+def _read_label_studio_min(item: Item, line: int) -> SpanText | None:
     texts = {n: v for n, v in item.items() if n not in ("created_at", "updated_at", "lead_time")}
-    spans = [_span(value, path, line) for name in _min_keys(item) for value in item[name]]
-    return SpanText(_label_studio_text(texts, "", spans, path, line), spans, line, _id_of(item))
+    spans = [_span(value) for name in _min_keys(item) for value in item[name]]
+    return SpanText(_label_studio_text(texts, "", spans), spans, line, _id_of(item))
 
 
 def _word_keys(item: Item) -> tuple[str, str | None] | None:
@@ -551,7 +527,7 @@ def _has_words(item: Item) -> bool:
     return any(any(isinstance(w, str) for w in own) or (not own and without) for own in lists)
 
 
-def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
+def _read_words(item: Item, line: int) -> TaggedWords:
     keys = _word_keys(item)
     if keys is None and _has_words(item) and not any(item.get(name) for name in _WORDS):
         return TaggedWords([], [], line)
@@ -560,9 +536,7 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
         what = f"{words!r} is {as_json(item[words])}" if words else "no list of words"
         raise InputError(
             f"{what}; {listed(_WORDS)} holds a list of texts, with as many tags in "
-            f"{listed(_TAGS[:3])}.",
-            path=path,
-            line=line,
+            f"{listed(_TAGS[:3])}."
         )
     words, tags = keys
     other = next((n for n in _TAGS if isinstance(item.get(n), list)), None)
@@ -571,9 +545,7 @@ def _read_words(item: Item, path: Path, line: int) -> TaggedWords:
         among = f", among them {as_json(wrong[0])}" if wrong else ""
         raise InputError(
             f"has {len(item[words])} words in {words!r} and {len(item[other])} tags in {other!r}"
-            f"{among}; each word needs one, a text or a whole number (O outside of entities).",
-            path=path,
-            line=line,
+            f"{among}; each word needs one, a text or a whole number (O outside of entities)."
         )
     if tags is None:
         return TaggedWords(item[words], None, line)
@@ -591,9 +563,9 @@ def _is_ubiai(item: Item) -> bool:
     )
 
 
-def _read_ubiai(item: Item, path: Path, line: int) -> SpanText | None:
-    spans = [_span(value, path, line) for value in item.get("tokens") or []]
-    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+def _read_ubiai(item: Item, line: int) -> SpanText | None:
+    spans = [_span(value) for value in item.get("tokens") or []]
+    return SpanText(_text_of(item), spans, line, _id_of(item))
 
 
 def _is_dataturks(item: Item) -> bool:
@@ -606,11 +578,11 @@ def _is_dataturks(item: Item) -> bool:
     )
 
 
-def _read_dataturks(item: Item, path: Path, line: int) -> SpanText | None:
-    text, spans = _text_of(item, path, line), []
+def _read_dataturks(item: Item, line: int) -> SpanText | None:
+    text, spans = _text_of(item), []
     for value in item.get("annotation") or []:
         for point in value["points"] if isinstance(value, dict) else ():
-            span = _span({"label": value.get("label"), **point}, path, line)
+            span = _span({"label": value.get("label"), **point})
             spans.append(replace(span, end=span.end + 1))  # the last character is within
     return SpanText(text, spans, line, _id_of(item))
 
@@ -631,16 +603,16 @@ def _are_pairs(values: Any) -> bool:
     )
 
 
-def _read_cluener(item: Item, path: Path, line: int) -> SpanText | None:
+def _read_cluener(item: Item, line: int) -> SpanText | None:
     if not (_is_cluener(item) or (isinstance(item, dict) and item.get("label") == {})):
-        return _read_spans(item, path, line)
+        return _read_spans(item, line)
     spans = [
         CharacterSpan(start, end + 1, label, said)  # the last character is within
         for label, own in item["label"].items()
         for said, places in own.items()
         for start, end in places
     ]
-    return SpanText(_text_of(item, path, line), spans, line, _id_of(item))
+    return SpanText(_text_of(item), spans, line, _id_of(item))
 
 
 FORMATS: dict[str, AnnotatorFormat] = {
@@ -773,16 +745,11 @@ def plain_row(item: dict[str, Any], *, labelled: bool = True) -> dict[str, Any] 
     return item
 
 
-def text_alone(item: Item, path: Path, line: int) -> SpanText:
+def text_alone(item: Item, line: int) -> SpanText:
     """The text of an example that nobody annotated, or that was rejected."""
     if _is_label_studio(item):
-        return SpanText(
-            _label_studio_text(item["data"], "", (), path, line), None, line, _id_of(item)
-        )
-    return SpanText(_text_of(item, path, line), None, line, _id_of(item))
-
-
-# ------------------------------------------------------------------------------------------- spans
+        return SpanText(_label_studio_text(item["data"], "", ()), None, line, _id_of(item))
+    return SpanText(_text_of(item), None, line, _id_of(item))
 
 
 # -------------------------------------------------------------------------------------------- brat

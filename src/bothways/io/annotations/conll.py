@@ -167,10 +167,13 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             collected.end_sentence()
             ends[line.strip()] += 1
             continue
-        values = rows.values(line, path, number, labelled=labelled)
-        collected.current.append(
-            _word_and_tag(values, rows.width, layout, path, number, labelled=labelled)
-        )
+        try:
+            values = rows.values(line, labelled=labelled)
+            word, tag = _word_and_tag(values, rows.width, layout, labelled=labelled)
+        except InputError as error:
+            error.at(path, number)
+            raise
+        collected.current.append((word, number, tag))
     collected.end_sentence()
     for mark, count in ends.items():
         remarks.append(f"{count:,} lines {mark!r} end sentences")
@@ -241,7 +244,7 @@ class _Rows:
     width: int = 0
     spaced: int = 0
 
-    def values(self, line: str, path: Path, number: int, *, labelled: bool) -> list[str]:
+    def values(self, line: str, *, labelled: bool) -> list[str]:
         """The columns of a line.
 
         Raises:
@@ -262,10 +265,10 @@ class _Rows:
             problem = (
                 f"{shown}, but the lines before have {self.width}: {listed(values, 6)}; {remedy}."
             )
-            raise InputError(problem, path=path, line=number)
+            raise InputError(problem)
         if first and labelled and len(values) == 1 and (remedy := self._without_title()):
             problem = f"{shown}, but the lines below have more: {listed(values)}; {remedy}."
-            raise InputError(problem, path=path, line=number)
+            raise InputError(problem)
         return values
 
     def _without_title(self) -> str:
@@ -600,23 +603,25 @@ def _read_conllu(
         else:
             values = line.split("\t")
             columns = columns or len(values)
-            _refuse_no_conllu_line(values, path, number)
-            if values[0] == "1" and collected.current:
-                collected.end_sentence()
-                restarted += 1
-            if "-" in values[0] or "." in values[0]:
-                ranges += "-" in values[0]
-                empty += "." in values[0]
-                continue
-            word = _word_and_tag(values, columns, layout, path, number, labelled=labelled)
-            if labelled and word[2] == "_":
-                raise InputError(
-                    f"the tag of {word[0]!r} is _, which is how CoNLL-U says that there is none; "
-                    "task.tagging.tag names the column of the tags, from 0 (UPOS 3, XPOS 4).",
-                    path=path,
-                    line=number,
-                )
-            collected.current.append(word)
+            try:
+                _refuse_no_conllu_line(values)
+                if values[0] == "1" and collected.current:
+                    collected.end_sentence()
+                    restarted += 1
+                if "-" in values[0] or "." in values[0]:
+                    ranges += "-" in values[0]
+                    empty += "." in values[0]
+                    continue
+                word, tag = _word_and_tag(values, columns, layout, labelled=labelled)
+                if labelled and tag == "_":
+                    raise InputError(
+                        f"the tag of {word!r} is _, which is how CoNLL-U says that there is none; "
+                        "task.tagging.tag names the column of the tags, from 0 (UPOS 3, XPOS 4)."
+                    )
+            except InputError as error:
+                error.at(path, number)
+                raise
+            collected.current.append((word, number, tag))
     remarks = [f"it is CoNLL-U: words in {names}"]
     if restarted:
         remarks.append(f"{restarted:,} sentences begin without a blank line, where the numbers do")
@@ -631,20 +636,16 @@ def _read_conllu(
     )
 
 
-def _refuse_no_conllu_line(values: Sequence[str], path: Path, number: int) -> None:
+def _refuse_no_conllu_line(values: Sequence[str]) -> None:
     if re.match(rf"{_CONLLU_ID.pattern} +\S", values[0]):
         raise InputError(
             "its columns are separated by spaces, in CoNLL-U by tabs: sed '/^#/! s/  */"
-            "\\t/g' OLD > NEW.",
-            path=path,
-            line=number,
+            "\\t/g' OLD > NEW."
         )
     if not _CONLLU_ID.fullmatch(values[0]):
         raise InputError(
             f"begins with {values[0][:20]!r}, but CoNLL-U numbers the words of a sentence; "
-            "name the file .conll if it has other columns.",
-            path=path,
-            line=number,
+            "name the file .conll if it has other columns."
         )
 
 
@@ -727,19 +728,15 @@ def _word_and_tag(
     values: list[str],
     columns: int,
     layout: ConllFormat,
-    path: Path,
-    number: int,
     *,
     labelled: bool,
-) -> tuple[str, int, str]:
-    """Word, line number and tag of a line."""
+) -> tuple[str, str]:
+    """Word and tag of a line."""
     word, tag = column_numbers(columns, layout)
     if len(values) != columns:
         raise InputError(
             f"has {len(values)} column{'s' * (len(values) > 1)}, but the lines before have "
-            f"{columns}: {listed(values, 6)}.",
-            path=path,
-            line=number,
+            f"{columns}: {listed(values, 6)}."
         )
     if word is None or (labelled and tag is None):
         name, column = ("word", layout.word) if word is None else ("tag", layout.tag)
@@ -751,41 +748,35 @@ def _word_and_tag(
                 f"; {other[0]!r} separates no columns here: name the file .csv, or write tabs"
             )
         raise InputError(
-            f"has {len(values)} column{'s' * (len(values) > 1)}, {problem}: {listed(values, 6)}.",
-            path=path,
-            line=number,
+            f"has {len(values)} column{'s' * (len(values) > 1)}, {problem}: {listed(values, 6)}."
         )
     if not values[word] or (labelled and not values[tag or 0].strip()):
         name = "word" if not values[word] else "tag"
         remedy = "; write O for a word of no entity"
         if name == "word":
             remedy = "; if lines begin with a tab, remove it: sed 's/^\\t//' OLD > NEW" * (not word)
-        raise InputError(f"the {name} is empty{remedy}.", path=path, line=number)
+        raise InputError(f"the {name} is empty{remedy}.")
     if labelled and tag is not None:
-        _refuse_several(values[word], values[tag], path, number)
+        _refuse_several(values[word], values[tag])
     # A word may be a space (KLUE), but none has spaces at its ends.
     own = values[word].strip(" ") or values[word]
-    return own, number, "" if tag is None else values[tag].strip()
+    return own, "" if tag is None else values[tag].strip()
 
 
 _LAST_TAG = re.compile(r"\S+\s+(?:O|[BIESLUMW]-\S+)")
 
 
-def _refuse_several(word: str, tag: str, path: Path, number: int) -> None:
+def _refuse_several(word: str, tag: str) -> None:
     """Refuse a row of tab-separated columns that holds words and tags of several words."""
     tags = tag.split()
     of_scheme = sum(TAG.fullmatch(one) is not None for one in tags)
     if of_scheme > 1 and len(word.split()) == len(tags) < 2 * of_scheme:
         raise InputError(
             f"holds a sentence with {len(tags)} tags, {tag[:40]!r}; write a word and its tag in "
-            "each line, and a blank line after each sentence.",
-            path=path,
-            line=number,
+            "each line, and a blank line after each sentence."
         )
     if _LAST_TAG.fullmatch(tag) and not TAG.fullmatch(tags[0]):
         raise InputError(
             f"the tag {tag[:40]!r} holds a space and another word's tag; part the columns of all "
-            "lines by tabs, each word on its own line.",
-            path=path,
-            line=number,
+            "lines by tabs, each word on its own line."
         )

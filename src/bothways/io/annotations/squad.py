@@ -94,6 +94,14 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             and article, paragraph or question are named.
     """
     path = Path(path)
+    try:
+        return _questions_of(path, labelled=labelled)
+    except InputError as error:
+        error.at(path)
+        raise
+
+
+def _questions_of(path: Path, *, labelled: bool) -> Questions:
     broken = Broken()
     rows = Questions(path, answers=[] if labelled else None)
     seen: dict[str, str] = {}
@@ -102,37 +110,36 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
     found = _Found()
     for where, paragraph, questions in _paragraphs(path, broken):
         flat = questions is None
-        passage = _passage(paragraph, path, where, found)
+        passage = _passage(paragraph, where, found)
         if not flat or passage not in passages:
             passages[passage] = len(rows.passages)
             rows.passages.append(passage)
-        asked = [paragraph] if flat else _list(paragraph, "qas", path, where)
+        asked = [paragraph] if flat else _list(paragraph, "qas", where)
         if asked and not passage.strip():
             raise InputError(
-                f"{where}: the passage is empty; fill it in, or leave its questions out.", path=path
+                f"{where}: the passage is empty; fill it in, or leave its questions out."
             )
         for number, item in enumerate(asked, start=1):
             here = where if flat else f"{where}, question {number}"
             if isinstance(item, dict) and _first(item, _IDS) is None:
                 found.numbered += 1
                 item = {**item, "id": str(found.numbered)}
-            id = _id(item, path, here)
+            id = _id(item, here)
             here = f"{here} (id {id!r})"
             if id in seen:
                 raise InputError(
                     f"{here}: {seen[id]} has the same id; ids must differ, because predictions are "
-                    "looked up by them.",
-                    path=path,
+                    "looked up by them."
                 )
             seen[id] = here
             items.append(item)
             rows.ids.append(id)
-            rows.texts.append(_text(item, _first(item, _QUESTIONS) or "question", path, here))
+            rows.texts.append(_text(item, _first(item, _QUESTIONS) or "question", here))
             rows.passage_of.append(passages[passage] if flat else len(rows.passages) - 1)
             if rows.answers is not None:
-                rows.answers.append(_answers(item, passage, path, here, found))
+                rows.answers.append(_answers(item, passage, here, found))
     if not len(rows):
-        raise InputError("has no questions.", path=path)
+        raise InputError("has no questions.")
     no_answer = rows.some_unanswerable if labelled else _no_answer(items)
     return replace(rows, no_answer=no_answer, notes=(*broken.notes(path.name), *found.notes(path)))
 
@@ -205,10 +212,10 @@ def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
         for number, item in json_objects(path, broken):
             if isinstance(item, dict) and item.keys() == {"header"}:  # MRQA's first line
                 continue
-            yield from _of_item(item, number, path)
+            yield from _of_item(item, number)
         return
     if not isinstance(articles, list) or not articles or not isinstance(articles[0], dict):
-        articles = _list(content, "data", path, "the file")
+        articles = _list(content, "data", "the file")
     for a, article in enumerate(articles, start=1):
         title = article.get("title") if isinstance(article, dict) else None
         where = f"article {a}" + (f" ({title!r})" if title else "")
@@ -216,18 +223,17 @@ def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
             raise InputError(
                 f"{where} lacks the key 'paragraphs'; its keys are {listed(list(article))}. Write "
                 'SQuAD\'s, or an object for each question: {"question": ..., "context": ..., '
-                '"answers": {"text": [...], "answer_start": [...]}}.',
-                path=path,
+                '"answers": {"text": [...], "answer_start": [...]}}.'
             )
-        for p, paragraph in enumerate(_list(article, "paragraphs", path, where), start=1):
+        for p, paragraph in enumerate(_list(article, "paragraphs", where), start=1):
             yield f"{where}, paragraph {p}", paragraph, ()
 
 
-def _of_item(item: Any, number: int, path: Path) -> Iterator[tuple[str, Any, Any]]:
+def _of_item(item: Any, number: int) -> Iterator[tuple[str, Any, Any]]:
     """The passages of an object on a line of its own: an article, a passage or one question."""
     where = f"line {number}"
     if _first(item, ("paragraphs",)):
-        for p, paragraph in enumerate(_list(item, "paragraphs", path, where), start=1):
+        for p, paragraph in enumerate(_list(item, "paragraphs", where), start=1):
             yield f"{where}, paragraph {p}", paragraph, ()
     elif _first(item, ("qas",)):
         yield where, item, ()
@@ -251,30 +257,28 @@ def _has_columns(content: dict[str, Any]) -> bool:
     return name is not None and isinstance(content[name], list | dict)
 
 
-def _passage(item: Any, path: Path, where: str, found: _Found) -> str:
+def _passage(item: Any, where: str, found: _Found) -> str:
     name = _first(item, _PASSAGES) or "context"
     value = item.get(name) if isinstance(item, dict) else None
     if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
         found.joined += len(value) > 1
         item = {name: "\n".join(value)}
-    return _text(item, name, path, where)
+    return _text(item, name, where)
 
 
-def _id(item: Any, path: Path, where: str) -> str:
+def _id(item: Any, where: str) -> str:
     """An id, which may be any scalar, as the text that predictions have as their key."""
     name = _first(item, _IDS) or "id"
-    value = _value(item, name, path, where)
+    value = _value(item, name, where)
     if isinstance(value, int | float):
         return json.dumps(value)
-    if not _text(item, name, path, where).strip():
-        raise InputError(f"{where}: {name!r} is empty; predictions need it.", path=path)
+    if not _text(item, name, where).strip():
+        raise InputError(f"{where}: {name!r} is empty; predictions need it.")
     return str(value)
 
 
-def _answers(
-    item: Any, passage: str, path: Path, where: str, found: _Found
-) -> tuple[GoldAnswer, ...]:
-    impossible = _impossible(item, path, where)
+def _answers(item: Any, passage: str, where: str, found: _Found) -> tuple[GoldAnswer, ...]:
+    impossible = _impossible(item, where)
     name = _first(item, _ANSWERS)
     if name is None and impossible:
         return ()
@@ -282,7 +286,7 @@ def _answers(
         found.missing += 1
         return ()
     answers, blank = [], False
-    for number, (text, start) in enumerate(_listed_answers(item, path, where), start=1):
+    for number, (text, start) in enumerate(_listed_answers(item, where), start=1):
         here = f"{where}, answer {number}"
         if isinstance(start, str) and re.fullmatch(r"-?\d+(\.0+)?", start.strip(), re.ASCII):
             start = int(float(start))  # as tables with empty cells hold whole numbers
@@ -291,53 +295,49 @@ def _answers(
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
             raise InputError(
                 f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
-                "characters).",
-                path=path,
+                "characters)."
             )
         if not isinstance(text, str):
-            _text({"text": text}, "text", path, here)
+            _text({"text": text}, "text", here)
         if not text.strip():  # how some tools write that there is none
             blank = blank or not (start is None or start < 0)
             continue
         if start is None:
             found.searched += 1
             start = passage.find(text.strip())
-        answers.append(GoldAnswer(_text({"text": text}, "text", path, here), start))
+        answers.append(GoldAnswer(_text({"text": text}, "text", here), start))
     if impossible and answers:
         raise InputError(
             f"{where}: is_impossible is true, but it has {len(answers)} answers. Remove the "
-            "answers, or the mark.",
-            path=path,
+            "answers, or the mark."
         )
     found.unmarked += not answers and (impossible is False or (blank and not impossible))
     return tuple(answers)
 
 
-def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
+def _listed_answers(item: Any, where: str) -> list[tuple[Any, Any]]:
     """Text and start of each answer, None for a start that the file does not say."""
     name = "detected_answers" if _first(item, ("detected_answers",)) else _first(item, _ANSWERS)
     if name is None:
-        _value(item, "answers", path, where)
+        _value(item, "answers", where)
     assert name is not None
     value = item[name]
     if isinstance(value, str) and value.strip().startswith(("[", "{")):  # in a cell of a table
-        value = _cell(value, path, where)
+        value = _cell(value, where)
     if _is_missing(value):
         return []
     if isinstance(value, dict) and isinstance(value.get("text"), list):  # columns, as on the Hub
         starts = value.get("answer_start") or [None] * len(value["text"])
         if len(starts) != len(value["text"]):
             raise InputError(
-                f"{where}: {len(value['text'])} answers have {len(starts)} starts; each needs one.",
-                path=path,
+                f"{where}: {len(value['text'])} answers have {len(starts)} starts; each needs one."
             )
         return list(zip(value["text"], starts, strict=True))
     if isinstance(value, str | dict):
         value = [value]
     if not isinstance(value, list):
         raise InputError(
-            f"{where}: {name!r} is {_short_json(value)}; it must be a list of answers, or a text.",
-            path=path,
+            f"{where}: {name!r} is {_short_json(value)}; it must be a list of answers, or a text."
         )
     found: list[tuple[Any, Any]] = []
     given = _first(item, _STARTS)
@@ -349,7 +349,7 @@ def _listed_answers(item: Any, path: Path, where: str) -> list[tuple[Any, Any]]:
         if isinstance(answer, str):
             found.append((answer, starts[number] if len(starts) == len(value) else None))
             continue
-        text = _value(answer, "text", path, f"{where}, answer {number + 1}")
+        text = _value(answer, "text", f"{where}, answer {number + 1}")
         if "char_spans" in answer:  # MRQA
             found.append((text, answer["char_spans"][0][0] if answer["char_spans"] else None))
         else:
@@ -366,7 +366,7 @@ _NONE = ("", "nan", "none", "null", "n/a", "<na>")
 _FALSE = (*FALSE, *_NONE)
 
 
-def _impossible(item: Any, path: Path, where: str) -> bool | None:
+def _impossible(item: Any, where: str) -> bool | None:
     """Whether a question is marked as one without an answer; None if there is no mark."""
     name = _first(item, (*_IMPOSSIBLE, *_POSSIBLE))
     if name is None:
@@ -374,20 +374,17 @@ def _impossible(item: Any, path: Path, where: str) -> bool | None:
     value = item[name]
     spelt = str(value).strip().lower()
     if isinstance(value, list | dict) or spelt not in (*TRUE, *_FALSE):
-        raise InputError(
-            f"{where}: {name!r} is {_short_json(value)}; it must be true or false.", path=path
-        )
+        raise InputError(f"{where}: {name!r} is {_short_json(value)}; it must be true or false.")
     return (spelt in TRUE) == (name in _IMPOSSIBLE)
 
 
-def _cell(text: str, path: Path, where: str) -> Any:
+def _cell(text: str, where: str) -> Any:
     """The answers in a cell of a table: JSON, or what Python writes for a list or dictionary."""
     value = cell_value(text)
     if value is text and "array(" in text:
         raise InputError(
             f"{where}: the answers are written as {text[:40]!r}, arrays of NumPy; write them as "
-            "JSON, or text and start in columns answer and answer_start.",
-            path=path,
+            "JSON, or text and start in columns answer and answer_start."
         )
     return value
 
@@ -408,38 +405,36 @@ def _no_answer(items: list[dict[str, Any]]) -> bool | None:
     return False if flags or True in answered else None
 
 
-def _value(item: Any, key: str, path: Path, where: str) -> Any:
+def _value(item: Any, key: str, where: str) -> Any:
     if not isinstance(item, dict):
         raise InputError(
             f"{where} is {_short_json(item)}, but an object with the key {key!r} is expected; is "
-            "this a file in SQuAD's format?",
-            path=path,
+            "this a file in SQuAD's format?"
         )
     if key not in item:
         known = ", ".join(repr(name) for name in list(item)[:12]) or "none"
-        raise InputError(f"{where} lacks the key {key!r}; its keys are {known}.", path=path)
+        raise InputError(f"{where} lacks the key {key!r}; its keys are {known}.")
     return item[key]
 
 
-def _list(item: Any, key: str, path: Path, where: str) -> list[Any]:
-    value = _value(item, key, path, where)
+def _list(item: Any, key: str, where: str) -> list[Any]:
+    value = _value(item, key, where)
     if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a list.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a list.")
     return value
 
 
-def _text(item: Any, key: str, path: Path, where: str) -> str:
-    value = _value(item, key, path, where)
+def _text(item: Any, key: str, where: str) -> str:
+    value = _value(item, key, where)
     if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a text.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a text.")
     if "\0" in value:
         raise InputError(
             f"{where}: {key!r} holds a NUL character; the file is damaged. If you remove it, note "
-            "that answer_start counts it.",
-            path=path,
+            "that answer_start counts it."
         )
     if problem := surrogate_problem(value):
-        raise InputError(f"{where}: {key!r} {problem}", path=path)
+        raise InputError(f"{where}: {key!r} {problem}")
     return value
 
 

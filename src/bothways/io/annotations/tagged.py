@@ -225,7 +225,7 @@ def _read_json(
     if have_words([item for _, item in items[:_LOOKED_AT]]):
         for number, item in items:
             if not isinstance(item, dict):
-                raise _no_object(item, path, number)
+                raise _no_object(item).at(path, number)
         rows = words_of_objects(path, items, layout, labelled=labelled)
         said = (*broken.remarks, *rows.remarks)
         return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
@@ -359,16 +359,18 @@ def _record(
     """What an item has; None if it was rejected or skipped, as some tools write by null."""
     if item is None:
         return None
-    if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
-        raise _no_object(item, path, number)
-    record = FORMATS[form].read(item, path, number)
-    return text_alone(item, path, number) if record is None and not labelled else record
+    try:
+        if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
+            raise _no_object(item)
+        record = FORMATS[form].read(item, number)
+        return text_alone(item, number) if record is None and not labelled else record
+    except InputError as error:
+        error.at(path, number)
+        raise
 
 
-def _no_object(item: object, path: Path, number: int) -> InputError:
-    return InputError(
-        f"{as_json(item)} is no object, as others of this file are.", path=path, line=number
-    )
+def _no_object(item: object) -> InputError:
+    return InputError(f"{as_json(item)} is no object, as others of this file are.")
 
 
 def _are_items(values: list[object]) -> bool:
@@ -379,14 +381,16 @@ def _with_texts(
     form: str, texts: list[SpanText], remarks: list[str], path: Path, *, labelled: bool
 ) -> TaggedFile:
     for text in texts:
-        json_text(text.text, "text", text.path or path, text.line)
-        if labelled and text.spans is None:
-            raise InputError(
-                "the text has no list of spans; leave out texts that nobody annotated, or give an "
-                "empty list to those without entities.",
-                path=path,
-                line=text.line,
-            )
+        try:
+            json_text(text.text, "text")
+            if labelled and text.spans is None:
+                raise InputError(
+                    "the text has no list of spans; leave out texts that nobody annotated, or give "
+                    "an empty list to those without entities."
+                )
+        except InputError as error:
+            error.at(text.path or path, text.line)
+            raise
     remarks = [*remarks, *_odd_labels(texts, path)]
     kept = [text for text in texts if text.text.strip()]
     if len(kept) < len(texts):
@@ -452,25 +456,29 @@ def _sentences(
     words, lines, tags = [], [], []
     for record in records:
         own = record.tags
-        if own is None and labelled:
-            raise InputError(f"the words have no tags. {_PLAIN}", path=path, line=record.line)
-        for word in record.words:
-            json_text(word, "tokens", path, record.line)
-            if not word:
-                raise InputError("a word is empty.", path=path, line=record.line)
+        try:
+            if own is None and labelled:
+                raise InputError(f"the words have no tags. {_PLAIN}")
+            for word in record.words:
+                json_text(word, "tokens")
+                if not word:
+                    raise InputError("a word is empty.")
+            tags.append([_tag(tag, names, labelled=labelled) for tag in own or []])
+        except InputError as error:
+            error.at(path, record.line)
+            raise
         words.append(record.words)
         lines.append([record.line] * len(record.words))
-        tags.append([_tag(tag, names, path, record.line, labelled=labelled) for tag in own or []])
     has_tags = all(record.tags is not None for record in records)
     return ConllFile(words, lines, tags if has_tags else None, [0] * len(words), "\t")
 
 
-def _tag(tag: str | int, names: tuple[str, ...], path: Path, line: int, *, labelled: bool) -> str:
+def _tag(tag: str | int, names: tuple[str, ...], *, labelled: bool) -> str:
     """A tag as text, a number too: :func:`_named` has the names."""
     if isinstance(tag, str):
         return tag.strip()
     if labelled and not names:
-        raise _no_name(str(tag), names, path, line)
+        raise _no_name(str(tag), names)
     return str(tag)
 
 
@@ -494,7 +502,7 @@ def _named(
     for tags, lines in zip(file.tags, file.lines, strict=True):
         for tag, line in zip(tags, lines, strict=True):
             if labelled and tag not in known:
-                raise _no_name(tag, names, path, line)
+                raise _no_name(tag, names).at(path, line)
     if not known:
         return file, []
     tag = max(known, key=by_number.__getitem__)
@@ -502,18 +510,14 @@ def _named(
     return replace(file, tags=[[known.get(t, t) for t in tags] for tags in file.tags]), [remark]
 
 
-def _no_name(tag: str, names: tuple[str, ...], path: Path, line: int) -> InputError:
+def _no_name(tag: str, names: tuple[str, ...]) -> InputError:
     if tag.startswith("-"):
         return InputError(
             f"the tag is the number {tag}, and tags count from 0; -100 is what training leaves "
-            "out in data that were cut into pieces already: take the words and tags from before.",
-            path=path,
-            line=line,
+            "out in data that were cut into pieces already: take the words and tags from before."
         )
     known = f"task.labels has {len(names)} names" if names else "the file does not name them"
     return InputError(
         f"the tag is the number {tag}, and {known}; name all tags in the order of their numbers: "
-        "--task.labels O B-PER I-PER ...",
-        path=path,
-        line=line,
+        "--task.labels O B-PER I-PER ..."
     )

@@ -102,7 +102,7 @@ def _word_columns(
         InputError: there are no such columns.
     """
     word, tag = column_of(header, WORD_NAMES), column_of(header, TAG_NAMES)
-    _refuse_spans(header, word, path, line)
+    _refuse_spans(header, word)
     by_name = layout.is_default and word is not None and (tag is not None or not labelled)
     is_word = not by_name and TAG.fullmatch(header[-1]) is not None
     if not by_name:
@@ -128,15 +128,13 @@ def _word_columns(
     return _WordColumns(word, tag, sentence, document, header, is_word, by_name)
 
 
-def _refuse_spans(header: Sequence[str], word: int | None, path: Path, line: int) -> None:
+def _refuse_spans(header: Sequence[str], word: int | None) -> None:
     """Refuse a table that has texts with the places of spans in them."""
     is_text = word is None or header[word].lower() == "text"
     if is_text and None not in (column_of(header, START_NAMES), column_of(header, END_NAMES)):
         raise InputError(
             f"its rows are spans, not words; its columns are {listed(header)}. Write texts with "
-            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.',
-            path=path,
-            line=line,
+            'their spans: {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}.'
         )
 
 
@@ -290,6 +288,7 @@ def word_rows(
             error.problem = remove_above(line)
         elif problem := _sentence_a_row(header, rows[1:2]):
             error.problem = problem
+        error.at(path, first)
         raise
     rows = rows if columns.is_word else rows[1:]
     if layout.is_default:
@@ -302,19 +301,23 @@ def word_rows(
     by_number = None if columns.sentence is not None else _numbers_of_words(rows, columns)
     ends = _Ends(columns, by_number)
     for number, values, raw in rows:
-        _refuse_ragged(values, header, first, path, number)
-        if ended := ends.before(values, number, raw):
-            collected.end_sentence()
-            collected.document += ended == "document"
-        _refuse_no_value(values, header, [word, tag] if labelled else [word], path, number)
-        own = "" if tag is None else values[tag].strip()
-        if not values[word].strip() and own in ("", "O"):
-            without_word += 1
-            if columns.sentence is None and not own:
+        try:
+            _refuse_ragged(values, header, first)
+            if ended := ends.before(values, number, raw):
                 collected.end_sentence()
-            continue
-        _refuse_lists(values, columns, path, number)
-        _refuse_no_word(values[word], own, path, number, labelled=labelled)
+                collected.document += ended == "document"
+            _refuse_no_value(values, header, [word, tag] if labelled else [word])
+            own = "" if tag is None else values[tag].strip()
+            if not values[word].strip() and own in ("", "O"):
+                without_word += 1
+                if columns.sentence is None and not own:
+                    collected.end_sentence()
+                continue
+            _refuse_lists(values, columns)
+            _refuse_no_word(values[word], own, labelled=labelled)
+        except InputError as error:
+            error.at(path, number)
+            raise
         collected.current.append((values[word], number, own))
     collected.end_sentence()
     of_texts = tag is None and header[word].casefold() in TEXT_NAMES and not columns.is_word
@@ -347,32 +350,22 @@ def _numbers_of_words(rows: Sequence[Record], columns: _WordColumns) -> int | No
     return column if counts and begins and max(numbers) >= least else None
 
 
-def _refuse_ragged(
-    values: Sequence[str], header: Sequence[str], first: int, path: Path, line: int
-) -> None:
+def _refuse_ragged(values: Sequence[str], header: Sequence[str], first: int) -> None:
     if len(values) != len(header):
         raise InputError(
-            f"has {len(values)} columns where line {first} has {len(header)}: {listed(values, 6)}.",
-            path=path,
-            line=line,
+            f"has {len(values)} columns where line {first} has {len(header)}: {listed(values, 6)}."
         )
 
 
 def _refuse_no_value(
-    values: Sequence[str],
-    header: Sequence[str],
-    needed: Sequence[int | None],
-    path: Path,
-    line: int,
+    values: Sequence[str], header: Sequence[str], needed: Sequence[int | None]
 ) -> None:
     for column in needed:
         if column is not None and isinstance(value := values[column], NoValue):
-            raise InputError(f"column {header[column]!r} {value.problem}.", path=path, line=line)
+            raise InputError(f"column {header[column]!r} {value.problem}.")
 
 
-def _refuse_texts_as_words(
-    sentences: Sequence[Sequence[str]], path: Path, *, most: bool = True
-) -> None:
+def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path, *, most: bool) -> None:
     """Refuse rows that hold several words, as those of texts with labels do: if most of them do, or
     one."""
     words = [*islice((word for sentence in sentences for word in sentence), LOOKED_AT)]
@@ -405,7 +398,7 @@ def _sentence_a_row(header: Sequence[str], rows: Sequence[Record]) -> str:
     )
 
 
-def _refuse_lists(values: Sequence[str], columns: _WordColumns, path: Path, line: int) -> None:
+def _refuse_lists(values: Sequence[str], columns: _WordColumns) -> None:
     """Refuse a row that holds the words and the tags of a sentence as lists."""
     word, tag = columns.word, columns.tag
     if tag is None or columns.is_word:
@@ -417,38 +410,30 @@ def _refuse_lists(values: Sequence[str], columns: _WordColumns, path: Path, line
             'python3 -c "import ast, csv, json, sys; [print(json.dumps({'
             f"'tokens': ast.literal_eval(r['{columns.header[word]}']), "
             f"'tags': ast.literal_eval(r['{columns.header[tag]}'])"
-            '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.',
-            path=path,
-            line=line,
+            '})) for r in csv.DictReader(sys.stdin)]" < OLD > NEW.jsonl.'
         )
 
 
-def _refuse_no_word(text: str, tags: str, path: Path, line: int, *, labelled: bool) -> None:
+def _refuse_no_word(text: str, tags: str, *, labelled: bool) -> None:
     """Refuse a row that is no word with its tag: a part is empty, or it is a text with all of its
     tags or spans, or several rows by a quotation mark."""
     if not text.strip() or (labelled and not tags):
         name = "word" if not text.strip() else "tag"
         remedy = "" if name == "word" else "; write O for a word of no entity"
-        raise InputError(f"the {name} is empty{remedy}.", path=path, line=line)
+        raise InputError(f"the {name} is empty{remedy}.")
     if "\n" in text:
         raise InputError(
             f"a word holds a line break, {text[:40]!r}; a quotation mark that is a word is written "
-            '"""" in such a file (sed \'s/^",/"""",/\' OLD > NEW, where words stand first).',
-            path=path,
-            line=line,
+            '"""" in such a file (sed \'s/^",/"""",/\' OLD > NEW, where words stand first).'
         )
     words, parts = len(text.split()), re.split(r"[\s,]+", tags)
     if 1 < words == len(parts) and any(map(TAG.fullmatch, parts)):
         raise InputError(
             f"a row holds a sentence with {words} tags, {tags[:40]!r}, not a word; write a word "
-            'per row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.',
-            path=path,
-            line=line,
+            'per row, or {"tokens": [...], "tags": [...]} per line in a .jsonl file.'
         )
     if tags.startswith(("[", "{")) and tags.endswith(("]", "}")):
         raise InputError(
             f"the tag is {tags[:40]!r}: rows of this file are texts with a list of annotations, "
-            "not words. Export them as JSON.",
-            path=path,
-            line=line,
+            "not words. Export them as JSON."
         )

@@ -406,14 +406,7 @@ _LATIN = (
         _common(_WESTERN, _ICELANDIC),
     ),
     Encoding("cp1258", "WINDOWS-1258", "Vietnamese", _vietnamese),
-    Encoding(
-        "cp1250",
-        "WINDOWS-1250",
-        "Central European",
-        _common(
-            *_CENTRAL,
-        ),
-    ),
+    Encoding("cp1250", "WINDOWS-1250", "Central European", _common(*_CENTRAL)),
     Encoding("iso8859_2", "ISO-8859-2", "Central European", _common(*_CENTRAL)),
     Encoding("cp1254", "WINDOWS-1254", "Turkish", _common("çğıöşüâîûÇĞİÖŞÜ")),
     Encoding("cp1257", "WINDOWS-1257", "Baltic", _common("āčēģīķļņšūžąęėįųõäöü")),

@@ -1,0 +1,71 @@
+"""The routes that ask a model: their paths, the forms of their bodies, and what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bothways.serving import answers, wire
+from bothways.serving.served import (
+    ATTENTION,
+    ATTRIBUTION,
+    CHOOSE,
+    CLASSES,
+    NEXT,
+    RANK,
+    SIMILARITY,
+    VECTORS,
+)
+
+ANY = ""
+"""The task of a route that every model has."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A route that asks a model.
+
+    Attributes:
+        path: at the root, for the first model.
+        form: its body.
+        answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
+            task, too.
+        task: that the model must do.
+        found: what it answers, for the description.
+        what: its inputs are called.
+    """
+
+    path: str
+    form: type[wire.Form]
+    answer: Callable[..., Any]
+    task: str
+    found: Any
+    what: str = "inputs"
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """At the root, and below ``/models/NAME``."""
+        return self.path, f"/models/{{model}}{self.path.rstrip('/')}"
+
+
+_VECTOR = list[list[float]]
+_INFERRED = Any
+ASKS = (
+    Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
+    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
+    Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
+    Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
+    Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
+    Ask("/tokenize", wire.Tokenize, answers.tokenize, ANY, list[list[wire.Token]]),
+    Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
+    Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
+    Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
+    Ask("/attention", wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),
+    Ask("/attribute", wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
+    Ask(
+        "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
+    ),
+)
