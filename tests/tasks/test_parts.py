@@ -78,6 +78,6 @@ def test_what_files_have_in_common() -> None:
     train, strata = ["one", "two", "two", "three"], [("a",), ("a",), ("b",), ("b",)]
     assert overlaps(train, strata, {"dev": ["one", "new"], "test": ["newer"]}) == [
         "1 of 2 dev examples have a text that stands in train, too",
-        "1 texts stand in train with different labels",
+        "1 text stands in train with different labels",
     ]
     assert not overlaps(train[:2], strata[:2], {"dev": ["new"]})

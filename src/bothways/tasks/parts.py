@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
+from bothways.io.terminal import counted
 from bothways.randomness import Purpose, permutation
 from bothways.tasks.task import Labelled
 
@@ -172,5 +173,6 @@ def overlaps(
     for text, own in zip(train, strata, strict=True):
         labels.setdefault(text, set()).add("\n".join(sorted(own)))
     if several := sum(len(found) > 1 for found in labels.values()):
-        notes.append(f"{several:,} texts stand in train with different labels")
+        stand = "stands" if several == 1 else "stand"
+        notes.append(f"{counted(several, 'text')} {stand} in train with different labels")
     return notes
