@@ -218,7 +218,8 @@ class ClassificationTask(TextTask):
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
         """The label of each text, and the probabilities of all."""
         values = softmax(logits_NC, axis=-1)
-        return [self.labels[i] for i in self._chosen(values, values)], values, self.labels
+        labels = self.options.labels
+        return [labels[i] for i in self._chosen(values, values)], values, labels
 
     def _chosen(
         self, ranked_NC: NDArray[Any], probabilities_NC: NDArray[np.float64]
