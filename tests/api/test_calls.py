@@ -170,6 +170,7 @@ def test_a_data_set_of_hugging_face() -> None:
         columns_of(splits, "train")
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     train, dev = pd.DataFrame(rows(32)), pd.DataFrame(rows(16, seed=1))
     train.to_csv("train.csv", index=False)

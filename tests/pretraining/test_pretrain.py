@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -95,6 +96,13 @@ def test_it_learns(unbroken: PretrainResult) -> None:
     assert unbroken.heldout.record() == {
         k: v for k, v in heldout[-1].items() if k.startswith("heldout")
     }
+
+
+@pytest.mark.usefixtures("drawn")
+def test_curves_of_a_run_are_drawn(unbroken: PretrainResult, tmp_path: Path) -> None:
+    shutil.copy(unbroken.run / METRICS, tmp_path)
+    draw_curves(tmp_path)
+    assert int.from_bytes((tmp_path / "curves.png").read_bytes()[16:20], "big") > 1000  # wide
 
 
 def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:

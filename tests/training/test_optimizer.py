@@ -249,7 +249,7 @@ def test_frozen_parameters_are_left_out() -> None:
 
 
 def test_training_does_without_torchs_compiler(tiny_corpus: Path, tmp_path: Path) -> None:
-    """Importing it takes as long as torch itself; and without pandas, which takes a third of that."""
+    """And without pandas. Importing the one takes as long as torch, the other a third of that."""
     words = ["pretrain", "--model.size", "tiny", "--model.layers", "1", "--clock.steps", "2"]
     words += ["--corpus", str(tiny_corpus), "--run", str(tmp_path / "run"), "--precision", "fp32"]
     script = (
