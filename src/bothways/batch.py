@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways import arrays
 from bothways.errors import InputError, LengthError
 
 IGNORE = -100
@@ -35,13 +35,11 @@ class Batch:
     Attributes:
         tokens: int64 [T]; the tail holds id 0.
         segments: int64 [T]; 0 for the first text and its specials, 1 for the second.
-        positions: int64 [T]; position in the sequence, from 0.
         bounds: int64 [B + 1]; sequence b is ``tokens[bounds[b]:bounds[b + 1]]``.
     """
 
     tokens: NDArray[np.int64]
     segments: NDArray[np.int64]
-    positions: NDArray[np.int64]
     bounds: NDArray[np.int64]
 
     @property
@@ -49,15 +47,23 @@ class Batch:
         """B."""
         return len(self.bounds) - 1
 
-    @cached_property
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """int64 [B]."""
         return self.bounds[1:] - self.bounds[:-1]
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence."""
-        return int(self.lengths.max(initial=0))
+        return max(self.lengths.tolist(), default=0)
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """Position in the sequence, from 0, int64 [T]."""
+        total = int(self.bounds[-1])
+        places = np.zeros(len(self.tokens), np.int64)
+        places[:total] = np.arange(total) - np.repeat(self.bounds[:-1], self.lengths)
+        return places
 
     def table_rows(self, offset: int) -> NDArray[np.int64]:
         """The row of the position table for each token, int64 [T], where a sequence's first has
@@ -101,7 +107,7 @@ def flat_batch(
     *,
     max_positions: int,
 ) -> Batch:
-    """Build a :class:`Batch` from arrays without a tail; adds positions and the tail.
+    """Build a :class:`Batch` from arrays without a tail, which is added.
 
     Args:
         tokens: int [bounds[B]].
@@ -115,16 +121,6 @@ def flat_batch(
         InputError: a sequence has no tokens (its first token would be another sequence's), or there
             are no sequences.
     """
-    lengths = bounds[1:] - bounds[:-1]
-    if not len(lengths) or lengths.min() < 1:
-        what = f"sequence {int(lengths.argmin())} of the batch" if len(lengths) else "the batch"
-        raise InputError(f"{what} has no tokens; encode texts with their [CLS] and [SEP].")
-    if lengths.max() > max_positions:
-        b = int(lengths.argmax())
-        raise LengthError(
-            f"sequence {b} of the batch has {lengths[b]} tokens; this encoder has positions for "
-            f"{max_positions}. Truncate it when encoding (max_length={max_positions}) or split it."
-        )
     total = int(bounds[-1])
     padded = round_up(total, ROUND_TOKENS)
 
@@ -133,18 +129,39 @@ def flat_batch(
         out[:total] = values
         return out
 
-    positions = np.arange(total) - np.repeat(bounds[:-1], lengths)
-    return Batch(tail(tokens), tail(segments), tail(positions), bounds.astype(np.int64))
+    _check_sizes((bounds[1:] - bounds[:-1]).tolist(), max_positions)
+    return Batch(tail(tokens), tail(segments), bounds)
 
 
 def collate(
     tokens: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], *, max_positions: int
 ) -> Batch:
-    """Build a :class:`Batch` from lists of ids, one list per sequence."""
-    bounds = arrays.bounds([len(row) for row in tokens])
-    flat_tokens = np.fromiter((t for row in tokens for t in row), np.int64, int(bounds[-1]))
-    flat_segments = np.fromiter((s for row in segments for s in row), np.int64, int(bounds[-1]))
-    return flat_batch(flat_tokens, flat_segments, bounds, max_positions=max_positions)
+    """Build a :class:`Batch` from lists of ids, one list per sequence.
+
+    Raises:
+        LengthError: as :func:`flat_batch`.
+        InputError: too, and if a sequence has not as many segments as tokens.
+    """
+    sizes = [*map(len, tokens)]
+    if [*map(len, segments)] != sizes:
+        raise InputError("each token needs a segment: give lists of the same lengths.")
+    _check_sizes(sizes, max_positions)
+    ends = [0, *accumulate(sizes)]
+    tail = [0] * (round_up(ends[-1], ROUND_TOKENS) - ends[-1])
+    ids, kinds = (np.array([*chain(*rows), *tail], np.int64) for rows in (tokens, segments))
+    return Batch(ids, kinds, np.array(ends, np.int64))
+
+
+def _check_sizes(sizes: list[int], max_positions: int) -> None:
+    if min(sizes, default=0) < 1:
+        what = f"sequence {sizes.index(min(sizes))} of the batch" if sizes else "the batch"
+        raise InputError(f"{what} has no tokens; encode texts with their [CLS] and [SEP].")
+    if (longest := max(sizes)) > max_positions:
+        raise LengthError(
+            f"sequence {sizes.index(longest)} of the batch has {longest} tokens; this encoder has "
+            f"positions for {max_positions}. Truncate it when encoding "
+            f"(max_length={max_positions}) or split it."
+        )
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -9,15 +9,14 @@ import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways import arrays
-from bothways.batch import Batch
+from bothways.batch import Batch, collate
 from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
@@ -26,7 +25,7 @@ from bothways.io.written import ARROW, write_tables
 from bothways.runtime.engine import Engine, batches_for, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
-from bothways.tasks.examples import Examples, check_room
+from bothways.tasks.examples import check_room
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.template import Template
@@ -39,6 +38,7 @@ Vector = NDArray[np.float32]
 Pooling = Literal["mean", "cls", "tokens"]
 Combine = Literal["mean", "sum", "concat"]
 Long = Literal["cut", "windows"]
+POOLING, COMBINE, LONG = get_args(Pooling), get_args(Combine), get_args(Long)
 _POOLED: dict[str, Pooling] = {"mean": "mean", "cls": "cls"}
 FORMATS = (".npz", ".npy", ".arrow", ".parquet", ".jsonl")
 WHOLE = ".npz"
@@ -77,66 +77,43 @@ class TextVectors:
     long: int
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """The windows in which texts are read.
+class _Window(NamedTuple):
+    """A sequence of a text's tokens: all of them, or a window.
 
     Attributes:
-        template: how windows are built; for BERT [CLS] window [SEP].
-        examples: one item per window. Its rows are the special tokens that open it, the pieces that
-            have their best context in this window, and the special tokens that close it if it is
-            the text's last window.
-        encodings: one per text, cut to the length limit if texts are not read in windows; empty
-            unless each token has its own vector, because they take ten times the room of the ids.
-        sizes: int64 [N]; tokens of each text, those that are cut not counted.
-        cut: how many texts are cut.
-        counts: int64 [N]; how many windows each text has.
+        text: its number.
+        ids, segments: of the sequence, special tokens included.
+        start: how many pieces of the text come before.
+        first, end: the tokens that have their best context here, ``first`` to ``end - 1``. The
+            special tokens are among them that open a text's first window or close its last.
     """
 
-    template: Template
-    examples: Examples
+    text: int
+    ids: list[int]
+    segments: list[int]
+    start: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Texts as they are read.
+
+    Attributes:
+        windows: of all texts, in order.
+        encodings: one per text, cut to the length limit if texts are not read in windows; empty
+            unless each token has its own vector, because they take ten times the room of the ids.
+        pieces: how many each text has, those that are cut not counted.
+        counts: how many windows each text has.
+        cut: how many texts are cut.
+    """
+
+    windows: list[_Window]
     encodings: list[Encoding]
-    sizes: NDArray[np.int64]
+    pieces: list[int]
+    counts: list[int]
     cut: int
-    counts: NDArray[np.int64]
-
-    @cached_property
-    def is_first(self) -> NDArray[np.bool_]:
-        """bool [windows]; the first window of its text."""
-        owners = self.examples.owners
-        return np.concatenate([[True], owners[1:] != owners[:-1]])
-
-    @cached_property
-    def is_last(self) -> NDArray[np.bool_]:
-        """bool [windows]; the last window of its text."""
-        return np.diff(self.examples.owners, append=len(self.counts)) > 0
-
-    @cached_property
-    def piece_bounds(self) -> NDArray[np.int64]:
-        """int64 [windows + 1]; counting over all texts, window w embeds the pieces
-        ``piece_bounds[w]`` to ``piece_bounds[w + 1] - 1``."""
-        specials = self.template.opening() + self.template.closing() * self.is_last
-        return np.cumsum([0, *(np.diff(self.examples.output_bounds) - specials)], dtype=np.int64)
-
-    def pieces_of(self, w: int, states: Vector) -> Vector:
-        """Without the special tokens: the rows of window ``w``, [rows, D] -> [pieces, D]."""
-        first = self.template.opening()
-        return states[first : first + int(np.diff(self.piece_bounds[w : w + 2])[0])]
-
-    def sums(
-        self, chosen: NDArray[np.int64], rows: Vector, bounds: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """For each of the chosen windows the sum of its rows, without the special tokens that open
-        a later window of a text: [rows, D] -> [windows, D]."""
-        if len(self.examples) > len(self.counts):
-            skipped = np.where(self.is_first[chosen], 0, self.template.opening())
-            rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
-            bounds = arrays.bounds(np.diff(bounds) - skipped)
-        # Window by window: `np.add.reduceat` takes four times as long.
-        sums = np.empty((len(chosen), rows.shape[1]))
-        for own, part in zip(sums, arrays.split(rows, bounds), strict=True):
-            part.sum(0, dtype=np.float64, out=own)
-        return sums
 
 
 def embed_texts(
@@ -183,12 +160,9 @@ def embed_texts(
         InputError: something that is not a text, or a single text instead of a list.
     """
     check_texts(texts)
-    for name, value, choices in (
-        ("combine", combine, Combine),
-        ("pooling", pooling or "mean", Pooling),
-        ("long", long or "cut", Long),
-    ):
-        require_choice(name, value, get_args(choices))
+    require_choice("combine", combine, COMBINE)
+    require_choice("pooling", pooling or "mean", POOLING)
+    require_choice("long", long or "cut", LONG)
     config = loaded.config
     if prompt and pooling == "tokens":
         raise ConfigError(
@@ -206,19 +180,19 @@ def embed_texts(
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
 
-    def encode(part: Sequence[str]) -> _Windows:
-        return _encode_windows(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
+    def encode(part: Sequence[str]) -> _Encoded:
+        return _encode(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
 
     found: list[Vector] = []
     encodings: list[Encoding] = []
     cut = several = start = 0
-    for windows in ahead(text_parts(texts), encode):
-        own = share_of(progress, start, len(windows.counts), len(texts))
-        found.append(_embed_windows(loaded, windows, chosen, combine, pooling, own))
-        _check_finite(found[-1], windows, pooling, start)
-        encodings += windows.encodings
-        cut, several = cut + windows.cut, several + int((windows.counts > 1).sum())
-        start += len(windows.counts)
+    for part in ahead(text_parts(texts), encode):
+        own = share_of(progress, start, len(part.counts), len(texts))
+        found.append(_embed(loaded, part, chosen, combine, pooling, own))
+        _check_finite(found[-1], part, pooling, start)
+        encodings += part.encodings
+        cut, several = cut + part.cut, several + sum(count > 1 for count in part.counts)
+        start += len(part.counts)
     vectors = np.concatenate(found)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
@@ -301,12 +275,12 @@ def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:
     return [layer % (count + 1) for layer in layers]
 
 
-def _encode_windows(
+def _encode(
     tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long, *, keep: bool
-) -> _Windows:
+) -> _Encoded:
     """Texts as token sequences; ``keep`` their encodings."""
     template = tokenizer.template
-    room, opening, closing = template.room(length), template.opening(), template.closing()
+    room, cut = template.room(length), 0
     kept: list[Encoding] = []
     if keep:
         kept = tokenizer.encode_batch(texts, max_length=length if long == "cut" else None)
@@ -314,93 +288,82 @@ def _encode_windows(
         cut = sum(encoding.cut > 0 for encoding in kept)
     else:
         pieces = tokenizer.encode_plain(texts)
-        cut = 0
         if long == "cut":
             cut = sum(len(own) > room for own in pieces)
             pieces = [own[:room] for own in pieces]
-    tokens: list[int] = []
-    segments: list[int] = []
-    bounds, owners, read = [0], [], []
-    for n, own in enumerate(pieces):
-        windows = cut_windows(len(own), room, max(1, room // 2)) if len(own) > room else [None]
-        best = best_window(windows, len(own)) if len(windows) > 1 else None  # type: ignore[arg-type]
-        for number, window in enumerate(windows):
-            first, end = window or (0, len(own))
-            ids, kinds = template.wrap_lists([own if window is None else own[first:end]])
-            start = len(tokens)
-            tokens += ids
-            segments += kinds
-            bounds.append(len(tokens))
-            owners.append(n)
-            if best is None:
-                read.append(np.arange(start, len(tokens)))
-                continue
-            text = start + opening
-            last = closing if number == len(windows) - 1 else 0
-            chosen = np.flatnonzero(best[first:end] == number)
-            after = np.arange(end - first, end - first + last)
-            read.append(text + np.concatenate([np.arange(-opening, 0), chosen, after]))
-    examples = Examples.of_sequences(
-        np.array(tokens, dtype=np.int32),
-        np.array(segments, dtype=np.int8),
-        np.array(bounds, dtype=np.int64),
-        read_positions=np.concatenate([np.zeros(0, np.int64), *read]),
-        owners=np.array(owners, dtype=np.int64),
-    )
-    sizes = np.array([len(own) + template.cost() for own in pieces], dtype=np.int64)
-    counts = np.bincount(examples.owners, minlength=len(texts))
-    return _Windows(template, examples, kept, sizes, cut, counts)
+    windows: list[_Window] = []
+    counts = []
+    for text, own in enumerate(pieces):
+        before = len(windows)
+        if len(own) > room:
+            windows += _windows(template, text, own, room)
+        else:
+            ids, segments = template.wrap_lists([own])
+            windows.append(_Window(text, ids, segments, 0, 0, len(ids)))
+        counts.append(len(windows) - before)
+    return _Encoded(windows, kept, [len(own) for own in pieces], counts, cut)
 
 
-def _embed_windows(
+def _windows(template: Template, text: int, pieces: list[int], room: int) -> Iterator[_Window]:
+    """The windows of a long text, which overlap by half."""
+    windows = cut_windows(len(pieces), room, max(1, room // 2))
+    best = best_window(windows, len(pieces))
+    for number, (start, stop) in enumerate(windows):
+        ids, segments = template.wrap_lists([pieces[start:stop]])
+        at = np.flatnonzero(best == number) - start + template.opening()  # consecutive
+        first = 0 if number == 0 else int(at[0])
+        end = len(ids) if number == len(windows) - 1 else int(at[-1]) + 1
+        yield _Window(text, ids, segments, start, first, end)
+
+
+def _embed(
     loaded: LoadedModel,
-    windows: _Windows,
+    encoded: _Encoded,
     layers: list[int],
     combine: Combine,
     pooling: Pooling,
     progress: ShowProgress | None,
 ) -> Vector:
     """float32 [N, D]; or for ``tokens`` one row per piece of all texts."""
-    examples = windows.examples
-    count = windows.piece_bounds[-1] if pooling == "tokens" else len(windows.counts)
+    windows, engine, template = encoded.windows, loaded.engine, loaded.tokenizer.template
+    opening, closing = template.opening(), template.closing()
+    pieces, counts = encoded.pieces, encoded.counts
+    rows = arrays.bounds(pieces).tolist() if pooling == "tokens" else range(len(counts) + 1)
     width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
-    vectors = np.zeros((count, width), np.float32)
+    sums = np.zeros((rows[-1], width), np.float32 if pooling == "tokens" else np.float64)
     done = 0
-    for indices in batches_for(loaded.engine, examples.lengths):
-        batch = examples.batch(indices, max_positions=loaded.config.positions)
-        states_TD = _layer_states(loaded.engine, batch.inputs, layers, combine)
-        rows_RD = states_TD  # all of them, most often
-        if len(batch.read_positions) < batch.inputs.bounds[-1]:
-            rows_RD = states_TD[batch.read_positions]
-        texts = examples.owners[indices]
-        if pooling == "tokens":
-            by_window = arrays.split(rows_RD, batch.bounds)
-            for w, window_states in zip(indices.tolist(), by_window, strict=True):
-                first, end = windows.piece_bounds[w : w + 2]
-                vectors[first:end] = windows.pieces_of(w, window_states)
-        elif pooling == "cls":
-            np.add.at(vectors, texts, rows_RD[batch.bounds[:-1]] / windows.counts[texts, None])
-        else:
-            sums_WD = windows.sums(indices, rows_RD, batch.bounds)
-            means_WD = (sums_WD / windows.sizes[texts, None]).astype(np.float32)
-            if len(examples) == len(windows.counts):  # each text has one window
-                vectors[texts] = means_WD
+    for indices in batches_for(engine, np.array([len(window.ids) for window in windows])):
+        chosen = [windows[w] for w in indices.tolist()]
+        ids, segments = [own.ids for own in chosen], [own.segments for own in chosen]
+        batch = collate(ids, segments, max_positions=loaded.config.positions)
+        states_TD = _layer_states(engine, batch, layers, combine)
+        for own, states_LD in zip(chosen, arrays.split(states_TD, batch.bounds), strict=True):
+            row = rows[own.text]
+            if pooling == "tokens":
+                first, end = max(own.first, opening), min(own.end, len(own.ids) - closing)
+                row += own.start - opening
+                sums[row + first : row + end] = states_LD[first:end]
+            elif pooling == "cls":
+                sums[row] += states_LD[0]
             else:
-                np.add.at(vectors, texts, means_WD)
-        done += len(indices)
+                sums[row] += states_LD[own.first : own.end].sum(0, dtype=np.float64)
+        done += len(chosen)
         if progress is not None:
-            progress(done, len(examples))
-    return vectors
+            progress(done, len(windows))
+    if pooling == "tokens":
+        return sums
+    sizes = counts if pooling == "cls" else [own + template.cost() for own in pieces]
+    means: Vector = (sums / np.array(sizes)[:, None]).astype(np.float32)
+    return means
 
 
-def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling, start: int) -> None:
+def _check_finite(vectors: Vector, encoded: _Encoded, pooling: Pooling, start: int) -> None:
     if not np.isfinite(vectors).all():
-        text = int(np.flatnonzero(~np.isfinite(vectors).all(-1))[0])
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(-1))[0])
         if pooling == "tokens":
-            window = np.searchsorted(windows.piece_bounds, text, side="right") - 1
-            text = int(windows.examples.owners[window])
+            row = int(np.searchsorted(np.cumsum(encoded.pieces), row, side="right"))
         raise NonFiniteError(
-            f"the vector of text {start + text + 1} is not finite; the model's weights are damaged."
+            f"the vector of text {start + row + 1} is not finite; the model's weights are damaged."
         )
 
 

@@ -198,11 +198,11 @@ class GraphEngine(ABC):
         given |= {f"{READ}{head}": places for head, places in at.items()}
         asked = Outputs(tuple(sorted(heads)), layers=tuple(sorted(set(layers))), chosen=True)
         session = self._session(asked)
-        states = [f"{HIDDEN}.{n}" for n in asked.layers]
-        wanted = [*asked.heads, *states]
-        found = dict(zip(wanted, session.run(given, wanted), strict=True))
-        shown = {layer_name(n): _tokens(found.pop(f"{HIDDEN}.{n}"), real_BL) for n in asked.layers}
-        return {**found, **shown}
+        states = session.run(given, [*asked.heads, *(f"{HIDDEN}.{n}" for n in asked.layers)])
+        found = {head: states.pop(0) for head in asked.heads}
+        for layer, own in zip(asked.layers, states, strict=True):
+            found[layer_name(layer)] = _tokens(own, real_BL)
+        return found
 
     def inspect(self, batch: Batch) -> Inside:
         """As :class:`bothways.runtime.engine.Engine` has it: from a graph of its own, in which
@@ -544,18 +544,17 @@ class _OnnxSession(Session):
 
     def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
         """As :meth:`Session.run`."""
-        own = {
-            name: value.astype(self._types.get(name, value.dtype), copy=False)
-            for name, value in given.items()
-            if name in self.inputs
-        }
+        own = {name: value for name, value in given.items() if name in self.inputs}
+        for name, kind in self._types.items():
+            own[name] = own[name].astype(kind)
         found: list[Floats] = self._session.run(list(wanted), own)
         return found
 
 
 def _ends(ids: Integers) -> tuple[int, int]:
     """The lowest and the highest id."""
-    return int(ids.min()), int(ids.max())
+    values = ids.tolist()  # of one text sooner than two reductions by NumPy
+    return min(values), max(values)
 
 
 def _padded_places(batch: Batch) -> Integers:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -75,8 +75,7 @@ def output_names(heads: Collection[str]) -> dict[str, tuple[str, ...]]:
     return {name: names[name] for name in HEADS if name in heads}
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """What a graph computes.
 
     Attributes:
@@ -92,10 +91,10 @@ class Outputs:
             ``range.NAME``, [inputs] each, over all tokens, padding among them.
     """
 
-    heads: Sequence[str] = ()
+    heads: tuple[str, ...] = ()
     hidden: bool = False
-    layers: Collection[int] = ()
-    attentions: Collection[int] = ()
+    layers: tuple[int, ...] = ()
+    attentions: tuple[int, ...] = ()
     chosen: bool = False
     others: bool = False
     ranges: bool = False

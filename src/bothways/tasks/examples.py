@@ -323,7 +323,9 @@ def length_batches(
             take in what would be a seventh padding (:data:`PADDED`).
     """
     most = PADDED if padded else math.inf
-    return cut_by_tokens(np.argsort(-lengths, kind="stable"), lengths, limit, most_padded=most)
+    sizes = lengths.tolist()
+    order = sorted(range(len(sizes)), key=lambda n: -sizes[n])
+    return cut_by_tokens(np.array(order, np.int64), lengths, limit, most_padded=most)
 
 
 def cut_by_tokens(

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -212,17 +212,22 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
     """
     given = [(a, "text")] if b is None else [(a, "text"), (b, "second text")]
     for texts, what in given:
-        if isinstance(texts, str):
-            raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
-        if not hasattr(texts, "__len__"):
-            raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
-        # These iterate over other things.
-        if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
-            names = getattr(texts, "columns", texts if isinstance(texts, Mapping) else ())
-            listed = ", ".join(repr(str(name)) for name in [*names][:_COLUMNS_NAMED])
-            remedy = f"give one of its columns: {listed}." if listed else "give list(...) of it."
-            raise InputError(f"a list of texts is needed, not {type_of(texts)}; {remedy}")
+        if not isinstance(texts, list):
+            _check_listed(texts)
         if not all(isinstance(text, str) for text in texts):
             raise not_text_error(texts, what)
     if b is not None and len(a) != len(b):
         raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")
+
+
+def _check_listed(texts: Any) -> None:
+    if isinstance(texts, str):
+        raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
+    if not hasattr(texts, "__len__"):
+        raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
+    # These iterate over other things.
+    if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
+        names = getattr(texts, "columns", texts if isinstance(texts, Mapping) else ())
+        listed = ", ".join(repr(str(name)) for name in [*names][:_COLUMNS_NAMED])
+        remedy = f"give one of its columns: {listed}." if listed else "give list(...) of it."
+        raise InputError(f"a list of texts is needed, not {type_of(texts)}; {remedy}")
