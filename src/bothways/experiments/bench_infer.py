@@ -56,6 +56,9 @@ _REFERENCE = 256
 """Texts whose vectors are compared with those of fp64."""
 _SINGLES = 40
 """Calls with one text in a round."""
+_SETTLED = 0.2
+"""Seconds before a contender's turn: threads of the last one may still wait for work in a loop, as
+onnxruntime's do for 70 ms unless they are told otherwise, and take a core from it."""
 _BY_HAND = 512
 """Tokens of a batch of graphs driven by hand: both take least time from about so many."""
 _ONE = "How far is it from here to the sea?"
@@ -187,12 +190,14 @@ def _time(
     found: dict[str, Vectors] = {}
     for _ in range(rounds):
         for name, own in embed.items():
+            time.sleep(_SETTLED)
             own([_ONE])  # not counted: the others have taken its caches
             start = time.perf_counter()
             found[name] = own(texts)
             seconds[name].append(time.perf_counter() - start)
     for _ in range(rounds):
         for name, own in embed.items():
+            time.sleep(_SETTLED)
             for number in range(_SINGLES + 3):
                 start = time.perf_counter()
                 own([_ONE])

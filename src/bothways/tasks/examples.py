@@ -229,8 +229,11 @@ def encode_examples(
         tokens.append(_flatten([ids for ids, _ in wrapped], np.int32))
         segments.append(_flatten([own for _, own in wrapped], np.int8))
         lengths.extend(len(ids) for ids, _ in wrapped)
-    items = np.arange(len(a) + 1) if items is None else items
     bounds = arrays.bounds(lengths)
+    if items is None:
+        items, shortened = np.arange(len(a) + 1), sum(cut)
+    else:
+        shortened = int((np.diff(np.cumsum([0, *cut])[items]) > 0).sum())
     return Examples(
         np.concatenate(tokens),
         np.concatenate(segments),
@@ -238,7 +241,7 @@ def encode_examples(
         items=items,
         read_positions=bounds[:-1],
         owners=np.arange(len(items) - 1),
-        cut=int((np.diff(np.cumsum([0, *cut])[items]) > 0).sum()),
+        cut=shortened,
     )
 
 
