@@ -148,7 +148,7 @@ def test_a_title_above_words_and_questions(tmp_path: Path) -> None:
 def test_comments_above_a_table_are_said(tmp_path: Path) -> None:
     found = read(write(tmp_path, "a.csv", f"# made by us\n# in 2024\n{ROWS}"))
     assert (found.a, found.labels) == AB
-    assert found.broken.remarks == ["2 lines of comments above the columns are left out"]
+    assert found.broken.remarks == ["2 lines of comments above the columns: left out"]
     words = tagged(write(tmp_path, "w.tsv", "# by us\nword\ttag\nMary\tB-PER\n#\tO\n"))
     assert words.words == [["Mary", "#"]]
     path = write(tmp_path, "q.csv", "# by us\nquestion,context,answer\nq,Mary left,Mary\n")
@@ -161,7 +161,7 @@ def test_split_knows_comments_titles_and_empty_rows(by: str | None, tmp_path: Pa
     content = f"sentence,label\n{rows},\n,\n"
     path = write(tmp_path, "a.csv", f"# made by us\n{content}")
     told = split(SplitConfig(file=str(path), out=str(tmp_path / "parts"), by=by))
-    assert "a.csv: 1 lines of comments above the columns are left out" in told
+    assert "a.csv: 1 line of comments above the columns: left out" in told
     assert "a.csv: 2 rows without any value are left out" in told
     parts = [read(tmp_path / "parts" / f"{name}.csv").a for name in ("train", "dev")]
     assert sorted(parts[0] + parts[1]) == sorted(f"text {n}" for n in range(20))
@@ -333,7 +333,7 @@ def test_missing_labels_and_answers(tmp_path: Path) -> None:
         own = [{**one, **item} for item in [*items, {"answer": "Mary", "answer_start": 0}]]
         found = read_questions(write_json(tmp_path, *own), labelled=True)
         assert found.gold == [(), (), (), ("Mary",)]
-        assert "3 questions have null, or nothing, in the place of an answer" in found.notes[1]
+        assert "3 questions with null, or nothing, in the place of an answer" in found.notes[1]
 
 
 def test_questions_without_any_answer_are_not_trained_on(tmp_path: Path) -> None:

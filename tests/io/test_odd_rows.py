@@ -263,7 +263,7 @@ def test_discarded_responses_of_argilla(tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", json.dumps(items))
     found = read(path, label="label.responses")
     assert (found.a, found.labels) == (["submitted"], ["x"])
-    assert "1 examples that the annotator rejected or skipped" in " ".join(found.broken.remarks)
+    assert "1 example that the annotator rejected or skipped" in " ".join(found.broken.remarks)
     assert len(read_rows(path, TaskOptions(), labelled=False)) == 2
 
 
@@ -313,7 +313,7 @@ def test_an_empty_answer_at_a_place(tmp_path: Path) -> None:
     item = question(answers=[{"text": "", "answer_start": 0}])
     found = read_questions(write(tmp_path, "a.jsonl", json.dumps(item)), labelled=True)
     assert found.answers == [()]
-    assert "1 questions have no answer though" in " ".join(found.notes)
+    assert "1 question without an answer and" in " ".join(found.notes)
 
 
 def test_an_empty_passage(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_sheets_and_hidden_rows(tmp_path: Path) -> None:
     assert (found.a, found.labels) == AB
     said = " ".join(found.broken.remarks)
     assert "first sheet, 'new', is read, and not 'old'" in said
-    assert "1 rows that the spreadsheet hides" in said
+    assert "1 row that the spreadsheet hides" in said
 
     def cover(book: Book) -> None:
         book.active.append(["About"])

@@ -142,14 +142,14 @@ def test_every_form_gives_the_same_words_and_tags(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("prodigy.jsonl", "2 examples that the annotator rejected or skipped are left out"),
+        ("prodigy.jsonl", "2 examples that the annotator rejected or skipped: left out"),
         ("prodigy.jsonl", "it is Prodigy's JSON lines"),
         ("label-studio.json", "it is Label Studio's JSON"),
         ("minimal.json", "JSON_MIN"),
         ("annotator.json", "the list 'annotations' of one object"),
         ("kaggle.csv", "words in 'Word', tags in 'Tag', sentences by 'Sentence #'"),
         ("ids.conll", "read as a comment"),
-        ("mixed.conll", "3 lines have spaces where the first has tabs"),
+        ("mixed.conll", "3 lines with spaces where the first has tabs"),
         ("universal.conllu", "it is CoNLL-U: words in FORM (1), tags in UPOS (3)"),
     ],
 )

@@ -197,7 +197,7 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     assert (found["HasAns_total"], found["NoAns_total"]) == (2, 2)
     assert (found["HasAns_exact"], found["NoAns_exact"]) == (50.0, 50.0)
     assert (found["no_answer_precision"], found["no_answer_recall"]) == (100.0, 50.0)
-    assert "1 questions have no prediction and score 0 ('d')" in notes
+    assert "1 question without a prediction: score 0 ('d')" in notes
     assert "1 predictions are for ids that are not in data.json" in notes
 
 

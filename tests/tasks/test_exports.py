@@ -127,7 +127,7 @@ NUMBERED = "".join(f"{n}\t{w}\t{t}\n" for n, (w, t) in enumerate(zip(WORDS, TAGS
             "skipped.json",
             json.dumps({"classes": [], "annotations": [[TEXT, {"entities": TRIPLES}], None]}),
             TAGS,
-            "1 examples that the annotator rejected or skipped",
+            "1 example that the annotator rejected or skipped",
         ),
         (
             "empty.jsonl",

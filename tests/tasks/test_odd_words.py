@@ -113,7 +113,7 @@ def test_numbers_of_words_in_tables(name: str, first: int, tmp_path: Path) -> No
 def test_sentences_whose_rows_are_apart(tmp_path: Path) -> None:
     content = "sentence_id,word,tag\n1,Mary,B-PER\n2,Go,O\n1,left,O\n"
     found = read(write(tmp_path, "a.csv", content))
-    assert "1 sentences have an id that came before" in " ".join(found.notes)
+    assert "1 sentence with an id that came before" in " ".join(found.notes)
     content = "doc_id,sentence_id,word,tag\na,1,Mary,B-PER\na,2,Go,O\nb,1,left,O\n"
     assert "came before" not in " ".join(read(write(tmp_path, "b.csv", content)).notes)
 

@@ -170,7 +170,7 @@ def test_numbers_that_begin_again(tmp_path: Path) -> None:
     for path in (numbered, others):
         found = read(path)
         assert found.words == [["Mary", "left"], ["Paris"]]
-        assert "1 sentences begin without a blank line" in " ".join(found.notes)
+        assert "1 sentence without a blank line before" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ from bothways.io.lines import (
     python_spelling,
     stream_lines,
 )
+from bothways.io.terminal import counted
 from bothways.io.text_columns import OF_R, TEXT_NAMES, text_column
 
 _RULE = re.compile(r"\|?(?:\s*:?-{3,}:?\s*[|+])+(?:\s*:?-{3,}:?\s*)?")
@@ -345,7 +346,7 @@ def _without_preamble(
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
         lines = lines[1:]
     if comments := _comments(lines, names, layout):
-        broken.remark(f"{comments:,} lines of comments above the columns are left out")
+        broken.remark(f"{counted(comments, 'line')} of comments above the columns: left out")
     return separator, lines[comments:]
 
 

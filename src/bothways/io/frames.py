@@ -20,6 +20,7 @@ from bothways.io.broken import TEXT, Broken
 from bothways.io.folder_files import refuse_no_file
 from bothways.io.lines import column_name, listed
 from bothways.io.pipes import open_in_any_order
+from bothways.io.terminal import counted
 
 SPREADSHEET, PARQUET = ".xlsx", ".parquet"
 FRAMES = (SPREADSHEET, PARQUET)
@@ -132,7 +133,9 @@ def _of_book(book: Any, path: Path, broken: Broken) -> Objects:
         broken.remark(f"its first sheet, {sheets[0].title!r}, is read, and not {others}")
     unknown, hidden = _marks(book, sheets[0], path)
     if hidden:
-        broken.remark(f"{hidden:,} rows that the spreadsheet hides or filters out are read too")
+        broken.remark(
+            f"{counted(hidden, 'row')} that the spreadsheet hides or filters out: read too"
+        )
     yield from _of_cells(_cells(sheets[0]), unknown, path)
 
 

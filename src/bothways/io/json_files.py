@@ -37,6 +37,7 @@ from bothways.io.lines import (
     python_spelling,
     stream_lines,
 )
+from bothways.io.terminal import counted
 from bothways.io.text import beginning, read_lines, read_whole
 
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
@@ -113,7 +114,9 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
             path=path,
         )
     if rejected:
-        broken.remark(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+        broken.remark(
+            f"{counted(rejected, 'example')} that the annotator rejected or skipped: left out"
+        )
     if several:
         broken.remark(f"{several:,} {ANNOTATED_TWICE}")
     for remark in choices.remarks:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from bothways.errors import InputError
 from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.json_files import read_json_file
+from bothways.io.terminal import counted
 
 Convention = Literal["squad", "korean"]
 Scores = NDArray[np.float64]
@@ -164,7 +165,9 @@ def score_file(
     notes = [*rows.notes]
     missing = [id for id in rows.ids if id not in answer_of]
     if missing:
-        notes.append(f"{len(missing):,} questions have no prediction and score 0 ({missing[0]!r})")
+        notes.append(
+            f"{counted(len(missing), 'question')} without a prediction: score 0 ({missing[0]!r})"
+        )
     unknown = len(answer_of.keys() - set(rows.ids))
     if unknown:
         notes.append(f"{unknown:,} predictions are for ids that are not in {rows.path.name}")

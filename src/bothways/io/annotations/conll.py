@@ -28,6 +28,7 @@ from bothways.io.annotations.column_forms import (
 )
 from bothways.io.fields import fields_of, quoted_as_csv
 from bothways.io.lines import INVISIBLE, listed, text_lines
+from bothways.io.terminal import counted
 
 DOCUMENT = "-DOCSTART-"
 _DOCUMENT = re.compile(rf"{DOCUMENT}(?:[ \t]|$)")
@@ -179,7 +180,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         remarks.append(f"{count:,} lines {mark!r} end sentences")
     if rows.spaced:
         remarks.append(
-            f"{rows.spaced:,} lines have spaces where the first has tabs between columns"
+            f"{counted(rows.spaced, 'line')} with spaces where the first has tabs between columns"
         )
     if labelled and by_default:
         _refuse_tags_first(collected, path)
@@ -411,7 +412,7 @@ def _divided_at_ones(lines: list[tuple[int, str]], remarks: list[str]) -> list[t
             last = -1
         found.append((number, line))
     if more := len(found) - len(lines):
-        remarks.append(f"{more:,} sentences begin without a blank line, where the numbers do")
+        remarks.append(f"{counted(more, 'sentence')} without a blank line before: numbers begin")
     return found
 
 
@@ -624,7 +625,9 @@ def _read_conllu(
             collected.current.append((word, number, tag))
     remarks = [f"it is CoNLL-U: words in {names}"]
     if restarted:
-        remarks.append(f"{restarted:,} sentences begin without a blank line, where the numbers do")
+        remarks.append(
+            f"{counted(restarted, 'sentence')} without a blank line before: numbers begin"
+        )
     if ranges or empty:
         remarks.append(f"{ranges:,} ranges and {empty:,} empty nodes are no words and left out")
     return collected.file(

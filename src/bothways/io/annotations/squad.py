@@ -26,6 +26,7 @@ from bothways.io.json_files import (
     surrogate_problem,
 )
 from bothways.io.lines import FALSE, TRUE, listed
+from bothways.io.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -167,24 +168,24 @@ class _Found:
         """As sentences."""
         notes = []
         if self.numbered:
-            notes.append(f"{self.numbered:,} questions have no id; their number is it")
+            notes.append(f"{counted(self.numbered, 'question')} without an id: the number is it")
         if self.searched:
             notes.append(
-                f"{self.searched:,} answers say not where they begin; the first place in the "
-                "passage that has their text is taken"
+                f"{counted(self.searched, 'answer')} without the place where it begins: the first "
+                "with its text in the passage is taken"
             )
         if self.unmarked:
             notes.append(
-                f"{self.unmarked:,} questions have no answer though they are not marked as "
-                "unanswerable; they are read as such"
+                f"{counted(self.unmarked, 'question')} without an answer and not marked as "
+                "unanswerable: read as such"
             )
         if self.missing:
             notes.append(
-                f"{self.missing:,} questions have null, or nothing, in the place of an answer; "
-                "they are read as unanswerable"
+                f"{counted(self.missing, 'question')} with null, or nothing, in the place of an "
+                "answer: read as unanswerable"
             )
         if self.joined:
-            notes.append(f"{self.joined:,} passages are lists of texts, which are joined by lines")
+            notes.append(f"{counted(self.joined, 'passage')} in a list of texts: joined by lines")
         return [f"{path.name}: {note}" for note in notes]
 
 

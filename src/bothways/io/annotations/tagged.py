@@ -44,6 +44,7 @@ from bothways.io.broken import Broken
 from bothways.io.frames import is_dataset, is_frame
 from bothways.io.json_files import json_objects, json_text
 from bothways.io.lines import as_json, listed
+from bothways.io.terminal import counted
 from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
@@ -309,7 +310,9 @@ def _about_answers(
     """What the annotators' answers mean, as sentences."""
     remarks = []
     if rejected := sum(record is None for record in found):
-        remarks.append(f"{rejected:,} examples that the annotator rejected or skipped are left out")
+        remarks.append(
+            f"{counted(rejected, 'example')} that the annotator rejected or skipped: left out"
+        )
     if several := sum(map(is_annotated_twice, items)):
         remarks.append(f"{several:,} {ANNOTATED_TWICE}")
     if left_out := sum(map(rejected_spans, items)):

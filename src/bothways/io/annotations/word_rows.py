@@ -38,6 +38,7 @@ from bothways.io.delimited import delimited_records, remove_above, title_above
 from bothways.io.fields import Record
 from bothways.io.frames import NoValue
 from bothways.io.lines import Layout, column_name, listed
+from bothways.io.terminal import counted
 from bothways.io.text import beginning
 from bothways.io.text_columns import TEXT_NAMES
 
@@ -268,8 +269,8 @@ class _Ends:
             remarks.append(f"a sentence begins where the numbers in {header[self.numbered]!r} do")
         if self.again:
             remarks.append(
-                f"{self.again:,} sentences have an id that came before; each run of one is a "
-                "sentence of its own (if their rows are out of order, sort them)"
+                f"{counted(self.again, 'sentence')} with an id that came before: each run of one "
+                "is a sentence of its own (if their rows are out of order, sort them)"
             )
         return remarks
 
