@@ -73,6 +73,16 @@ def test_each_piece_in_its_best_window(pieces: int, room: int, stride: int) -> N
     assert found.tolist() == [slowly(windows, piece) for piece in range(pieces)]
 
 
+@given(PIECES, ROOM)
+def test_each_window_is_best_for_consecutive_pieces(pieces: int, room: int) -> None:
+    """Of windows that overlap by half; embeddings take them as slices."""
+    windows = cut_windows(pieces, room, max(1, room // 2))
+    found = best_window(windows, pieces).tolist()
+    assert found == sorted(found)
+    if pieces:
+        assert set(found) == set(range(len(windows)))
+
+
 def test_no_room() -> None:
     with pytest.raises(LengthError, match="room for 0"):
         cut_windows(3, 0, 2)
