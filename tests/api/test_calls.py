@@ -924,3 +924,14 @@ def test_a_table_in_place_of_texts_is_refused(table: Any) -> None:
         bw.learn_vocabulary(table, size=50)
     with pytest.raises(ConfigError, match=r"files is a .* such as files\['review'\]"):
         bw.build_corpus(table, tokenizer="x")
+
+
+def test_what_is_no_text_is_refused_by_name() -> None:
+    """Of texts that stand alone, too."""
+    model = bw.load("mini-en")
+    with pytest.raises(bw.BothwaysError, match="text 1"):
+        model.next_sentence("The door was open.", None)  # type: ignore[arg-type]
+    with pytest.raises(bw.BothwaysError, match="choose from mean, cls"):
+        model.embed(["a"], pooling="tokens")  # type: ignore[arg-type]
+    with pytest.raises(bw.BothwaysError, match="a list of texts is needed"):
+        model.embed(np.array("abc"))  # type: ignore[arg-type]

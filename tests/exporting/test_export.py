@@ -47,6 +47,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "tagger": {"kind": "tagging", "labels": ["B-X", "I-X", "O"]},
     "span": {"kind": "spans"},
     "choice": {"kind": "choice"},
+    "frozen": LABELS,
 }
 NAMES = {"span": ["start_logits", "end_logits"]}
 
@@ -473,11 +474,12 @@ def test_a_model_with_outliers_is_refused(
     assert not about["int8"]["holds"]
 
 
-@pytest.mark.parametrize("head", ["tagger", "span", "choice", "masked_lm"])
+@pytest.mark.parametrize("head", ["tagger", "frozen", "span", "choice", "masked_lm"])
 def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"kind": KINDS.get(head, {}).get("kind")}
     heads: dict[str, Any] = {
         "tagger": {"tags": 3},
+        "frozen": {"tags": 3, "seed": 1},
         "span": {"spans": True},
         "choice": {"choices": True},
         "masked_lm": BOTH_HEADS,
@@ -489,6 +491,11 @@ def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
         lines = ("\n".join(f"{word} O" for word in text.split()) for text in words)
         gate.write_text("\n\n".join(lines) + "\n")
         options |= {"labels": KINDS[head]["labels"], "tagging": {"scheme": "iob2"}}
+    elif head == "frozen":  # labels of texts by the head for tokens
+        gate = tmp_path / "dev.tsv"
+        options |= {"reads": "tokens", "text_a": "sentence", "label": "label"}
+        rows = [f"{text}\t{'abc'[n % 3]}" for n, text in enumerate(words)]
+        gate.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     elif head == "span":
         gate = tmp_path / "dev.json"
         qas = [
@@ -514,6 +521,13 @@ def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
     assert report.int8 is not None
     assert report.int8.holds, report.int8.lines(tmp_path)
     assert report.int8.texts == 20
+    if head == "frozen":
+        labels = [
+            load(tmp_path / "out", engine="onnxruntime", precision=precision).predict(words).labels  # type: ignore[arg-type]
+            for precision in ("fp32", "int8")
+        ]
+        equal = sum(a == b for a, b in zip(*labels, strict=True)) / len(words)
+        assert equal == pytest.approx(report.int8.best.agreement["share equal to fp32"])
 
 
 def test_errors_of_a_gate_leave_nothing(task: tuple[Path, Path], tmp_path: Path) -> None:

@@ -411,6 +411,27 @@ def test_a_head_of_tokens_is_trained_by_its_mean(config: FinetuneConfig) -> None
     assert model.loaded.about["options"]["reads"] == "tokens"
 
 
+def test_a_frozen_head_does_not_read_noise(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A constant input of the head, but for rounding, gets no weight: dividing by its deviation
+    would give it one of millions."""
+    rows = lambda *given, **how: noisy(head_inputs(*given, **how))  # noqa: E731
+
+    def noisy(x: np.ndarray) -> np.ndarray:
+        x[:, 3] = 0.5 + 1e-9 * np.random.default_rng(0).standard_normal(len(x))
+        return x
+
+    monkeypatch.setattr("bothways.finetuning.frozen.head_inputs", rows)
+    loaded = load_model(config.model)
+    frozen = dataclasses.replace(config, freeze=True)
+    data = load_data(frozen, loaded)
+    model = new_model(loaded, frozen, data.task, 0)
+    fit_head(model, data, ())
+    assert model.task_head is not None
+    assert model.task_head.output.weight.abs().max() < 1000
+
+
 def test_a_frozen_head_is_scikit_learns(config: FinetuneConfig) -> None:
     """The probabilities of the head are those of the logistic regression with the same strength."""
     from sklearn.linear_model import LogisticRegression

@@ -480,6 +480,22 @@ def test_embed(server: Running) -> None:
     np.testing.assert_array_equal(np.array(whole, "f4"), model.embed([long]))
 
 
+def test_embed_cuts_nothing_against_the_request(server: Running) -> None:
+    """A folder of sentence-transformers says where its texts are cut."""
+    about = server.server.models["vectors"].model.loaded.about
+    long = {"inputs": " ".join(["w5"] * 30), "truncate": False}
+    assert server.post("/models/vectors/embed", long).status_code == 200
+    about["cut_at"] = 20
+    try:
+        refused = server.post("/models/vectors/embed", long)
+        assert (refused.status_code, refused.json()["limit"]) == (413, 20)
+        assert server.get("/models/vectors/info").json()["max_input_length"] == 20
+        del long["truncate"]
+        assert server.post("/models/vectors/embed", long).status_code == 200
+    finally:
+        del about["cut_at"]
+
+
 def test_predict(server: Running) -> None:
     model = offline(server.folders["classes"])
     expected = model.predict([TEXT])

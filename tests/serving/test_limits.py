@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import pytest
 
 from bothways.cli import main
 from bothways.errors import ConfigError
+from bothways.serving.batching import Ticket
 from bothways.serving.options import KEY, Limits, ServeConfig
-from bothways.serving.refusals import is_deeper
+from bothways.serving.refusals import RefusedError, is_deeper
+from bothways.serving.served import VECTORS
 from bothways.serving.server import serve
 from serving_examples import Running, make_folders, offline, running
 
@@ -591,6 +593,28 @@ def test_overload_is_refused_at_once_and_the_accepted_are_served(tmp_path: Path)
             assert sorted(one["score"] for one in answer.json()[0]) == sorted(expected.tolist())
         assert served._reserved == 0
         check_good(server)
+
+
+def test_what_others_sent_refuses_nothing_for_good(tmp_path: Path) -> None:
+    """Tokens are estimated by characters, and what is learned of them is for the queue alone."""
+    many = [["w5 " * 100]]
+    with running(make_folders(tmp_path, "vectors"), tokens=150) as server:
+        served = server.server.models["vectors"]
+        done: Future[None] = Future()
+        done.set_result(None)
+        for learned in (0.1, 4.0):
+            served._per_character = learned
+            served._release(served.admit(many, VECTORS), 0, done)
+            with pytest.raises(RefusedError, match="send at most 150 at a time"):
+                served.admit([["w5 " * 1667 + "ww"]], VECTORS)
+        for characters, tokens, most in ((60, 240, 4.0), (2000, 0, 0.3)):
+            served._per_character = 0.3
+            for _ in range(20):
+                served._reserve(tokens)
+                served._release(Ticket(0.0, tokens, tokens=tokens), characters, done)
+            assert 0.1 <= served._per_character <= most
+            assert characters > 100 or served._per_character < 0.5
+        assert served._reserved == 0
 
 
 def test_past_its_deadline_nothing_is_computed(tmp_path: Path) -> None:

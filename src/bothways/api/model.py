@@ -410,6 +410,7 @@ class Model:
         if NEXT_SENTENCE not in self.loaded.heads:
             family, causal = self.loaded.config.family, self.loaded.config.left_to_right
             raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))
+        check_texts([a], [b])
         check_segments(self.loaded, pair=True)
         logits_BC = outputs_at(self.loaded, NEXT_SENTENCE, self._encode(a, b), [0])
         return float(softmax(logits_BC, axis=-1)[0, 0])
@@ -639,6 +640,7 @@ class Model:
             LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
             InputError: something that is not a text.
         """
+        require_choice("pooling", pooling or "mean", get_args(Pooling))
         embeddings = embed_texts(
             self.loaded,
             [texts] if isinstance(texts, str) else texts,

@@ -21,7 +21,7 @@ from bothways.batch import Batch
 from bothways.errors import InputError, NonFiniteError
 from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
-from bothways.families.heads import HEADS, TAGGER
+from bothways.families.heads import HEADS
 from bothways.io.terminal import ShowProgress, StageProgress
 from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.engine import Engine, batches_for
@@ -45,6 +45,7 @@ from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import measure_scores
 from bothways.tasks.readers import read_rows
+from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import EncodedFile, Task
 
 _CALIBRATION, _RANKING, _TIMED = 128, 24, 64  # sequences
@@ -411,7 +412,7 @@ class _TaskGate(_Gate):
         return _Run(values, scores[self.measure])
 
     def _labels(self, predictions: Any) -> list[Any]:
-        if self._task.head == TAGGER:
+        if isinstance(self._task, TaggingTask):  # not each task with the head for tokens
             return [tag for tags in predictions for tag in tags]
         table = self._task.table(self._file, predictions)
         column = table[0].index("prediction")

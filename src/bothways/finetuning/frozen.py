@@ -34,6 +34,8 @@ STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _USUAL_STRENGTH = 1e-2  # where a class has too few examples to try
 _FOLDS = 3
 _TRIED_EXAMPLES = 10_000
+_CONSTANT = 1e-6
+"""Times the largest deviation: an input of the head that varies less is constant."""
 _RIDGE = (1.0, 10.0, 100.0, 1e3, 1e4)
 
 
@@ -53,7 +55,7 @@ def fit_head(model: EncoderModel, data: FinetuningData, class_weights: Sequence[
     x_NH = head_inputs(model, examples, averaged=task.options.reads == "tokens")
     gold = examples.gold
     mean, scale = x_NH.mean(0), x_NH.std(0)
-    scale[scale < 1e-12] = 1.0
+    scale[scale <= _CONSTANT * scale.max()] = 1.0  # dividing by it would make noise a feature
     x_NH = (x_NH - mean) / scale
     if task.loss == "class":
         weight_CH, bias_C = _classes(x_NH, gold, task.outputs, weights)

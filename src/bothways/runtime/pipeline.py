@@ -309,6 +309,7 @@ def rank_texts(
             does more with texts or outputs than bothways.
         InputError: something that is not a text, or a single text instead of a list.
     """
+    check_texts([query])
     check_texts(texts)
     task = loaded.task
     if not isinstance(task, TextTask) or task.outputs != 1:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.model import Model
-from bothways.runtime.embeddings import Long
+from bothways.runtime.embeddings import Long, embed_texts, own_length
 from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.inspection import TokenRow
 from bothways.runtime.pipeline import Prediction, rank_texts
@@ -259,7 +259,13 @@ def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> NDArray[
     hidden = model.loaded.config.hidden
     if form.dimensions not in (None, hidden):
         raise invalid(f"dimensions must be {hidden} for this model, or be left out.")
-    return model.embed(texts, normalize=normalize, long="cut" if form.truncate else None)
+    long: Long | None = "cut" if form.truncate else None
+    found = embed_texts(model.loaded, texts, normalize=normalize, long=long)
+    assert found.pooled is not None
+    if form.truncate is False and found.cut:
+        limit = own_length(model.loaded, tokens=False) or model.loaded.config.positions
+        raise _cut_against(limit)
+    return found.pooled
 
 
 def embed_all(model: Model, form: wire.Embed) -> list[list[list[float]]]:
@@ -285,16 +291,20 @@ def predict(model: Model, form: wire.Predict) -> Any:
 def _check_truncated(truncate: bool | None, found: Prediction) -> None:
     """Refuse what was cut against the request, or read whole where it should have been cut."""
     if truncate is False and found.cut:
-        raise RefusedError(
-            "too_large",
-            f"an input has more than {found.length} tokens; send truncate: true to have it cut.",
-            limit=found.length,
-        )
+        raise _cut_against(found.length)
     if truncate and found.several:
         raise invalid(
             f"an input has more than {found.length} tokens, and this model reads such in windows; "
             "leave truncate out, or send less."
         )
+
+
+def _cut_against(limit: int) -> RefusedError:
+    return RefusedError(
+        "too_large",
+        f"an input has more than {limit} tokens; send truncate: true to have it cut.",
+        limit=limit,
+    )
 
 
 def rerank(model: Model, form: wire.Rerank) -> list[wire.RankedText]:

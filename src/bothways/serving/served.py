@@ -63,6 +63,10 @@ THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _MEASURED = 1024
 """Tokens by which a model's rate is measured at the start."""
+_PER_CHARACTER, _LEAST, _MOST = 0.3, 0.1, 4.0
+"""Tokens, before any request; and the bounds of what is learned from requests."""
+_MANY = 2000
+"""Characters of a request from which it counts in full."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
@@ -118,7 +122,7 @@ class ServedModel:
         self.task, self.tasks = _tasks(model)
         self.batcher = Batcher(loaded.engine, gate=threads.gate, observe=observe)
         loaded.use(self.batcher)
-        self._reserved, self._per_character = 0, 0.3
+        self._reserved, self._per_character = 0, _PER_CHARACTER
         self._known: dict[str, np.ndarray] | None = None
         self._known_good = False
 
@@ -150,19 +154,23 @@ class ServedModel:
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
         if task == FILL:
             self._check_masks(items)
-        sizes = [2 + math.ceil(self._per_character * sum(map(len, item))) for item in items]
-        if self._is_cut(task):
-            sizes = [min(size, positions) for size in sizes]
-        if task == ATTRIBUTION:  # a copy for each token
-            sizes = [size * size for size in sizes]
-        size = sum(sizes)
-        if size > limit:
+
+        def about(per_character: float) -> int:
+            sizes = [2 + math.ceil(per_character * sum(map(len, item))) for item in items]
+            if self._is_cut(task):
+                sizes = [min(size, positions) for size in sizes]
+            # For an attribution, a copy for each token.
+            return sum(size * size if task == ATTRIBUTION else size for size in sizes)
+
+        # Refused for good by its characters alone, whatever others sent before.
+        if (size := about(_PER_CHARACTER)) > limit:
             raise RefusedError(
                 "too_large",
                 f"the request has about {size} tokens; send at most {limit} at a time.",
                 limit=limit,
                 given=size,
             )
+        size = min(about(self._per_character), limit)
         waiting, rate = self._reserved, self.batcher.rate
         wait = (waiting + size) / rate if rate and waiting else 0.0
         if waiting + size > limit or wait > _SHARE * self.limits.deadline:
@@ -228,7 +236,8 @@ class ServedModel:
         self._reserve(-ticket.reserved)
         if not done.cancelled() and done.exception() is None and characters > 50:
             seen = ticket.tokens / characters
-            self._per_character += 0.05 * (min(seen, 4.0) - self._per_character)
+            weight = 0.05 * min(1.0, characters / _MANY)  # a short text says little of others
+            self._per_character += weight * (min(max(seen, _LEAST), _MOST) - self._per_character)
 
     def measure(self) -> None:
         """Compute a batch large enough to tell how fast a queue is worked off: before the first,

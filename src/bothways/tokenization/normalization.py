@@ -223,7 +223,7 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
 def _check_listed(texts: Any) -> None:
     if isinstance(texts, str):
         raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
-    if not hasattr(texts, "__len__"):
+    if not hasattr(texts, "__len__") or getattr(texts, "ndim", 1) == 0:
         raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
     # These iterate over other things.
     if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
