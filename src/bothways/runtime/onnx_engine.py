@@ -545,8 +545,8 @@ class _OnnxSession(Session):
     def run(self, given: Given, wanted: Sequence[str]) -> list[Floats]:
         """As :meth:`Session.run`."""
         own = {name: value for name, value in given.items() if name in self.inputs}
-        for name, kind in self._types.items():
-            own[name] = own[name].astype(kind)
+        for name in own.keys() & self._types.keys():
+            own[name] = own[name].astype(self._types[name])
         found: list[Floats] = self._session.run(list(wanted), own)
         return found
 
