@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -158,6 +159,98 @@ def test_predictions_do_not_depend_on_windows(
         assert pq.ParquetFile(parts).num_row_groups == 6
 
 
+# A value for each row of three windows: columns that change their type from one to the next.
+KEPT: dict[str, list[Any]] = {
+    "id": [*range(30)],
+    "price": [1] * 10 + [2.5, None] * 5 + [3] * 10,
+    "sure": [True, None] * 15,
+    "none": [None] * 30,
+    "mixed": [7] * 10 + ["seven"] * 20,
+    "where": [{"page": 3, "of": [1, 2]}] * 30,
+    "note": [" a  b\n\tc "] * 30,
+}
+
+
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+@pytest.mark.parametrize("given", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("rows", [1000, 10])
+def test_values_are_kept_as_they_are(
+    verb: str, given: str, rows: int, run: Run, tmp_path: Path
+) -> None:
+    names = [name for name in KEPT if given != ".parquet" or name != "mixed"]
+    kept = [{name: KEPT[name][n] for name in names} for n in range(30)]
+    file = tmp_path / f"in{given}"
+    of_rows = [{"text": f"w{n}", **own} for n, own in enumerate(kept)]
+    if given == ".parquet":
+        pq.write_table(pa.Table.from_pylist(of_rows), file)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in of_rows))
+    words = ["--file", file, "--keep", *names, "--out"]
+    if verb == "embed":
+        words = ["--text_a", "text", *words]
+
+    run(verb, "tuned", *words, tmp_path / "a.jsonl", rows=rows)
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [{n: json.loads(line)[n] for n in names} for line in lines] == kept
+
+    run(verb, "tuned", *words, tmp_path / "a.parquet", rows=rows)
+    table = pq.read_table(tmp_path / "a.parquet")
+    for name in names:
+        expected = KEPT[name] if name != "mixed" else list(map(str, KEPT[name]))
+        assert table[name].to_pylist() == expected
+    assert table.schema.field("id").type == pa.int64()
+    assert table.schema.field("price").type == pa.float64()
+
+    if verb == "embed":
+        run(verb, "tuned", *words, tmp_path / "a.npz", rows=rows)
+        with np.load(tmp_path / "a.npz") as stored:
+            assert stored["id"].tolist() == KEPT["id"]
+            assert stored["note"].tolist() == KEPT["note"]
+            assert stored["sure"].tolist() == ["true", ""] * 15
+        return
+    said = run(verb, "tuned", *words, tmp_path / "a.csv", rows=rows)
+    assert "line breaks" not in said
+    with (tmp_path / "a.csv").open(newline="") as stream:
+        found = [*csv.DictReader(stream)]
+    assert [row["note"] for row in found] == KEPT["note"]
+    assert [row["sure"] for row in found] == ["true", ""] * 15
+    assert json.loads(found[0]["where"]) == KEPT["where"][0]
+    said = run(verb, "tuned", *words, tmp_path / "a.tsv", rows=rows)
+    assert "30 kept cells with tabs or line breaks have spaces for them in a.tsv" in said
+    found = [line.split("\t") for line in (tmp_path / "a.tsv").read_text().splitlines()]
+    assert {row[1 + names.index("note")] for row in found[1:]} == {" a  b c "}
+
+
+def test_cells_of_tables_are_kept_as_they_are(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text,id,note\nw1,007,"  two  spaces\nand a line "\n')
+    words = ("--file", tmp_path / "a.csv", "--keep", "id", "note", "--out")
+    run("predict", "tuned", *words, tmp_path / "o.jsonl")
+    (found,) = map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines())
+    assert (found["id"], found["note"]) == ("007", "  two  spaces\nand a line ")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [("a\0b", "NUL"), ("\ud800", "surrogate"), (["\udfff"], "surrogate")]
+)
+def test_values_that_cannot_be_kept(value: Any, problem: str, run: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "a.jsonl", tmp_path / "o.jsonl"
+    file.write_text(json.dumps({"text": "w1", "note": value}) + "\n")
+    said = run("predict", "tuned", "--file", file, "--keep", "note", "--out", out, status=1)
+    assert problem in said
+    assert "a.jsonl:1: " in said
+    assert not out.exists()
+
+
+def test_numbers_that_no_column_holds(run: Run, tmp_path: Path) -> None:
+    file, out = tmp_path / "a.jsonl", tmp_path / "o.parquet"
+    values = [2**53 + 1] * 10 + [0.5] * 10
+    rows = [json.dumps({"text": "w1", "id": value}) for value in values]
+    file.write_text("\n".join(rows) + "\n")
+    said = run("predict", "tuned", "--file", file, "--keep", "id", "--out", out, status=1)
+    assert "no type of a column fits all values of 'id'" in said
+    assert "Write a .jsonl file" in said
+
+
 @pytest.mark.parametrize("given", [".jsonl", ".csv", ".tsv", ".parquet", ".txt"])
 @pytest.mark.parametrize("made", [".jsonl", ".npy", ".parquet", ".arrow", ".npz"])
 def test_vectors_do_not_depend_on_windows(run: Run, tmp_path: Path, given: str, made: str) -> None:
@@ -207,7 +300,7 @@ def test_rows_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
         said = run("predict", "tuned", "--file", file, "--out", out, status=1, rows=rows)
         assert f"{file}:4: is not JSON" in said
         said = run("predict", "tuned", "--file", file, "--out", out, "--broken", "skip", rows=rows)
-        assert "in.jsonl: 3 broken lines were left out: 4, 18, 32" in said
+        assert "in.jsonl: 3 broken lines were left out: 4, 18, 32. Line 4: is not JSON" in said
         found = [json.loads(line)["index"] for line in out.read_text().splitlines()]
         assert found == [n for n in range(35) if n not in (3, 17, 31)]
     said = run("embed", "tuned", "--file", file, "--text_a", "text", "--out", out, status=1)
@@ -215,6 +308,40 @@ def test_rows_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
     words = ("--file", file, "--text_a", "text", "--out", out, "--broken", "skip")
     assert "3 broken lines were left out: 4, 18, 32" in run("embed", "tuned", *words)
     assert len(out.read_text().splitlines()) == 32
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv", ".txt", ".parquet"])
+@pytest.mark.parametrize("verb", ["predict", "embed"])
+def test_a_row_that_is_too_long_is_left_out(
+    verb: str, ending: str, run: Run, tmp_path: Path
+) -> None:
+    long = "w1 " * 400_000
+    given = ["w1", long, "w2", "w3 " * 800_000, "w4"]
+    file, out = tmp_path / f"in{ending}", tmp_path / "out.jsonl"
+    if ending == ".parquet":
+        pq.write_table(pa.table({"text": given}), file)
+    elif ending == ".jsonl":
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
+    else:
+        rows = given if ending == ".txt" else ["text\tid", *(f"{text}\t1" for text in given)]
+        lines = "\n".join(rows) + "\n"
+        file.write_text(lines.replace("\t", ",") if ending == ".csv" else lines)
+    first = 3 if ending in (".csv", ".tsv") else 2
+    words = ["--file", file, "--out", out]
+    if verb == "embed" or ending == ".txt":
+        words = [*words, *([] if ending == ".txt" else ["--text_a", "text"])]
+    verb = "embed" if ending == ".txt" else verb
+    said = run(verb, "tuned", *words, status=1)
+    assert f"{file}:{first}: " in said
+    assert "1 MiB" in said
+    said = run(verb, "tuned", *words, "--broken", "skip")
+    assert f"2 broken lines were left out: {first}, {first + 2}. Line {first}: " in said
+    assert "longer than 1 MiB" in said
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    if verb == "embed":
+        assert [row["text"] for row in found] == ["w1", "w2", "w4"]
+    else:
+        assert [row["index"] for row in found] == [0, 2, 4]
 
 
 def test_other_columns_are_named(run: Run, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from bothways.io.files import real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.oddities.characters import odd_characters, odd_notes
 from bothways.io.oddities.forms import look_at_forms
-from bothways.io.terminal import print_note, progress_of
+from bothways.io.terminal import counted, print_note, progress_of
 from bothways.io.text import beginning_lines, read_texts, refuse_records
-from bothways.io.written import check_ending, write_rows
+from bothways.io.written import breaks_in, check_ending, table_text, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
 from bothways.runtime.embeddings import (
     WHOLE,
@@ -228,7 +228,9 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
             for row, own in zip(table, [[*config.keep], *kept], strict=True)
         ]
         numbers = number_columns(table[0], scores=task.loss == "score")
-        write_rows(Path(config.out), with_columns, numbers)
+        out = Path(config.out)
+        write_rows(out, with_columns, numbers)
+        _note_breaks(out, breaks_in(out.suffix.lower(), chain.from_iterable(kept)))
     elif config.out is not None and not config.submission:
         task.write(Path(config.out), split, predictions)
     else:
@@ -288,6 +290,7 @@ def _predict_rows(
         )
         for note in notes:
             print_note(note)
+        _note_breaks(out, counts["breaks"])
         return [f"{counts['rows']:,} predictions: {config.out}"]
     file = job.prepare(loaded, first)
     reading = Reading.of(loaded.tokenizer, file.examples)
@@ -296,9 +299,18 @@ def _predict_rows(
     with progress_of("predicting") as progress:
         table = job.table(loaded, file, progress)
     if out is None:
-        return ["\t".join(row) for row in table]
+        return table_text("", table).removesuffix("\n").split("\n")
     write_rows(out, table, job.numbers(table[0]))
+    _note_breaks(out, job.breaks(first))
     return [f"{len(first)} predictions: {config.out}"]
+
+
+def _note_breaks(out: Path, cells: int) -> None:
+    if cells:
+        print_note(
+            f"{counted(cells, 'kept cell')} with tabs or line breaks have spaces for them in "
+            f"{out.name}; CSV, JSON and Parquet keep them"
+        )
 
 
 def _refuse_bulk(config: PredictConfig | EmbedConfig, of: str) -> None:

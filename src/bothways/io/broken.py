@@ -17,6 +17,7 @@ Action = Literal["stop", "skip", "replace"]
 LISTED = 20
 """How many broken lines are listed; all are counted."""
 _NAMED = 8
+_LEFT_OUT = "left out: "
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Broken:
         if self.action == "stop":
             raise self.with_remedy(error)
         self.left_out += 1
-        self._note(error.path, error.line, f"left out: {error.problem}")
+        self._note(error.path, error.line, f"{_LEFT_OUT}{error.problem}")
 
     def replaced(self, source: str | Path, line: int, characters: int) -> None:
         """Count a line in which characters were replaced."""
@@ -136,7 +137,10 @@ class Broken:
             return notes
         numbers = ", ".join(str(line) for _, line, _ in self.first[:_NAMED])
         numbers += " ..." if self.lines > _NAMED else ""
-        return [*notes, f"{name}: {self.lines:,} broken lines were left out: {numbers}"]
+        what = "1 broken line was" if self.lines == 1 else f"{self.lines:,} broken lines were"
+        _, line, why = self.first[0]
+        why = why.removeprefix(_LEFT_OUT)
+        return [*notes, f"{name}: {what} left out: {numbers}. Line {line}: {why}"]
 
     def _note(self, source: str | Path | None, line: int | None, what: str) -> None:
         self.lines += 1

@@ -64,17 +64,18 @@ def frame_objects(path: Path, broken: Broken) -> Objects:
         rows = _of_parquet(path, broken)
     empty = True
     for number, row in rows:
-        for name, value in row.items():
-            if isinstance(value, str) and len(value) > TEXT.bytes:
-                raise InputError(
-                    f"column {name!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}",
-                    path=path,
-                    line=number,
-                )
         empty = False
+        if long := next((name for name, value in row.items() if _is_long(value)), None):
+            problem = f"column {long!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}"
+            broken.leave_out(InputError(problem, path=path, line=number))
+            continue
         yield number, row
     if empty:
         raise InputError("has no rows; it needs one example per row.", path=path)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > TEXT.bytes
 
 
 def content_of(path: Path) -> list[Path]:

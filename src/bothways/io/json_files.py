@@ -603,12 +603,12 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     return item
 
 
-def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list[str]:
+def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list[Any]:
     values = []
     for name in names:
         value = json_value(item, name, may_be_null=name in layout.kept | layout.labels)
-        if name in layout.kept and (value is None or value != value):  # NaN, too
-            values.append("")
+        if name in layout.kept:
+            values.append(_kept_value(value, name))
             continue
         if value is None:
             none = "; of one without labels it is an empty list, []" * (name in layout.lists)
@@ -620,6 +620,25 @@ def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list
             value = json.dumps(value)
         values.append(as_text(value, name))
     return values
+
+
+def _kept_value(value: Any, name: str) -> Any:
+    """A value that is only written again; what is not a number, as pandas writes for nothing, is
+    None.
+
+    Raises:
+        InputError: it cannot be written as JSON.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    try:
+        json_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), name)
+    except TypeError:  # bytes
+        raise InputError(
+            f"key {name!r} holds {as_json(value)}, which JSON has no form for; leave it out of "
+            "keep."
+        ) from None
+    return value
 
 
 def json_value(item: dict[str, Any], name: str, *, may_be_null: bool = False) -> Any:

@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError
 from bothways.io.broken import BLANK, Broken
 from bothways.io.text import read_texts
 
 Line = tuple[int, str]
-Values = Iterator[tuple[int, list[str]]]
-"""Rows: the line of each, and the values of some columns."""
+Values = Iterator[tuple[int, list[Any]]]
+"""Rows: the line of each, and the values of some columns: texts, but what JSON has in columns that
+are kept."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Layout:
         columns: the names in files without one.
         labels: columns of JSON whose values may be numbers, true or false.
         lists: columns of JSON whose values may be lists, which are given as JSON.
-        kept: columns of JSON whose values may be missing, which gives an empty text.
+        kept: columns of JSON whose values are given as they are: numbers, lists, None.
         labelled: whether labels are read. If not, what nobody annotated is an example, too.
     """
 

@@ -26,7 +26,7 @@ from bothways.io.files import (
     write_json,
 )
 from bothways.io.json_files import read_json_file
-from bothways.io.written import ARROW, write_tables
+from bothways.io.written import ARROW, shared_schema, write_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +127,8 @@ class Parts:
         """
         with new_file(self._out) as file:
             if self._suffix in ARROW:
-                write_tables(file, self._suffix, map(self._table, range(count)))
+                schema = shared_schema(self._table(number).schema for number in range(count))
+                write_tables(file, self._suffix, map(self._table, range(count)), schema)
             else:
                 file.write(head)
                 for number in range(count):

@@ -325,9 +325,11 @@ def _decode_lines(
             text = decode_line(line, source, number, limit, broken)
         except InputError as error:
             whole = isinstance(error, EncodingError) and error.whole
-            if broken.action != "skip" or len(line) > limit.bytes or whole:
-                raise  # the rest of what is too long would be read as the next line
+            if broken.action != "skip" or whole:
+                raise
             broken.leave_out(error)
+            while line and not line.endswith(b"\n"):  # the rest of what is too long
+                line = file.readline(limit.bytes)
             continue
         if text or b"\x1a" not in line:  # alone on a line it is no line
             yield number, text

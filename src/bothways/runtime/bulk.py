@@ -9,6 +9,7 @@ there are not computed again.
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from bothways.io.parallel import in_processes
 from bothways.io.parts import Content, Parts
 from bothways.io.terminal import ShowProgress, print_note, progress_of_rows
 from bothways.io.text import COMPRESSED
-from bothways.io.written import ARROW, arrow_table, table_text
+from bothways.io.written import ARROW, arrow_table, breaks_in, table_text
 from bothways.runtime.embeddings import embed_texts, vectors_content, vectors_head
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import load_ensemble
@@ -94,7 +96,7 @@ class Labelling(Job):
     def digest(self, window: Rows) -> str:
         """Of texts, further columns and row numbers."""
         b = window.b if window.b is not None else []
-        kept = [value for row in window.kept for value in row]
+        kept = [json.dumps(row) for row in window.kept]
         return _digest(window.a, b, kept, [str(number) for number in window.numbers])
 
     def prepare(self, loaded: LoadedModel, window: Rows) -> EncodedFile[Rows]:
@@ -106,7 +108,7 @@ class Labelling(Job):
         loaded: LoadedModel,
         file: EncodedFile[Rows],
         progress: ShowProgress | None = None,
-    ) -> list[list[str]]:
+    ) -> list[list[Any]]:
         """The predictions for a window under a header, with the numbers of its rows and further
         columns."""
         outputs = outputs_of(loaded, self.task, file.examples, progress=progress)
@@ -117,6 +119,10 @@ class Labelling(Job):
             kept = [[*self.keep], *file.rows.kept]
             table = [[row[0], *own, *row[1:]] for row, own in zip(table, kept, strict=True)]
         return submission_rows(table) if self.submission else table
+
+    def breaks(self, rows: Rows) -> int:
+        """In how many of the values that are carried over tabs and line breaks become spaces."""
+        return breaks_in(self.suffix, chain.from_iterable(rows.kept))
 
     def numbers(self, header: Sequence[str]) -> set[str]:
         """The columns whose values are numbers."""
@@ -133,7 +139,7 @@ class Labelling(Job):
         numbers = self.numbers(header)
         reading = Reading.of(loaded.tokenizer, prepared.examples, prepared.rows.empty)
         about = {"line": prepared.rows.lines[-1], "rows": len(rows), "header": header}
-        about |= asdict(reading)
+        about |= {**asdict(reading), "breaks": self.breaks(prepared.rows)}
         if self.suffix in ARROW:
             return arrow_table([header, *rows], numbers), about
         text = table_text(self.suffix, [header, *rows], numbers)
@@ -159,7 +165,7 @@ class Embedding(Job):
 
     def digest(self, window: FileTexts) -> str:
         """Of texts and further columns."""
-        return _digest(window.texts, *window.kept.values())
+        return _digest(window.texts, [json.dumps(values) for values in window.kept.values()])
 
     def prepare(self, loaded: LoadedModel, window: FileTexts) -> FileTexts:  # noqa: ARG002
         """Nothing: parts of a window are tokenized ahead."""

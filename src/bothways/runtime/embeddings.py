@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
@@ -21,7 +22,7 @@ from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
-from bothways.io.written import ARROW, write_tables
+from bothways.io.written import ARROW, arrow_column, cell_text, write_tables
 from bothways.runtime.engine import Engine, batches_for, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
@@ -401,7 +402,7 @@ def write_vectors(
     path: Path,
     texts: Sequence[str],
     vectors: TextVectors,
-    kept: Mapping[str, Sequence[str]] | None = None,
+    kept: Mapping[str, Sequence[Any]] | None = None,
 ) -> None:
     """Write vectors in the format that the file's suffix names.
 
@@ -424,7 +425,7 @@ def write_vectors(
     check_format(path, kept, tokens=vectors.pooled is None)
     with new_file(path) as file:
         if path.suffix == WHOLE:
-            _write_npz(file, vectors, {name: np.array(v, np.str_) for name, v in kept.items()})
+            _write_npz(file, vectors, {name: _array(values) for name, values in kept.items()})
         elif path.suffix in ARROW:
             write_tables(file, path.suffix, [vectors_content(path.suffix, texts, vectors, kept)])
         else:
@@ -444,18 +445,16 @@ def vectors_head(suffix: str, count: int, size: int) -> bytes:
 
 
 def vectors_content(
-    suffix: str, texts: Sequence[str], vectors: TextVectors, kept: Mapping[str, Sequence[str]]
+    suffix: str, texts: Sequence[str], vectors: TextVectors, kept: Mapping[str, Sequence[Any]]
 ) -> bytes | pa.Table:
     """The vectors of some of the texts in a format other than :data:`WHOLE`."""
     if suffix == ".npy":
         assert vectors.pooled is not None, "checked by the caller"
         return np.ascontiguousarray(vectors.pooled, "<f4").tobytes()
     if suffix in ARROW:
-        import pyarrow as pa  # of the extra data
-
         table = _arrow_table(texts, vectors)
         for place, (name, values) in enumerate(kept.items()):
-            table = table.add_column(place, name, pa.array(values, pa.string()))
+            table = table.add_column(place, name, arrow_column(values))
         return table
     lines = []
     for number, record in enumerate(_records(texts, vectors)):
@@ -488,6 +487,17 @@ def check_format(path: Path, kept: Collection[str] = (), *, tokens: bool = False
     own = _COLUMNS - {"text"} if path.suffix == WHOLE else _COLUMNS
     if taken := sorted(own.intersection(kept)):
         raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
+
+
+def _array(values: Sequence[Any]) -> NDArray[Any]:
+    """Cells as an array: numbers if all are, or else texts."""
+    kinds = {*map(type, values)}
+    if kinds in ({bool}, {int}, {float}, {int, float}):
+        with suppress(OverflowError):
+            found: NDArray[Any] = np.array(values, float if float in kinds else kinds.pop())
+            if found.tolist() == [*values]:  # no digit is lost
+                return found
+    return np.array([cell_text(value) for value in values], np.str_)
 
 
 def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:

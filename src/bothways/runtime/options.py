@@ -220,7 +220,7 @@ class PredictConfig(LabellerOptions, BulkOptions):
     n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
     X_predictions.json). Default: print them."""
     keep: tuple[str, ...] = ()
-    """Columns of --file to carry over to the predictions, such as an id or the text."""
+    """Columns of --file to carry over to the predictions as they are, such as an id or the text."""
     format: str | None = None
     """For tagging, the format of --out: conll, csv, doccano, prodigy, label-studio, spacy, words
     or brat. Default: that of --file if the name of --out allows it."""
@@ -329,7 +329,7 @@ class EmbedConfig(BulkOptions):
     .jsonl, .json, .parquet, .xlsx, or .txt with tabs); or a file of tagged words or of questions,
     as `predict --file` takes."""
     keep: tuple[str, ...] = ()
-    """Columns of --file to carry over to the rows of --out, such as an id."""
+    """Columns of --file to carry over to the rows of --out as they are, such as an id."""
     text_a: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
     fine-tuned on, or else sentence, or text."""

@@ -58,7 +58,7 @@ class FileTexts:
     texts: tuple[str, ...]
     column: str | None = None
     other: str | None = None
-    kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     last: int = 0
 
@@ -164,7 +164,7 @@ def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]
 
 def kept_columns(
     path: Path, names: Sequence[str], task: Task[Any, Any], file: EncodedFile[Any]
-) -> list[list[str]]:
+) -> list[list[Any]]:
     """The values of further columns of a file that was predicted, for each example.
 
     Raises:
@@ -178,11 +178,9 @@ def kept_columns(
             f"keep is for files with a text in each row; the predictions of kind "
             f"{task.options.kind} name their texts by themselves. Leave out --keep."
         )
-    layout = layout_of(task.options)
-    anything = layout.labels | frozenset(names)
-    layout = replace(layout, labels=anything, lists=layout.lists | anything, kept=frozenset(names))
+    layout = replace(layout_of(task.options), kept=frozenset(names))
     rows = dict(read_table(path, list(names), layout, Broken()))
-    return [[" ".join(value.split()) for value in rows[line]] for line in file.rows.lines]
+    return [rows[line] for line in file.rows.lines]
 
 
 def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
@@ -263,7 +261,7 @@ def _is_table(path: Path) -> bool:
     if _table_at(path) is not None:
         return True
     found, lines = 0, 0
-    for _, line in read_texts(path):
+    for _, line in read_texts(path, Broken("skip")):  # whether to stop is for the reader
         if line:
             tabs = line.count("\t")
             if not tabs or (lines and tabs != found):
@@ -274,7 +272,8 @@ def _is_table(path: Path) -> bool:
 
 def _table_at(path: Path) -> TableLines | None:
     """The table that the first lines of a file are, by the names in the first one."""
-    return table_in(line for _, line in islice(read_texts(path), ROWS_TOLD))
+    lines = read_texts(path, Broken("skip"))
+    return table_in(line for _, line in islice(lines, ROWS_TOLD))
 
 
 def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:

@@ -22,7 +22,15 @@ from bothways.errors import InputError
 from bothways.io.annotations.tagged import likely_kind
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import FALSE, TRUE, Layout, MissingColumnError, as_json, listed
+from bothways.io.lines import (
+    FALSE,
+    TRUE,
+    Layout,
+    MissingColumnError,
+    Values,
+    as_json,
+    listed,
+)
 from bothways.io.tables import read_table
 from bothways.io.text_columns import TEXT_NAMES, text_columns
 from bothways.tasks.labels import MISSING, check_spellings
@@ -44,7 +52,7 @@ class Rows:
             if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
         groups: of each, the value of the column that keeps examples together, if there is one.
-        kept: of each, the values of further columns that were asked for.
+        kept: of each, the values of further columns that were asked for, as the file has them.
         numbers: of each among all rows of the file, from 0, those that are left out counted.
         text: the column of the (first) texts.
     """
@@ -57,7 +65,7 @@ class Rows:
     broken: Broken = field(default_factory=Broken)
     several: list[tuple[str, ...]] | None = None
     groups: list[str] | None = None
-    kept: list[list[str]] = field(default_factory=list)
+    kept: list[list[Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     text: str = TEXT_NAMES[0]
 
@@ -180,8 +188,6 @@ class _Wanted:
         layout = layout_of(self.options)
         return replace(
             layout,
-            labels=layout.labels.union(self.further),
-            lists=layout.lists.union(self.further),
             kept=frozenset(self.further),
             labelled=self.labelled,
         )
@@ -203,7 +209,7 @@ class _Wanted:
             groups=None if self.options.group is None else [],
         )
 
-    def add(self, rows: Rows, values: Sequence[str], line: int, number: int) -> None:
+    def add(self, rows: Rows, values: Sequence[Any], line: int, number: int) -> None:
         """Add a row.
 
         Args:
@@ -232,12 +238,10 @@ class _Wanted:
             rows.groups.append(values[after])
         if self.keep:
             by_name = dict(zip(self.columns, values, strict=True))
-            rows.kept.append([" ".join(by_name[name].split()) for name in self.keep])
+            rows.kept.append([by_name[name] for name in self.keep])
 
 
-def _opened(
-    path: Path, wanted: _Wanted, broken: Broken
-) -> tuple[_Wanted, Iterator[tuple[int, list[str]]]]:
+def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Values]:
     """What is read of a file, and its rows. If it lacks the column of the texts, and nobody named
     another than the usual one, it is the next of :data:`TEXT_NAMES`, which is remarked. An error
     before the first row says what else the file seems to be."""
