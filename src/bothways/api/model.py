@@ -32,7 +32,7 @@ from bothways.io.terminal import counted, print_note
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
-from bothways.runtime.entities import Tagged, tag_text, tag_texts
+from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.inspection import OCCLUSION, Attribution, Inspection, inspect, occlusion
 from bothways.runtime.masks import mask_probabilities, outputs_at
@@ -53,7 +53,7 @@ from bothways.runtime.pipeline import (
 from bothways.shipped import SHIPPED
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
-from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.normalization import check_listed, check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.options import DeviceName, PredictPrecision
 
@@ -191,7 +191,7 @@ def _embedding(**given: Any) -> dict[str, Any]:
 
 def _are_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> bool:
     """Whether these are texts or sentences, and not the words of one."""
-    return any(not isinstance(t, str) or len(t.split()) > 1 for t in texts)
+    return not len(texts) or any(not isinstance(t, str) or len(t.split()) > 1 for t in texts)
 
 
 class Model:
@@ -541,21 +541,17 @@ class Model:
                 words, which have none; or several sentences as lists of words.
 
         Returns:
-            Of several texts or sentences a list, in their order.
+            Of several texts or sentences a list, in their order. A text without words has no tags.
 
         Raises:
             ModelError: the model was not fine-tuned on tagging.
-            InputError: a text without words.
+            InputError: what is neither a text nor words.
         """
-        if not hasattr(text, "__len__"):
-            check_texts(cast("Sequence[str]", text))  # says so
-        if isinstance(text, str) or not _are_several(text):
-            return tag_text(self.loaded, cast("str | Sequence[str]", text))
-        found = tag_texts(self.loaded, text)
-        tagged = [one for one in found if one is not None]
-        if len(tagged) < len(found):
-            raise InputError(f"text {found.index(None) + 1} of {len(found)} has no word to tag.")
-        return tagged
+        if not isinstance(text, str):
+            check_listed(text)
+            if _are_several(text):
+                return tag_texts(self.loaded, text)
+        return tag_texts(self.loaded, [cast("str | Sequence[str]", text)])[0]
 
     @overload
     def answer(  # type: ignore[overload-overlap]
@@ -592,6 +588,7 @@ class Model:
         require_count("top", top)
         if isinstance(question, str):
             if not isinstance(context, str):
+                check_listed(context)
                 raise InputError(
                     "one question and a list of texts; give a list of questions, one for each."
                 )

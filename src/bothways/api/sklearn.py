@@ -526,12 +526,8 @@ class TextTagger(_Finetuned):
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tags of each sentence's words."""
         check_is_fitted(self, "files_")
-        found = []
-        for place, tagged in enumerate(tag_texts(self.model_.loaded, rows.listed(X, "X"))):
-            if tagged is None:
-                raise InputError(f"X[{place}] has no words; leave such sentences out.")
-            found.append([*tagged.tags])
-        return found
+        found = tag_texts(self.model_.loaded, rows.listed(X, "X"))
+        return [[*tagged.tags] for tagged in found]
 
     def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
         """The task's main metric: F1 of entities, or accuracy where tags are not entities."""

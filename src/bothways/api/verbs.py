@@ -337,8 +337,6 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     found = (tagged for block in blocks for tagged in tag_texts(model.loaded, block))
     long = 0
     for number, tagged in enumerate(found):
-        if tagged is None:  # a blank line
-            continue
         long += tagged.windows > 1
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
         if set(tagged.tags) - {OUTSIDE} and not rows:

@@ -87,21 +87,7 @@ class Tagged:
         return html.tokens(zip(self.words, below, notes, number, strict=True))
 
 
-def tag_text(loaded: LoadedModel, text: str | Sequence[str]) -> Tagged:
-    """Tag a text, or a sentence that is already split into words.
-
-    Arguments and errors as for :func:`tag_texts`.
-
-    Raises:
-        InputError: a text without words.
-    """
-    (tagged,) = tag_texts(loaded, [text])
-    if tagged is None:
-        raise InputError("the text has no word to tag.")
-    return tagged
-
-
-def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list[Tagged | None]:
+def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list[Tagged]:
     """Tag texts, or sentences that are already split into words, each by itself.
 
     Text longer than the sequences of fine-tuning, or than the encoder takes, is read in several
@@ -112,7 +98,8 @@ def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list
         texts: running text, or words.
 
     Returns:
-        None for a text without words: white space and invisible characters are none.
+        Of each; without tags where a text has no words, as one of white space and invisible
+        characters.
 
     Raises:
         ModelError: the model has another head or none.
@@ -122,10 +109,10 @@ def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list
     if not isinstance(task, TaggingTask):
         raise other_kind(task, "a model fine-tuned on tags of words (--kind ner)")
     if isinstance(texts, str):
-        raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
+        raise InputError("tag_texts takes a list of texts; give a single one in a list.")
     split = [_split(loaded.tokenizer, t, spaces=task.options.tagging.spaces) for t in texts]
     words = [[whole[start:end] for start, end in spans] for whole, spans in split]
-    found: list[Tagged | None] = [None] * len(texts)
+    found = [Tagged(whole, (), (), (), (), ()) for whole, _ in split]
     if not (numbers := [n for n, own in enumerate(words) if own]):
         return found
     sentences = Sentences(

@@ -197,9 +197,7 @@ def _labels(row: list[wire.Label], top: int | None) -> list[wire.Label]:
     return sorted(row, key=lambda one: -one.score)[:top]
 
 
-def _tagged(found: Tagged | None, *, words: bool) -> list[wire.TaggedEntity | wire.TaggedWord]:
-    if found is None:  # a text without words
-        return []
+def _tagged(found: Tagged, *, words: bool) -> list[wire.TaggedEntity | wire.TaggedWord]:
     if not words:
         return [
             wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end) for e in found.entities

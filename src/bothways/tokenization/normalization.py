@@ -213,16 +213,23 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
     given = [(a, "text")] if b is None else [(a, "text"), (b, "second text")]
     for texts, what in given:
         if not isinstance(texts, list):
-            _check_listed(texts)
+            check_listed(texts)
         if not all(isinstance(text, str) for text in texts):
             raise not_text_error(texts, what)
     if b is not None and len(a) != len(b):
         raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")
 
 
-def _check_listed(texts: Any) -> None:
+def check_listed(texts: Any) -> None:
+    """Refuse what is no list of anything.
+
+    Raises:
+        InputError: saying what it is.
+    """
     if isinstance(texts, str):
         raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
+    if isinstance(texts, bytes | bytearray):
+        raise InputError(f"a list of texts is needed, not {type_of(texts)}; decode() it.")
     if not hasattr(texts, "__len__") or getattr(texts, "ndim", 1) == 0:
         raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
     # These iterate over other things.
