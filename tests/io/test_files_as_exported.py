@@ -192,7 +192,7 @@ def test_a_kept_value_may_be_missing(tmp_path: Path) -> None:
         '{"text": "a", "id": null}\n{"text": "b", "id": NaN}\n{"text": "c", "id": 3}\n',
     )
     (rows,) = row_windows(path, TaskOptions(), labelled=False, keep=("id", "text"))
-    assert rows.kept == [["", "a"], ["", "b"], ["3", "c"]]
+    assert rows.kept == [[None, "a"], [None, "b"], [3, "c"]]
 
 
 # ------------------------------------------------------------------------- controls of Label Studio
