@@ -388,7 +388,9 @@ def test_broken_lines_can_be_left_out(tmp_path: Path) -> None:
     part = encoded(read(tmp_path / "x.tsv", text, options), options)
     assert part.rows.lines == [2, 5]
     (note,) = part.notes
-    assert note.startswith("x.tsv: 3 broken lines were left out: 3, 4, 6. Line 3: has 3 tab-separated")
+    assert note.startswith(
+        "x.tsv: 3 broken lines were left out: 3, 4, 6. Line 3: has 3 tab-separated"
+    )
     with pytest.raises(InputError, match=r"x\.tsv:3"):  # every example needs its answer
         read(tmp_path / "x.tsv", text, options, labelled=False)
 

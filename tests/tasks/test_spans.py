@@ -27,7 +27,7 @@ from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import (
-    answer_question,
+    answer_questions,
     encode_file,
     evaluate_file,
     task_for_file,
@@ -229,7 +229,8 @@ def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -
     passage = "w50 w1 w33 w6 w51"
     for value, none in ((-1e6, True), (1e6, False)):
         assert at(value) < found.scores["f1"]
-        assert (answer_question(loaded, "w3 w4", passage)[0].text == "") == none
+        ((best, *_),) = answer_questions(loaded, ["w3 w4"], [passage])
+        assert (best.text == "") == none
     assert max(at(value + 1e-6) for value in list(odds.values())[::6]) <= found.scores["f1"]
 
 
@@ -280,6 +281,21 @@ def test_questions_on_long_texts(tuned: FinetuneConfig) -> None:
     (answer,) = model.answer("w3 w4", " ".join(words))
     assert answer.text == "w2 w33 w5"
     assert answer.start == len("w50 " * 211)
+
+
+def test_the_longest_answer_is_asked_for(tuned: FinetuneConfig) -> None:
+    model = bw.load(model_of(tuned))
+    asked = ("w3 w4", "w50 w2 w33 w5 w51")
+    assert model.answer(*asked)[0].text == "w2 w33 w5"
+    for most in (1, 2, 3):
+        answers = model.answer(*asked, top=20, answer_length=most)
+        assert max(len(answer.text.split()) for answer in answers) == most
+    assert model.answer(*asked)[0].text == "w2 w33 w5"  # the model is as before
+    several = model.answer([asked[0]] * 2, asked[1], answer_length=1)
+    assert [len(found[0].text.split()) for found in several] == [1, 1]
+    for wrong in (0, -1, 1.5, "3"):
+        with pytest.raises(ConfigError, match=r"answer_length is .*; it must be a whole"):
+            model.answer(*asked, answer_length=wrong)  # type: ignore[call-overload]
 
 
 def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:

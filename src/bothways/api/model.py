@@ -41,7 +41,6 @@ from bothways.runtime.options import EmbedConfig
 from bothways.runtime.pipeline import (
     Prediction,
     Ranked,
-    answer_question,
     answer_questions,
     check_segments,
     choose_length,
@@ -555,16 +554,26 @@ class Model:
 
     @overload
     def answer(  # type: ignore[overload-overlap]
-        self, question: str, context: str, *, top: int = 1
+        self, question: str, context: str, *, top: int = 1, answer_length: int | None = None
     ) -> list[Answer]: ...
 
     @overload
     def answer(
-        self, question: Sequence[str], context: str | Sequence[str], *, top: int = 1
+        self,
+        question: Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top: int = 1,
+        answer_length: int | None = None,
     ) -> list[list[Answer]]: ...
 
     def answer(
-        self, question: str | Sequence[str], context: str | Sequence[str], *, top: int = 1
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top: int = 1,
+        answer_length: int | None = None,
     ) -> list[Answer] | list[list[Answer]]:
         """Answers to a question, or to several: spans of a text of any length, with probabilities.
 
@@ -574,6 +583,8 @@ class Model:
             context: the text; ``context[answer.start:answer.end] == answer.text``. For several
                 questions one text, or one for each.
             top: maximum number of answers.
+            answer_length: most tokens of an answer; the task's (``spans.answer_length``) if not
+                given.
 
         Returns:
             The answers, best first; of several questions a list of them for each. An empty text
@@ -583,19 +594,22 @@ class Model:
         Raises:
             ModelError: the model was not fine-tuned on questions.
             InputError: not one text for each question.
-            ConfigError: ``top`` is no whole number of at least 1.
+            ConfigError: ``top`` or ``answer_length`` is no whole number of at least 1.
         """
         require_count("top", top)
+        if answer_length is not None:
+            require_count("answer_length", answer_length)
         if isinstance(question, str):
             if not isinstance(context, str):
                 check_listed(context)
                 raise InputError(
                     "one question and a list of texts; give a list of questions, one for each."
                 )
-            return answer_question(self.loaded, question, context)[:top]
+            return self.answer([question], [context], top=top, answer_length=answer_length)[0]
         check_texts(question)
         contexts = [context] * len(question) if isinstance(context, str) else context
-        return [found[:top] for found in answer_questions(self.loaded, question, contexts)]
+        found = answer_questions(self.loaded, question, contexts, answer_length=answer_length)
+        return [answers[:top] for answers in found]
 
     def embed(
         self,

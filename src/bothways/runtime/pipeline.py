@@ -341,16 +341,12 @@ def rank_texts(
     return sorted(ranked, key=lambda one: -one.score), found
 
 
-def answer_question(loaded: LoadedModel, question: str, passage: str) -> list[Answer]:
-    """The answers to one question, as :func:`answer_questions`."""
-    (answers,) = answer_questions(loaded, [question], [passage])
-    return answers
-
-
 def answer_questions(
     loaded: LoadedModel,
     questions: Sequence[str],
     passages: Sequence[str],
+    *,
+    answer_length: int | None = None,
 ) -> list[list[Answer]]:
     """Find answers to questions in passages of any length, best first, with probabilities.
 
@@ -361,6 +357,7 @@ def answer_questions(
         loaded: a model folder with a span head.
         questions: the questions.
         passages: the text to search for each; read in windows if it is long.
+        answer_length: most tokens of an answer; the task's if not given.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
@@ -380,6 +377,9 @@ def answer_questions(
         )
     if not questions:
         return []
+    if answer_length is not None:
+        spans = replace(task.options.spans, answer_length=answer_length)
+        task = type(task)(replace(task.options, spans=spans))
     places = {text: n for n, text in enumerate(dict.fromkeys(passages))}
     ids = [str(n + 1) for n in range(len(questions))]
     passage_of = [places[text] for text in passages]
