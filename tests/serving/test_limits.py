@@ -188,7 +188,14 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "a question alone": (ROUTE, {"inputs": {"question": "w77"}}, 422, "does not do quest", None),
     "no such model": ("/v1/embeddings", {"model": "w77", "input": "w1"}, 404, "there are", None),
     "nul in a path": ("/models/%00/embed", GOOD, 404, "no such model", None),
-    "up a path": ("/models/..%2f..%2fetc/embed", GOOD, 404, "no such route", None),
+    "up a path": ("/models/..%2f..%2fetc/embed", GOOD, 404, "no such model", None),
+    "no such task": ("/pipeline/w77", GOOD, 404, "no such task; there are: text-class", None),
+    "no such task of a model": ("/models/classes/pipeline/w77", GOOD, 404, "no such task", None),
+    "no such task before a model": ("/pipeline/w77/classes", GOOD, 404, "no such task", None),
+    "a task with a route of its own": (
+        *("/pipeline/text-ranking/reranker", GOOD),
+        *(422, "a route of its own; see /openapi.json", None),
+    ),
     "a form": (ROUTE, b"inputs=w77", 400, "not JSON that can be read", None),
     "too many sentences": (
         *("/models/vectors", {"inputs": {"source_sentence": "a", "sentences": [SECRET] * 9}}),
@@ -299,6 +306,30 @@ def test_other_methods_and_routes(server: Running) -> None:
     assert answer.headers["allow"] == "POST"
     for path in ("/w77", "/models/w77/health", "/models/w77/info"):
         assert server.get(path).json()["error_type"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", f"/models/w77{below}") for below in ("", "/embed", "/pipeline/ner", "/nothing")),
+        *(("GET", f"/models/w77{below}") for below in ("/health", "/ready", "/info", "/v1/models")),
+        *(("GET", f"/v1/models/{name}") for name in ("w77", "owner/w77")),
+        *(("POST", f"/pipeline/ner/{name}") for name in ("w77", "owner/w77", "classes/w77")),
+        *(("POST", f"/models/owner/w77{below}") for below in ("", "/embed", "/pipeline/ner")),
+        ("POST", "/hf-inference/models/owner/w77/pipeline/ner"),
+        ("POST", "/hf-inference/pipeline/ner/owner/w77"),
+        ("POST", "/models/w77/v1/embeddings"),
+        ("GET", "/models/w77/nothing"),
+    ],
+)
+def test_a_model_that_there_is_not(server: Running, method: str, path: str) -> None:
+    answer = server.client.request(method, path, json=GOOD if method == "POST" else None)
+    error = answer.json()["error"]
+    assert answer.status_code == 404, error
+    message = error["message"] if "/v1/" in path else error
+    assert message == (
+        "no such model; there are: classes, vectors, pretrained, choice, reranker, answers."
+    )
 
 
 def test_a_slash_at_the_end_is_nothing(server: Running) -> None:
@@ -712,6 +743,10 @@ def test_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert good.status_code == 200
         assert server.get("/health").status_code == server.get("/ready").status_code == 200
         assert server.get("/metrics").status_code == 401
+        for path in ("/models/w77/health", "/models/w77/nothing", "/models/owner/w77/embed"):
+            answer = server.post(path, GOOD) if "embed" in path else server.get(path)
+            assert answer.status_code == 401, "it does not tell which models there are"
+            assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("key", ["s3cret\n", " s3cret", "schlüssel"])
@@ -764,6 +799,15 @@ def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
 
 
 # ---------------------------------------------------------------------------------------- watchdog
+
+
+def test_a_model_is_ready_beside_one_that_is_not(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "classes", "vectors")) as server:
+        server.server.models["vectors"]._known_good = False
+        ready = {path: server.get(f"{path}/ready").status_code for path in ("", "/models/classes")}
+        assert ready == {"": 503, "/models/classes": 200}
+        assert server.get("/models/vectors/ready").status_code == 503
+        assert server.get("/models/w77/ready").status_code == 404
 
 
 def test_ready_while_its_known_answer_stays(tmp_path: Path) -> None:

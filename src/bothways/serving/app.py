@@ -164,12 +164,14 @@ class _PlainTarget:
 
 def _route_of(path: str, names: Collection[str]) -> str:
     """The path of a route for one of Hugging Face's servers: below its router's name of the
-    provider, of older clients with the task first, and with the owner before a model's name."""
+    provider, and with the owner before a model's name."""
     if path.startswith(_ROUTER):
         path = path.removeprefix(_ROUTER.rstrip("/"))
     match path.split("/"):
-        case ["", "pipeline", task, *owner, name] if name in names and len(owner) < 2:
-            return f"/models/{name}/pipeline/{task}"
+        case ["", "pipeline", task, _, name]:
+            return f"/pipeline/{task}/{name}"
+        case ["", "v1", "models", _, name]:
+            return f"/v1/models/{name}"
         case ["", "models", owner, name, *rest] if owner not in names and name in names:
             return "/".join(["/models", name, *rest])
     return path
@@ -227,10 +229,17 @@ def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
 
 def _of_http(server: Server, request: Request, error: HTTPException) -> Response:
     """The answer where no route takes a request."""
-    if error.status_code == 405:
-        refusal = RefusedError("method", "the route takes another method; see /openapi.json.")
-    else:
-        refusal = RefusedError("not_found", "there is no such route; see /openapi.json.")
+    try:
+        if error.status_code == 405:
+            raise RefusedError("method", "the route takes another method; see /openapi.json.")
+        match request.url.path.split("/"):
+            case ["", "models", name, *_] if name not in server.models:
+                # Perhaps with an owner before it, which would be taken for the name of a route.
+                _check_key(server, request)
+                server.model(name)
+        raise RefusedError("not_found", "there is no such route; see /openapi.json.")
+    except RefusedError as found:
+        refusal = found
     refusal.headers |= dict(error.headers or {})
     return _refuse(server, refusal, request.url.path)
 
@@ -305,20 +314,22 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         limits = server.limits
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
+        name, named = (request.path_params.get(part) for part in ("model", "task"))
+        served = server.model(name)
+        task = task_named(named) if named else ask.task
         form = decode(decoder, body, limits.depth)
-        served = server.model(request.path_params.get("model") or form.wanted_model)
-        if form.wanted_model not in (None, served.name):
-            raise RefusedError("invalid", f"model must be {served.name}, as the path has it.")
+        if name is None:
+            served = server.model(form.wanted_model)
+        elif form.wanted_model not in (None, name):
+            raise RefusedError("invalid", f"model must be {name}, as the path has it.")
         try:
             items = form.items()
         except msgspec.ValidationError as error:
             raise RefusedError("invalid", f"{error}; see /openapi.json.") from None
         check_items(items, limits.inputs, ask.what)
-        task = ask.task
         more: tuple[Any, ...] = ()
         if isinstance(form, wire.Inference):
-            named = request.path_params.get("task")
-            task = task_named(named) if named else answers.task_of_inference(served, form)
+            task = answers.task_of_inference(served, form) if task == ANY else task
             more = (task,)
         if task != ANY:
             served.refuse_other(task, server.models.values())
@@ -350,8 +361,9 @@ def _gets(server: Server) -> dict[str, Endpoint]:
         return _json(wire.Health("ok"))
 
     async def ready(request: Request) -> Response:
-        model = request.path_params.get("model")
-        good = server.ready if model is None else server.ready and server.model(model).ready
+        name = request.path_params.get("model")
+        served = server.model(name)
+        good = server.ready if name is None else served.ready and not server.draining
         status = wire.Health("ok" if good else "not ready")
         return _json(status, 200 if good else 503)
 
@@ -359,8 +371,10 @@ def _gets(server: Server) -> dict[str, Endpoint]:
         served = server.model(request.path_params.get("model"))
         return _json(_info(server, served))
 
-    async def models(_: Request) -> Response:
-        return _json(wire.ModelList([*map(wire.ModelCard, server.models)]))
+    async def models(request: Request) -> Response:
+        name = request.path_params.get("model")
+        names = server.models if name is None else [server.model(name).name]
+        return _json(wire.ModelList([*map(wire.ModelCard, names)]))
 
     async def model(request: Request) -> Response:
         return _json(wire.ModelCard(server.model(request.path_params["model"]).name))

@@ -34,6 +34,7 @@ class Ask:
         task: that the model must do.
         found: what it answers, for the description.
         what: its inputs are called.
+        with_name: another path, which has the model's name in it.
     """
 
     path: str
@@ -42,18 +43,23 @@ class Ask:
     task: str
     found: Any
     what: str = "inputs"
+    with_name: str = ""
 
     @property
-    def paths(self) -> tuple[str, str]:
-        """At the root, and below ``/models/NAME``."""
-        return self.path, f"/models/{{model}}{self.path.rstrip('/')}"
+    def paths(self) -> tuple[str, ...]:
+        """At the root, below ``/models/NAME``, and the one with the name elsewhere."""
+        found = (self.path, f"/models/{{model}}{self.path.rstrip('/')}", self.with_name)
+        return tuple(path for path in found if path)
 
 
 _VECTOR = list[list[float]]
 _INFERRED = Any
 ASKS = (
     Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
-    Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask(
+        *("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+        with_name="/pipeline/{task}/{model}",
+    ),
     Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
     Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
     Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
