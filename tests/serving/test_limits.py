@@ -22,6 +22,7 @@ from bothways.cli import main
 from bothways.errors import ConfigError
 from bothways.serving.batching import Ticket
 from bothways.serving.options import KEY, Limits, ServeConfig
+from bothways.serving.protocol import LimitedProtocol
 from bothways.serving.refusals import RefusedError, is_deeper
 from bothways.serving.served import VECTORS
 from bothways.serving.server import serve
@@ -543,6 +544,23 @@ def test_odd_requests_are_answered_in_json_and_the_next_is_served(
     check_good(server)
 
 
+def test_an_answer_does_not_wait_for_an_acknowledgement(server: Running, monkeypatch: Any) -> None:
+    """Of its first part, which clients send 40 ms later."""
+    made, options = LimitedProtocol.connection_made, []
+
+    def connection_made(self: LimitedProtocol, transport: Any) -> None:
+        made(self, transport)
+        own = transport.get_extra_info("socket")
+        options.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", connection_made)
+    with connect(server) as connection:
+        connection.sendall(CLOSING)
+        assert all_of(connection).startswith(b"HTTP/1.1 200 ")
+    assert options
+    assert all(options)
+
+
 def test_a_client_that_asks_before_it_sends(server: Running) -> None:
     head, _, body = WHOLE.partition(b"\r\n\r\n")
     with connect(server) as connection:
@@ -803,7 +821,9 @@ def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
 
 def test_a_model_is_ready_beside_one_that_is_not(tmp_path: Path) -> None:
     with running(make_folders(tmp_path, "classes", "vectors")) as server:
-        server.server.models["vectors"]._known_good = False
+        served = server.server.models["vectors"]
+        served.probe = lambda: None  # type: ignore[method-assign]
+        served._known_good = False
         ready = {path: server.get(f"{path}/ready").status_code for path in ("", "/models/classes")}
         assert ready == {"": 503, "/models/classes": 200}
         assert server.get("/models/vectors/ready").status_code == 503
