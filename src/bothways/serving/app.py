@@ -35,7 +35,7 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.routes import ANY, ASKS, Ask
+from bothways.serving.routes import ANY, ASKS, LOOKS, Ask
 from bothways.serving.served import ANSWERS, CLASSES, ServedModel, Threads, task_named
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
@@ -48,7 +48,7 @@ _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
 _CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
-_OPEN = ("/", "/health", "/ready")
+_FREE = {path for look in LOOKS if look.free for path in look.paths}
 """Paths that need no key, to GET or HEAD."""
 
 
@@ -116,8 +116,11 @@ def application(server: Server) -> Starlette:
     for ask in ASKS:
         for path in ask.paths:
             endpoints[path] = {"POST": _asking(server, ask)}
-    for path, endpoint in _gets(server).items():
-        endpoints.setdefault(path, {}).update(GET=endpoint, HEAD=endpoint)
+    telling = _telling(server)
+    for look in LOOKS:
+        for path in look.paths:
+            both = dict.fromkeys(("GET", "HEAD"), telling[look.name])
+            endpoints.setdefault(path, {}).update(both)
     app = Starlette(
         routes=[
             Route(path, _guarded(server, path, by_method), methods=list(by_method))
@@ -197,7 +200,7 @@ def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> En
         started = time.monotonic()
         server.count(+1)
         try:
-            _check_key(server, request)
+            _check_key(server, request, path)
             response = await by_method[request.method](request)
         except RefusedError as refusal:
             response = _refuse(server, refusal, path)
@@ -235,7 +238,7 @@ def _of_http(server: Server, request: Request, error: HTTPException) -> Response
         match request.url.path.split("/"):
             case ["", "models", name, *_] if name not in server.models:
                 # Perhaps with an owner before it, which would be taken for the name of a route.
-                _check_key(server, request)
+                _check_key(server, request, request.url.path)
                 server.model(name)
         raise RefusedError("not_found", "there is no such route; see /openapi.json.")
     except RefusedError as found:
@@ -250,11 +253,11 @@ def _json(found: object, status: int = 200, headers: Mapping[str, str] | None = 
     return Response(body, status, headers, "application/json")
 
 
-def _check_key(server: Server, request: Request) -> None:
-    path, model = request.url.path, request.path_params.get("model")
-    if model in server.models:  # of others, nothing is said without the key
-        path = path.removeprefix(f"/models/{model}")
-    if not server.key or (request.method in ("GET", "HEAD") and path in _OPEN):
+def _check_key(server: Server, request: Request, path: str) -> None:
+    """Refuse a request without the key, unless the path of its route needs none."""
+    free = request.method in ("GET", "HEAD") and path in _FREE
+    # Of models that there are not, nothing is said without the key.
+    if not server.key or (free and request.path_params.get("model") in (None, *server.models)):
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     # Bytes of a header come as Latin-1, whatever they are; those of a key are UTF-8.
@@ -350,11 +353,11 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
 # ------------------------------------------------------------------------------- about the server
 
 
-def _gets(server: Server) -> dict[str, Endpoint]:
-    """The routes that ask no model, by path."""
+def _telling(server: Server) -> dict[str, Endpoint]:
+    """The endpoints that ask no model, by the names in :data:`LOOKS`."""
     page = shown_page().encode()
     policy = _policy(page)
-    description = msgspec.json.encode(describe(list(server.models)))
+    description = msgspec.json.encode(describe(list(server.models), key=bool(server.key)))
 
     async def health(request: Request) -> Response:
         server.model(request.path_params.get("model"))
@@ -392,21 +395,8 @@ def _gets(server: Server) -> dict[str, Endpoint]:
         headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
         return Response(page, headers=headers, media_type="text/html")
 
-    return {
-        "/": start,
-        "/health": health,
-        "/ready": ready,
-        "/info": info,
-        "/models": all_info,
-        "/metrics": metrics,
-        "/openapi.json": openapi,
-        "/v1/models": models,
-        "/v1/models/{model}": model,
-        "/models/{model}/health": health,
-        "/models/{model}/ready": ready,
-        "/models/{model}/info": info,
-        "/models/{model}/v1/models": models,
-    }
+    found = (start, health, ready, info, all_info, models, model, metrics, openapi)
+    return {endpoint.__name__: endpoint for endpoint in found}
 
 
 def _policy(page: bytes) -> str:
