@@ -50,13 +50,13 @@ def describe(models: Sequence[str], *, key: bool) -> dict[str, Any]:
             if look.or_unready:
                 either = {"anyOf": [schema[repr(look.found)], error]}
                 responses["503"] = {"description": "not ready, or unavailable", **_content(either)}
-            free = {"security": []} if key and look.free else {}
+            free: dict[str, Any] = {"security": []} if key and look.free else {}
             get = {"summary": look.summary, "responses": responses, **free}
             bare = {code: {"description": one["description"]} for code, one in responses.items()}
             paths.setdefault(path, {}).update(get=get, head={**get, "responses": bare})
     for path, item in paths.items():
-        if found := _parameters(path, models):
-            item["parameters"] = found
+        if parameters := _parameters(path, models):
+            item["parameters"] = parameters
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "bothways", "version": "1"},
@@ -97,7 +97,7 @@ def _refused(
 
 def _parameters(path: str, models: Sequence[str]) -> list[dict[str, Any]]:
     """Of a path, those in braces."""
-    about = {
+    about: dict[str, dict[str, Any]] = {
         "model": {"schema": {"type": "string", "enum": list(models)}},
         "task": {
             "description": "One of these, or another name that people use for it, such as ner.",
