@@ -209,6 +209,30 @@ def test_the_cache_keeps_the_graphs_that_were_used_last(
     assert [path.name for path in graphs.iterdir()] == [third], "what is used stays"
 
 
+def test_a_model_whose_folder_is_another_by_now_computes_all_its_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are asked for later, too, and it leaves none of them for the other's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
+    for seed, name in enumerate(("m", "other")):
+        network = EncoderModel(small_bert().config, seed=seed)
+        save_model(tmp_path / name, network, TOKENIZER, {})
+    expected = {
+        name: load(tmp_path / name, engine="torch").inspect("w1 w2").attentions
+        for name in ("m", "other")
+    }
+    model = load(tmp_path / "m", engine="onnxruntime")
+    model.embed(["w1 w2"])
+    shutil.rmtree(tmp_path / "m")
+    (tmp_path / "other").rename(tmp_path / "m")
+    np.testing.assert_allclose(model.inspect("w1 w2").attentions, expected["m"], **CLOSE)
+    later = load(tmp_path / "m", engine="onnxruntime")
+    np.testing.assert_allclose(later.inspect("w1 w2").attentions, expected["other"], **CLOSE)
+    shutil.rmtree(tmp_path / "m")
+    assert later.embed(["w1 w2"]).shape == (1, 16)
+
+
 @pytest.mark.parametrize("where", ["/proc/nothing", "relative", ""])
 def test_a_cache_where_nothing_can_be_kept_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -22,6 +22,7 @@ from bothways.cli import main
 from bothways.errors import ConfigError
 from bothways.serving.batching import Ticket
 from bothways.serving.options import KEY, Limits, ServeConfig
+from bothways.serving.protocol import LimitedProtocol
 from bothways.serving.refusals import RefusedError, is_deeper
 from bothways.serving.served import VECTORS
 from bothways.serving.server import serve
@@ -73,6 +74,54 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "a number": (ROUTE, {"inputs": 3}, 422, "got `int` - at `$.inputs`", None),
     "ids": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2]]}, 422, "token ids", None),
     "one list of ids": (ROUTE, {"inputs": [1, 2]}, 422, "token ids where texts are meant", None),
+    **{
+        f"{what} for {path}": (path, {**more, name: content}, 422, f"{name} has {message}", None)
+        for path, name, more in (
+            (ROUTE, "inputs", {}),
+            ("/models/vectors/pipeline/feature-extraction", "inputs", {}),
+            ("/models/vectors/embed", "inputs", {}),
+            ("/models/vectors/tokenize", "inputs", {}),
+            ("/v1/embeddings", "input", {"model": "vectors"}),
+            ("/models/reranker/rerank", "texts", {"query": SECRET}),
+            ("/models/choice/choose", "choices", {"context": SECRET}),
+        )
+        for what, content, message in (
+            ("a list of ids", [77, 2], "token ids where texts are meant; send texts"),
+            ("lists of ids", [[77, 2], [3]], "token ids where texts are meant; send texts"),
+            ("nested ids", [[[77]]], "token ids where texts are meant; send texts"),
+            ("lists of texts", [[SECRET], ["a", "b"]], "lists where texts are meant; send one"),
+            ("nested texts", [[[SECRET]]], "lists where texts are meant; send one"),
+            ("an empty list", [[]], "lists where texts are meant; send one"),
+            ("texts and ids", [SECRET, 77], "texts and token ids where texts are meant"),
+            ("texts and lists of ids", ["a", [77, 2]], "texts and token ids where texts are meant"),
+            ("texts and lists", [SECRET, [SECRET]], "texts and lists where texts are meant"),
+        )
+    },
+    **{
+        f"{what} in a list": (path, content, 422, message, None)
+        for what, path, content, message in (
+            ("ids and texts", ROUTE, {"inputs": [77, [SECRET]]}, "(Expected `str | object`, got"),
+            ("a pair", ROUTE, {"inputs": [["a", SECRET]]}, 'a pair is {"text", "text_pair"}'),
+            ("numbers", "/embed", {"inputs": [[0.5, 77]]}, "(Expected `str`, got `array` - at"),
+            ("null", "/embed", {"inputs": ["a", None]}, "(Expected `str`, got `null` - at"),
+            ("null beside ids", "/embed", {"inputs": [1, None]}, "(Expected `str`, got `int` - at"),
+            ("ids for labels", "/predict", {"inputs": [[77, 2]]}, "inputs has token ids where"),
+            ("lists for labels", "/predict", {"inputs": [["a", [SECRET]]]}, "texts and lists wh"),
+        )
+    },
+    "ids in broken JSON": (
+        ROUTE,
+        b'{"inputs":[[77]],',
+        422,
+        "got `array` - at `$.inputs[0]`",
+        None,
+    ),
+    "ids, and inputs again": (ROUTE, b'{"inputs":[77],"inputs":"w77"}', 422, "got `int`", None),
+    "ids, and other inputs": (ROUTE, b'{"inputs":[77],"inputs":["w77"]}', 422, "got `int`", None),
+    "sentences of ids": (
+        *("/similarity", {"inputs": {"source_sentence": SECRET, "sentences": [[77]]}}),
+        *(422, "sentences has token ids where texts are meant", None),
+    ),
     "unknown": ("/models/other", GOOD, 404, "no such model; there are: classes, vectors", None),
     "unknown below": ("/models/w77/embed", GOOD, 404, "no such model", None),
     "no route": ("/models/classes/nothing", GOOD, 404, "no such route", None),
@@ -140,7 +189,14 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "a question alone": (ROUTE, {"inputs": {"question": "w77"}}, 422, "does not do quest", None),
     "no such model": ("/v1/embeddings", {"model": "w77", "input": "w1"}, 404, "there are", None),
     "nul in a path": ("/models/%00/embed", GOOD, 404, "no such model", None),
-    "up a path": ("/models/..%2f..%2fetc/embed", GOOD, 404, "no such route", None),
+    "up a path": ("/models/..%2f..%2fetc/embed", GOOD, 404, "no such model", None),
+    "no such task": ("/pipeline/w77", GOOD, 404, "no such task; there are: text-class", None),
+    "no such task of a model": ("/models/classes/pipeline/w77", GOOD, 404, "no such task", None),
+    "no such task before a model": ("/pipeline/w77/classes", GOOD, 404, "no such task", None),
+    "a task with a route of its own": (
+        *("/pipeline/text-ranking/reranker", GOOD),
+        *(422, "a route of its own; see /openapi.json", None),
+    ),
     "a form": (ROUTE, b"inputs=w77", 400, "not JSON that can be read", None),
     "too many sentences": (
         *("/models/vectors", {"inputs": {"source_sentence": "a", "sentences": [SECRET] * 9}}),
@@ -251,6 +307,30 @@ def test_other_methods_and_routes(server: Running) -> None:
     assert answer.headers["allow"] == "POST"
     for path in ("/w77", "/models/w77/health", "/models/w77/info"):
         assert server.get(path).json()["error_type"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", f"/models/w77{below}") for below in ("", "/embed", "/pipeline/ner", "/nothing")),
+        *(("GET", f"/models/w77{below}") for below in ("/health", "/ready", "/info", "/v1/models")),
+        *(("GET", f"/v1/models/{name}") for name in ("w77", "owner/w77")),
+        *(("POST", f"/pipeline/ner/{name}") for name in ("w77", "owner/w77", "classes/w77")),
+        *(("POST", f"/models/owner/w77{below}") for below in ("", "/embed", "/pipeline/ner")),
+        ("POST", "/hf-inference/models/owner/w77/pipeline/ner"),
+        ("POST", "/hf-inference/pipeline/ner/owner/w77"),
+        ("POST", "/models/w77/v1/embeddings"),
+        ("GET", "/models/w77/nothing"),
+    ],
+)
+def test_a_model_that_there_is_not(server: Running, method: str, path: str) -> None:
+    answer = server.client.request(method, path, json=GOOD if method == "POST" else None)
+    error = answer.json()["error"]
+    assert answer.status_code == 404, error
+    message = error["message"] if "/v1/" in path else error
+    assert message == (
+        "no such model; there are: classes, vectors, pretrained, choice, reranker, answers."
+    )
 
 
 def test_a_slash_at_the_end_is_nothing(server: Running) -> None:
@@ -464,6 +544,23 @@ def test_odd_requests_are_answered_in_json_and_the_next_is_served(
     check_good(server)
 
 
+def test_an_answer_does_not_wait_for_an_acknowledgement(server: Running, monkeypatch: Any) -> None:
+    """Of its first part, which clients send 40 ms later."""
+    made, options = LimitedProtocol.connection_made, []
+
+    def connection_made(self: LimitedProtocol, transport: Any) -> None:
+        made(self, transport)
+        own = transport.get_extra_info("socket")
+        options.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(LimitedProtocol, "connection_made", connection_made)
+    with connect(server) as connection:
+        connection.sendall(CLOSING)
+        assert all_of(connection).startswith(b"HTTP/1.1 200 ")
+    assert options
+    assert all(options)
+
+
 def test_a_client_that_asks_before_it_sends(server: Running) -> None:
     head, _, body = WHOLE.partition(b"\r\n\r\n")
     with connect(server) as connection:
@@ -664,6 +761,10 @@ def test_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert good.status_code == 200
         assert server.get("/health").status_code == server.get("/ready").status_code == 200
         assert server.get("/metrics").status_code == 401
+        for path in ("/models/w77/health", "/models/w77/nothing", "/models/owner/w77/embed"):
+            answer = server.post(path, GOOD) if "embed" in path else server.get(path)
+            assert answer.status_code == 401, "it does not tell which models there are"
+            assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("key", ["s3cret\n", " s3cret", "schlüssel"])
@@ -716,6 +817,17 @@ def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
 
 
 # ---------------------------------------------------------------------------------------- watchdog
+
+
+def test_a_model_is_ready_beside_one_that_is_not(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "classes", "vectors")) as server:
+        served = server.server.models["vectors"]
+        served.probe = lambda: None  # type: ignore[method-assign]
+        served._known_good = False
+        ready = {path: server.get(f"{path}/ready").status_code for path in ("", "/models/classes")}
+        assert ready == {"": 503, "/models/classes": 200}
+        assert server.get("/models/vectors/ready").status_code == 503
+        assert server.get("/models/w77/ready").status_code == 404
 
 
 def test_ready_while_its_known_answer_stays(tmp_path: Path) -> None:

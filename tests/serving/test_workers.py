@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -212,6 +214,99 @@ def test_workers_that_end_one_after_another_are_replaced(spare: str, tmp_path: P
             time.sleep(0.5)
         wait_for(f"{url}/ready")
         assert httpx.post(url, json=GOOD, timeout=20, verify=False).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The process ids of the workers, in the order in which they were started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    found = []
+    for pid in map(int, children):
+        with contextlib.suppress(OSError):
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def replace(folder: str) -> None:
+    """By a model of another head."""
+    shutil.rmtree(folder)
+    shutil.move(make_folders(Path(folder).parent, "several")["several"], folder)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+@pytest.mark.parametrize("change", [replace, shutil.rmtree])
+def test_a_worker_does_not_serve_another_model_beside_the_first(
+    change: Callable[[str], object], tmp_path: Path
+) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder, "--workers", "2", "--spare", "false") as (url, process):
+        wait_for(f"{url}/ready")
+        expected = httpx.post(url, json=GOOD, timeout=20).json()
+        change(folder)
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        until = time.monotonic() + 60
+        answered = 0
+        while process.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(httpx.TransportError):
+                assert httpx.post(url, json=GOOD, timeout=20).json() == expected
+                answered += 1
+        assert answered > 0
+        assert process.wait(timeout=1) == 1
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert "the model classes is another one since the server began" in said
+    assert said.count("Start the server again") == 1
+    assert "the server ends: start it again" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+def test_a_spare_worker_has_the_first_model_and_no_other_comes_after_it(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder, "--workers", "2") as (url, process):
+        wait_for(f"{url}/ready")
+        expected = httpx.post(url, json=GOOD, timeout=20).json()
+        until = time.monotonic() + 60
+        while len(workers_of(process)) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(3)  # the spare one has loaded
+        replace(folder)
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        time.sleep(5)  # another spare one has looked at the folder
+        assert process.poll() is None
+        for _ in range(20):
+            assert httpx.post(url, json=GOOD, timeout=20).json() == expected
+        assert len(workers_of(process)) == 2
+        os.kill(workers_of(process)[0], signal.SIGKILL)
+        assert process.wait(timeout=60) == 1
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert "the others answer as before, until one of them ends" in said
+    assert "the server ends: start it again" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="of Linux")
+def test_a_worker_serves_the_same_model_that_was_written_again(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    with serving(folder, "--workers", "2", "--spare", "false") as (url, process):
+        wait_for(f"{url}/ready")
+        shutil.rmtree(folder)
+        make_folders(tmp_path, "classes")
+        first = workers_of(process)[0]
+        os.kill(first, signal.SIGKILL)
+        until = time.monotonic() + 60
+        while first in workers_of(process) or len(workers_of(process)) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(5)
+        assert process.poll() is None
+        assert httpx.post(url, json=GOOD, timeout=20).status_code == 200
+        assert len(workers_of(process)) == 2
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
 

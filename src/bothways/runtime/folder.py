@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import CLASSIFIER, HEADS, TAGGER, parameter_count, task_head
+from bothways.io.base_folder import adapter_settings, base_folder
 from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
@@ -39,6 +41,7 @@ from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.no_model import heads_beside, what_it_is
 from bothways.runtime.original_files import (
     SETTINGS,
+    checkpoint_files,
     named_checkpoint,
     original_family,
     summed_up,
@@ -85,6 +88,7 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
+_OF_SETTINGS = (".json", ".txt", ".model")  # ends of names
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 PROBLEM_TYPES = {
@@ -359,6 +363,38 @@ def model_files(named: Path) -> list[Path]:
     if is_adapter(named):
         return adapter_files(named)
     return [named] if named.is_file() else weight_files(encoder_folder(named))
+
+
+def files_read(named: Path) -> list[Path]:
+    """The files that :func:`load_model` and engines may read of a folder: those with weights or a
+    graph, and all that may hold settings or a vocabulary; of an adapter also its base's.
+
+    Args:
+        named: a folder, the zip of BERT's authors, or the beginning of their files' names.
+
+    Raises:
+        ModelError: the folder does not say where its encoder or base is.
+    """
+    if named.is_file():
+        return [named]
+    found: set[Path] = set()
+    if named.is_dir():
+        folders = {named, encoder_folder(named)}
+        if is_adapter(named):
+            folders.add(encoder_folder(base_folder(named, adapter_settings(named))))
+        with suppress(ModelError):  # one with a graph alone
+            found.update(model_files(named))
+    elif checkpoint := named_checkpoint(named):
+        folders = {checkpoint[0]}
+        found.update(checkpoint_files(checkpoint[1]))
+    else:
+        return []
+    for folder in folders:
+        beside = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]  # modules for vectors
+        found.update(path for path in beside if path.suffix in _OF_SETTINGS)
+        for name in (*GRAPHS, GRAPH_OF_8_BITS):
+            found.update(folder.glob(f"{name}*"))  # with what is too large for one file
+    return sorted(path for path in found if path.is_file())
 
 
 def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:

@@ -16,7 +16,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Self
@@ -372,14 +372,19 @@ class GraphEngine(ABC):
         graph = build_graph(self._config, self._weights, asked, fused=self.fused)
         return self.load(graph.SerializeToString())
 
+    @cached_property
+    def _sums(self) -> list[str]:
+        """Of the code and weights that graphs are made of: taken once, as the folder may hold
+        others when a further graph is asked for, and these are computed."""
+        assert self._folder is not None, "asked for where it is known"
+        return [sha256(part) for part in (Path(onnx_graph.__file__), *weight_files(self._folder))]
+
     def _cached(self, asked: Outputs) -> Path | None:
         """A graph in the user's cache; None for a small one, or where nothing can be written."""
         assert self._weights is not None, "checked when the engine was made"
         if self._folder is None or 4 * parameter_count(self._config) < CACHED:
             return None
-        key = hashlib.sha256()
-        for part in (Path(onnx_graph.__file__), *weight_files(self._folder)):
-            key.update(sha256(part).encode())
+        key = hashlib.sha256("".join(self._sums).encode())
         key.update(repr((sorted(self._config.recorded().items()), asked, self.fused)).encode())
         folder = cache_folder() / "graphs" / key.hexdigest()[:32]
         path = folder / "model.onnx"

@@ -113,7 +113,9 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
         filled = [_filled(model, text, asked.top_k or _SEVERAL, asked.targets) for text in texts]
         return filled[0] if single else filled
     if task != VECTORS:
-        raise invalid(f"this route does not do {task}; it has a route of its own.")
+        raise invalid(
+            f"this route does not do {task}; it has a route of its own; see /openapi.json."
+        )
     return embed(
         model,
         wire.Embed(

@@ -35,7 +35,7 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.routes import ANY, ASKS, Ask
+from bothways.serving.routes import ANY, ASKS, LOOKS, Ask
 from bothways.serving.served import ANSWERS, CLASSES, ServedModel, Threads, task_named
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
@@ -48,7 +48,7 @@ _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
 _CLOSE = {"Connection": "close"}
 _PROBE = 1.0  # seconds between looks at the models
-_OPEN = ("/", "/health", "/ready")
+_FREE = {path for look in LOOKS if look.free for path in look.paths}
 """Paths that need no key, to GET or HEAD."""
 
 
@@ -116,8 +116,11 @@ def application(server: Server) -> Starlette:
     for ask in ASKS:
         for path in ask.paths:
             endpoints[path] = {"POST": _asking(server, ask)}
-    for path, endpoint in _gets(server).items():
-        endpoints.setdefault(path, {}).update(GET=endpoint, HEAD=endpoint)
+    telling = _telling(server)
+    for look in LOOKS:
+        for path in look.paths:
+            both = dict.fromkeys(("GET", "HEAD"), telling[look.name])
+            endpoints.setdefault(path, {}).update(both)
     app = Starlette(
         routes=[
             Route(path, _guarded(server, path, by_method), methods=list(by_method))
@@ -164,12 +167,14 @@ class _PlainTarget:
 
 def _route_of(path: str, names: Collection[str]) -> str:
     """The path of a route for one of Hugging Face's servers: below its router's name of the
-    provider, of older clients with the task first, and with the owner before a model's name."""
+    provider, and with the owner before a model's name."""
     if path.startswith(_ROUTER):
         path = path.removeprefix(_ROUTER.rstrip("/"))
     match path.split("/"):
-        case ["", "pipeline", task, *owner, name] if name in names and len(owner) < 2:
-            return f"/models/{name}/pipeline/{task}"
+        case ["", "pipeline", task, _, name]:
+            return f"/pipeline/{task}/{name}"
+        case ["", "v1", "models", _, name]:
+            return f"/v1/models/{name}"
         case ["", "models", owner, name, *rest] if owner not in names and name in names:
             return "/".join(["/models", name, *rest])
     return path
@@ -195,7 +200,7 @@ def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> En
         started = time.monotonic()
         server.count(+1)
         try:
-            _check_key(server, request)
+            _check_key(server, request, path)
             response = await by_method[request.method](request)
         except RefusedError as refusal:
             response = _refuse(server, refusal, path)
@@ -227,10 +232,17 @@ def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
 
 def _of_http(server: Server, request: Request, error: HTTPException) -> Response:
     """The answer where no route takes a request."""
-    if error.status_code == 405:
-        refusal = RefusedError("method", "the route takes another method; see /openapi.json.")
-    else:
-        refusal = RefusedError("not_found", "there is no such route; see /openapi.json.")
+    try:
+        if error.status_code == 405:
+            raise RefusedError("method", "the route takes another method; see /openapi.json.")
+        match request.url.path.split("/"):
+            case ["", "models", name, *_] if name not in server.models:
+                # Perhaps with an owner before it, which would be taken for the name of a route.
+                _check_key(server, request, request.url.path)
+                server.model(name)
+        raise RefusedError("not_found", "there is no such route; see /openapi.json.")
+    except RefusedError as found:
+        refusal = found
     refusal.headers |= dict(error.headers or {})
     return _refuse(server, refusal, request.url.path)
 
@@ -241,11 +253,11 @@ def _json(found: object, status: int = 200, headers: Mapping[str, str] | None = 
     return Response(body, status, headers, "application/json")
 
 
-def _check_key(server: Server, request: Request) -> None:
-    path, model = request.url.path, request.path_params.get("model")
-    if model in server.models:  # of others, nothing is said without the key
-        path = path.removeprefix(f"/models/{model}")
-    if not server.key or (request.method in ("GET", "HEAD") and path in _OPEN):
+def _check_key(server: Server, request: Request, path: str) -> None:
+    """Refuse a request without the key, unless the path of its route needs none."""
+    free = request.method in ("GET", "HEAD") and path in _FREE
+    # Of models that there are not, nothing is said without the key.
+    if not server.key or (free and request.path_params.get("model") in (None, *server.models)):
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     # Bytes of a header come as Latin-1, whatever they are; those of a key are UTF-8.
@@ -305,20 +317,22 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         limits = server.limits
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
+        name, named = (request.path_params.get(part) for part in ("model", "task"))
+        served = server.model(name)
+        task = task_named(named) if named else ask.task
         form = decode(decoder, body, limits.depth)
-        served = server.model(request.path_params.get("model") or form.wanted_model)
-        if form.wanted_model not in (None, served.name):
-            raise RefusedError("invalid", f"model must be {served.name}, as the path has it.")
+        if name is None:
+            served = server.model(form.wanted_model)
+        elif form.wanted_model not in (None, name):
+            raise RefusedError("invalid", f"model must be {name}, as the path has it.")
         try:
             items = form.items()
         except msgspec.ValidationError as error:
             raise RefusedError("invalid", f"{error}; see /openapi.json.") from None
         check_items(items, limits.inputs, ask.what)
-        task = ask.task
         more: tuple[Any, ...] = ()
         if isinstance(form, wire.Inference):
-            named = request.path_params.get("task")
-            task = task_named(named) if named else answers.task_of_inference(served, form)
+            task = answers.task_of_inference(served, form) if task == ANY else task
             more = (task,)
         if task != ANY:
             served.refuse_other(task, server.models.values())
@@ -339,19 +353,20 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
 # ------------------------------------------------------------------------------- about the server
 
 
-def _gets(server: Server) -> dict[str, Endpoint]:
-    """The routes that ask no model, by path."""
+def _telling(server: Server) -> dict[str, Endpoint]:
+    """The endpoints that ask no model, by the names in :data:`LOOKS`."""
     page = shown_page().encode()
     policy = _policy(page)
-    description = msgspec.json.encode(describe(list(server.models)))
+    description = msgspec.json.encode(describe(list(server.models), key=bool(server.key)))
 
     async def health(request: Request) -> Response:
         server.model(request.path_params.get("model"))
         return _json(wire.Health("ok"))
 
     async def ready(request: Request) -> Response:
-        model = request.path_params.get("model")
-        good = server.ready if model is None else server.ready and server.model(model).ready
+        name = request.path_params.get("model")
+        served = server.model(name)
+        good = server.ready if name is None else served.ready and not server.draining
         status = wire.Health("ok" if good else "not ready")
         return _json(status, 200 if good else 503)
 
@@ -359,8 +374,10 @@ def _gets(server: Server) -> dict[str, Endpoint]:
         served = server.model(request.path_params.get("model"))
         return _json(_info(server, served))
 
-    async def models(_: Request) -> Response:
-        return _json(wire.ModelList([*map(wire.ModelCard, server.models)]))
+    async def models(request: Request) -> Response:
+        name = request.path_params.get("model")
+        names = server.models if name is None else [server.model(name).name]
+        return _json(wire.ModelList([*map(wire.ModelCard, names)]))
 
     async def model(request: Request) -> Response:
         return _json(wire.ModelCard(server.model(request.path_params["model"]).name))
@@ -378,21 +395,8 @@ def _gets(server: Server) -> dict[str, Endpoint]:
         headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
         return Response(page, headers=headers, media_type="text/html")
 
-    return {
-        "/": start,
-        "/health": health,
-        "/ready": ready,
-        "/info": info,
-        "/models": all_info,
-        "/metrics": metrics,
-        "/openapi.json": openapi,
-        "/v1/models": models,
-        "/v1/models/{model}": model,
-        "/models/{model}/health": health,
-        "/models/{model}/ready": ready,
-        "/models/{model}/info": info,
-        "/models/{model}/v1/models": models,
-    }
+    found = (start, health, ready, info, all_info, models, model, metrics, openapi)
+    return {endpoint.__name__: endpoint for endpoint in found}
 
 
 def _policy(page: bytes) -> str:

@@ -4,7 +4,9 @@ connections that slow ones cannot use up, and errors as JSON."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import socket
 import time
 from typing import Any, ClassVar
 
@@ -38,6 +40,10 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close the slowest connection if there are too many."""
         super().connection_made(transport)
+        # An answer is sent in two parts, and the second would wait for the client to acknowledge
+        # the first: 40 ms. asyncio asks for this only where a socket names its protocol.
+        with contextlib.suppress(OSError):  # it is closed
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_request()
         if len(self.connections) > self.limits.connections:
             slowest: Any = min(self.connections, key=lambda c: c.waits_since)  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -84,7 +84,10 @@ class RefusedError(Exception):
         return msgspec.json.encode(body)
 
 
-_TOKEN_IDS = re.compile(r"got `(int|array)` - at `\$\.(inputs?|texts)\[")
+_NO_TEXTS = re.compile(
+    r"Expected `(?P<wanted>str[^`]*)`, got `(int|array)` - at `\$(?P<place>(\.\w+|\[\d+\])+)`"
+)
+"""Where texts are meant in a list, and something is of another kind."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _PAIRS = re.compile(rb"\[\]|\{\}")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)  # the last may lack its end
@@ -108,7 +111,7 @@ def decode(decoder: msgspec.json.Decoder[B], body: bytes, depth: int) -> B:
     except msgspec.ValidationError as error:
         if is_deeper(body, depth):  # rather that than where in it something is wrong
             raise _too_deep(depth) from None
-        raise RefusedError("invalid", _of_shape(str(error))) from None
+        raise RefusedError("invalid", _of_shape(str(error), body)) from None
     except UnicodeDecodeError:
         raise RefusedError("malformed", "the body is not UTF-8; send JSON in UTF-8.") from None
     except msgspec.DecodeError as error:
@@ -136,17 +139,53 @@ def is_deeper(body: bytes, depth: int) -> bool:
     return bool(brackets)
 
 
-def _of_shape(message: str) -> str:
+def _of_shape(message: str, body: bytes) -> str:
     """A message of msgspec without values of the request."""
-    if _TOKEN_IDS.search(message):
-        return (
-            "the inputs are lists of token ids where texts are meant; send texts: this server "
-            "tokenizes them itself, with the model's own tokenizer."
-        )
+    if (found := _NO_TEXTS.search(message)) and (said := _of_no_texts(found, body)):
+        return said
     message = re.sub(r"Invalid enum value .*?(?= - at|$)", "Not one of the choices", message)
     message = _FIELD.sub("a field of another name", message)
     message = re.sub(r"`\$(\[\.\.\.\]|\.\.\.)?`", "the body", message)
     return f"the body is not as the route takes it ({message[:200]}); see /openapi.json."
+
+
+def _of_no_texts(found: re.Match[str], body: bytes) -> str:
+    """What a list has where texts are meant, and what to send; empty if that is neither token ids
+    nor lists of texts."""
+    *steps, (_, number) = re.findall(r"\.(\w+)|\[(\d+)\]", found["place"])
+    if not number:  # a single value, of which the usual message says enough
+        return ""
+    try:
+        values = msgspec.json.decode(body)
+        for name, index in steps:
+            values = values[int(index) if index else name]
+    except (msgspec.DecodeError, ValueError, LookupError, TypeError):
+        return ""  # broken further on, or a field is there twice
+    if not isinstance(values, list):
+        return ""
+    others = [value for value in values if not isinstance(value, str | dict)]
+    kinds = {kind for value in others for kind in _kinds(value)}
+    field = next(name for name, _ in reversed(steps) if name)
+    has = f"{field} has {'texts and ' if len(others) < len(values) else ''}"
+    if kinds == {int}:
+        return (
+            f"{has}token ids where texts are meant; send texts: this server tokenizes them itself, "
+            "with the model's own tokenizer."
+        )
+    if kinds <= {str} and others and all(isinstance(value, list) for value in others):
+        pair = ' (a pair is {"text", "text_pair"})' if "object" in found["wanted"] else ""
+        return (
+            f"{has}lists where texts are meant; send one list of texts, none in a list of its own"
+            f"{pair}."
+        )
+    return ""
+
+
+def _kinds(value: Any) -> set[type]:
+    """The types of what is in a list, and in those within it."""
+    if isinstance(value, list):
+        return {kind for one in value for kind in _kinds(one)}
+    return {type(value)}
 
 
 def of_error(error: BothwaysError, texts: Sequence[str]) -> RefusedError:

@@ -1,4 +1,5 @@
-"""The routes that ask a model: their paths, the forms of their bodies, and what answers."""
+"""The routes: their paths, what they take, and what answers. The application and its description
+are both made of these tables."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ class Ask:
         task: that the model must do.
         found: what it answers, for the description.
         what: its inputs are called.
+        with_name: another path, which has the model's name in it.
     """
 
     path: str
@@ -42,18 +44,23 @@ class Ask:
     task: str
     found: Any
     what: str = "inputs"
+    with_name: str = ""
 
     @property
-    def paths(self) -> tuple[str, str]:
-        """At the root, and below ``/models/NAME``."""
-        return self.path, f"/models/{{model}}{self.path.rstrip('/')}"
+    def paths(self) -> tuple[str, ...]:
+        """At the root, below ``/models/NAME``, and the one with the name elsewhere."""
+        found = (self.path, f"/models/{{model}}{self.path.rstrip('/')}", self.with_name)
+        return tuple(path for path in found if path)
 
 
 _VECTOR = list[list[float]]
 _INFERRED = Any
 ASKS = (
     Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
-    Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask(
+        *("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+        with_name="/pipeline/{task}/{model}",
+    ),
     Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
     Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
     Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
@@ -68,4 +75,52 @@ ASKS = (
     Ask(
         "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
     ),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A route that tells of the server, to GET and HEAD.
+
+    Attributes:
+        name: of the function that answers, in :mod:`bothways.serving.app`.
+        paths: of the route.
+        summary: what it tells.
+        found: what it answers, for the description.
+        media: the type of the answer.
+        free: whether it needs no key.
+        or_unready: whether the same answer with 503 says that something is not ready.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    summary: str
+    found: Any
+    media: str = "application/json"
+    free: bool = False
+    or_unready: bool = False
+
+
+def _both(path: str) -> tuple[str, ...]:
+    return path, f"/models/{{model}}{path}"
+
+
+LOOKS = (
+    Look(
+        *("start", ("/",), "A page with a form for each task of each model.", str, "text/html"),
+        free=True,
+    ),
+    Look("health", _both("/health"), "Whether the server is alive.", wire.Health, free=True),
+    Look(
+        *("ready", _both("/ready"), "Whether the model computes; of all models at the root."),
+        *(wire.Health,),
+        free=True,
+        or_unready=True,
+    ),
+    Look("info", _both("/info"), "What a model is and takes, the first at the root.", wire.Info),
+    Look("all_info", ("/models",), "What all models are and take.", list[wire.Info]),
+    Look("models", _both("/v1/models"), "The models, for OpenAI's client.", wire.ModelList),
+    Look("model", ("/v1/models/{model}",), "A model, for OpenAI's client.", wire.ModelCard),
+    Look("metrics", ("/metrics",), "What the server counts, for Prometheus.", str, "text/plain"),
+    Look("openapi", ("/openapi.json",), "This description.", dict[str, Any]),
 )

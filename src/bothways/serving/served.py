@@ -43,6 +43,10 @@ CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "questio
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 ATTENTION, ATTRIBUTION = "attention", "attribution"
+TASKS = (
+    *(CLASSES, TAGS, ANSWERS, FILL, VECTORS, SIMILARITY, RANK, CHOOSE, NEXT),
+    *(ATTENTION, ATTRIBUTION),
+)
 """What models do, by Hugging Face's names where it has one."""
 _OF_KINDS = {
     **dict.fromkeys(TEXT_KINDS, CLASSES),
@@ -73,10 +77,17 @@ _SHARE = 0.8
 
 
 def task_named(name: str) -> str:
-    """A task by its name, or by one that people use for it, such as ``ner`` or ``qa``."""
+    """A task by its name, or by one that people use for it, such as ``ner`` or ``qa``.
+
+    Raises:
+        RefusedError: there is none of that name.
+    """
     plain = name.lower().replace("_", "-")
     plain = _TASK_NAMES.get(plain, plain)
-    return _OF_KINDS.get(KIND_NAMES.get(plain, plain), plain)
+    task = _OF_KINDS.get(KIND_NAMES.get(plain, plain), plain)
+    if task not in TASKS:
+        raise RefusedError("not_found", f"no such task; there are: {', '.join(TASKS)}.")
+    return task
 
 
 class Threads:

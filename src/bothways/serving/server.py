@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from bothways.serving.app import Server
     from bothways.serving.served import Engines
+    from bothways.serving.sources import Sources
 
 log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
@@ -53,6 +54,8 @@ _LOOK = 0.05
 _THREADS = Path("/proc/self/task")
 _TRIES = 3
 """Workers in a row that may end before they are ready."""
+_CHANGED = 3
+"""The exit status of a worker that found other models than the server began with."""
 
 
 def serve(config: ServeConfig) -> int:
@@ -307,17 +310,27 @@ class _Cores:
 
 
 def _work(
-    config: ServeConfig, engines: Engines, slot: _Slot, port: int, parent: int, told: Connection
+    config: ServeConfig,
+    engines: Engines,
+    sources: Sources,
+    slot: _Slot,
+    port: int,
+    parent: int,
+    told: Connection,
 ) -> None:
     """A worker process; if its slot has no number yet, a spare one, which loads the models, says so
     and waits for one."""
+    from bothways.serving.sources import ChangedError
+
     exit_with(parent)
     signal.signal(signal.SIGINT, lambda *_: os._exit(1))  # nothing is in its hands yet
     _set_process_up()
     cores = _Cores(config.workers)
     cores.take(slot.number)
     try:
+        sources.refuse_changed()  # also where they could not be loaded any more
         server = _loaded(config, engines, slot)
+        sources.refuse_changed()  # meanwhile
         if slot.number is None:
             told.send(None)
             slot.number = told.recv()
@@ -327,7 +340,7 @@ def _work(
             status = _answer(server, listener, slot.is_ready)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
-        status = 1
+        status = _CHANGED if isinstance(error, ChangedError) else 1
     except EOFError:  # the parent ended before it gave a number
         status = 1
     sys.exit(status)
@@ -382,6 +395,10 @@ class _Parent:
     A spare worker has loaded the models and takes the place of one that ends at once: to start
     another takes seconds, more with larger models. The next spare one is started then.
 
+    All workers answer alike: one that finds other files than the first does not serve them, and the
+    server ends, with what it has accepted answered, when it would need that one. To go on with
+    fewer would end with none, later and less noticed.
+
     Args:
         config: of the server.
         engines: how each model is computed.
@@ -406,8 +423,14 @@ class _Parent:
         """Oversee the workers until a signal.
 
         Returns:
-            The exit status: 1 if the workers end before they have ever answered.
+            The exit status: 1 if the workers end before they have ever answered, or one that is
+            needed finds other models than the server began with.
+
+        Raises:
+            ModelError: the folder of a model cannot be read.
         """
+        from bothways.serving.sources import Sources
+
         config = self.config
         with _listening(config.host, config.port):
             pass  # nobody else has the port
@@ -425,7 +448,9 @@ class _Parent:
             self._port = holder.getsockname()[1]
             for signal_number in (signal.SIGTERM, signal.SIGINT, *_hangup()):
                 signal.signal(signal_number, self._end)
+            self._sources = Sources(config.folders)
             self._start(0)  # alone, so that what is wrong with a model is said once
+            self._sources.sum_up()
             while not self._ready[0] and not self._ending:
                 if self._workers[0].ended:
                     return 1
@@ -460,8 +485,8 @@ class _Parent:
         process = self._context.Process(
             target=_work,
             args=(
-                *(self.config, self._engines, _Slot(number, self._in_hand, self._ready)),
-                *(self._port, os.getpid(), theirs),
+                *(self.config, self._engines, self._sources),
+                *(_Slot(number, self._in_hand, self._ready), self._port, os.getpid(), theirs),
             ),
             name="spare worker" if number is None else f"worker {number}",
         )
@@ -480,18 +505,26 @@ class _Parent:
             for number, worker in self._workers.items():
                 if not worker.ended or self._ending:
                     continue
+                if worker.process.exitcode == _CHANGED and not self._ready[number]:
+                    return self._give_up(
+                        "the models are others since the server began, and no worker can take the "
+                        "place of one that ended"
+                    )
                 self._bury(number, worker.process)
                 failures = 0 if self._ready[number] else failures + 1
                 if failures >= _TRIES:
-                    log.error("workers end before they are ready; giving up")
-                    self._end(signal.SIGTERM, None)
-                    return self._finish(1)
+                    return self._give_up("workers end before they are ready")
                 self._start(number)
             if self._spare is not None and self._spare.ended:
                 self._bury_spare(self._spare)
             if all(self._ready) and not self._ending:  # a worker that starts has the cores first
                 self._keep_spare()
         return self._finish(0)
+
+    def _give_up(self, why: str) -> int:
+        log.error("%s; the server ends: start it again", why)
+        self._end(signal.SIGTERM, None)
+        return self._finish(1)
 
     def _finish(self, status: int) -> int:
         """Wait until the workers have ended."""
@@ -507,10 +540,12 @@ class _Parent:
 
     def _bury_spare(self, spare: _Worker) -> None:
         """Let another take its place; but if it could not load the models (there is no memory, or
-        no folder any more), only after a worker was replaced. The others answer as before."""
+        the folders are others), only after a worker was replaced. The others answer as before."""
         from prometheus_client.multiprocess import mark_process_dead
 
-        log.warning("the spare worker ended (%s)", spare.process.exitcode)
+        changed = spare.process.exitcode == _CHANGED and not spare.loaded
+        more = "; the others answer as before, until one of them ends" if changed else ""
+        log.warning("the spare worker ended (%s)%s", spare.process.exitcode, more)
         self._spare, self._spare_fails = None, not spare.loaded
         mark_process_dead(spare.process.pid)  # type: ignore[no-untyped-call]
 
