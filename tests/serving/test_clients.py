@@ -79,6 +79,19 @@ def test_token_classification(server: Running) -> None:
     tags = [tag for tag in tagged.tags if tag != "O"]
     assert [one["entity"] for one in words] == tags
     assert server.post("/models/tags", {"inputs": [TEXT, " "]}).json()[1] == []
+    kind = found[0].entity_group
+    others = client(server, "tags").token_classification(
+        TEXT, aggregation_strategy="simple", ignore_labels=["O", kind]
+    )
+    assert others == [one for one in found if one.entity_group != kind]
+    every = client(server, "tags").token_classification(
+        TEXT, aggregation_strategy="none", ignore_labels=[]
+    )
+    assert [one["entity"] for one in every] == list(tagged.tags)
+    outside = {"inputs": TEXT, "parameters": {"ignore_labels": []}}
+    refused = server.post("/models/tags", outside)
+    assert refused.status_code == 422
+    assert "given by aggregation_strategy none alone" in refused.json()["error"]
 
 
 def test_question_answering(server: Running) -> None:
@@ -90,6 +103,13 @@ def test_question_answering(server: Running) -> None:
     several = client(server, "answers").question_answering(question=TEXT, context=context, top_k=2)
     assert isinstance(several, list)
     assert len(several) == 2
+    short = client(server, "answers").question_answering(
+        *(TEXT, context), top_k=20, max_answer_len=1, handle_impossible_answer=False
+    )
+    assert isinstance(short, list)
+    assert {answer.answer for answer in short} == {"w7", "w8", "w9"}
+    long = client(server, "answers").question_answering(TEXT, context, max_answer_len=2**60)
+    assert long == found
 
 
 def test_fill_mask(server: Running) -> None:

@@ -29,6 +29,7 @@ from bothways.serving.server import serve
 from serving_examples import Running, make_folders, offline, running
 
 GOOD = {"inputs": "w1 w2 w3"}
+QUESTION = {"question": "w1", "context": "w77 w2"}
 SECRET = "w77"  # of no other text here
 DEEP = b"[" * 40 + b"]" * 40
 
@@ -253,7 +254,26 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "a parameter of similarity": (
         "/models/vectors/similarity",
         {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"top_k": 1}},
-        *(422, "parameters.top_k has no effect", None),
+        *(422, "parameters.top_k is not taken for sentence-similarity", None),
+    ),
+    "a window of one's own": (
+        *("/models/answers", {"inputs": QUESTION, "parameters": {"doc_stride": 8}}),
+        *(422, "parameters.doc_stride is not taken for question-answering", None),
+    ),
+    "labels of one's own": (
+        *(ROUTE, {**GOOD, "parameters": {"candidate_labels": [SECRET]}}),
+        *(422, "parameters.candidate_labels is not taken for text-classification", None),
+    ),
+    "no answer where there is always one": (
+        *(
+            "/models/answers",
+            {"inputs": QUESTION, "parameters": {"handle_impossible_answer": True}},
+        ),
+        *(422, "was not fine-tuned on questions without an answer", None),
+    ),
+    "an answer of no token": (
+        *("/models/answers", {"inputs": QUESTION, "parameters": {"max_answer_len": 0}}),
+        *(422, "parameters.max_answer_len must be at least 1", None),
     ),
     "texts to rank uncut": (
         "/models/reranker/rerank",

@@ -34,8 +34,8 @@ _LONGEST = 100_000_000
 """Characters of an answer."""
 _PARAMETERS = {
     CLASSES: ("top_k", "function_to_apply"),
-    TAGS: ("aggregation_strategy",),
-    ANSWERS: ("top_k",),
+    TAGS: ("aggregation_strategy", "ignore_labels"),
+    ANSWERS: ("top_k", "max_answer_len", "handle_impossible_answer"),
     FILL: ("top_k", "targets"),
     VECTORS: ("normalize", "truncate"),
 }
@@ -87,12 +87,13 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
     for name in _OF_VECTORS if task != VECTORS else ():
         if getattr(form, name) is not None:
             raise invalid(f"{name} has no effect on {task}; leave it out.")
-    if asked.top_k is not None and asked.top_k < 1:
-        raise invalid("parameters.top_k must be at least 1.")
+    for name in ("top_k", "max_answer_len"):
+        if (number := getattr(asked, name)) is not None and number < 1:
+            raise invalid(f"parameters.{name} must be at least 1.")
     if task == SIMILARITY:
         return similarity(model, wire.Similarity(_parts(parts, "source_sentence", "sentences")))
     if task == ANSWERS:
-        return _answers(model, _parts(parts, "question", "context"), asked.top_k or 1)
+        return _answers(model, _parts(parts, "question", "context"), asked)
     if task == CHOOSE:
         given = _parts(parts, "context", "choices")
         return choose(model, wire.Choices(given.context or "", given.choices or []))
@@ -103,8 +104,7 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
         return [_labels(row, asked.top_k) for row in _rows(_predict(model, items))]
     texts = _texts(parts)
     if task == TAGS:
-        words = asked.aggregation_strategy == "none"
-        found = [_tagged(one, words=words) for one in tag_texts(model.loaded, texts)]
+        found = [_tagged(one, asked) for one in tag_texts(model.loaded, texts)]
         return found[0] if single else found
     if task == FILL:
         mask, rows = model.tokenizer.roles.mask or "", asked.top_k or _SEVERAL
@@ -134,7 +134,7 @@ def _refuse_parameters(asked: wire.Parameters, task: str) -> None:
     """Refuse a parameter that a task does not take."""
     for name in asked.__struct_fields__:
         if getattr(asked, name) is not None and name not in _PARAMETERS.get(task, ()):
-            raise invalid(f"parameters.{name} has no effect on {task}; leave it out.")
+            raise invalid(f"parameters.{name} is not taken for {task} here; leave it out.")
 
 
 def _given(*values: bool | None) -> bool | None:
@@ -199,22 +199,44 @@ def _labels(row: list[wire.Label], top: int | None) -> list[wire.Label]:
     return sorted(row, key=lambda one: -one.score)[:top]
 
 
-def _tagged(found: Tagged, *, words: bool) -> list[wire.TaggedEntity | wire.TaggedWord]:
-    if not words:
+def _tagged(found: Tagged, asked: wire.Parameters) -> list[wire.TaggedEntity | wire.TaggedWord]:
+    ignored = [OUTSIDE] if asked.ignore_labels is None else asked.ignore_labels
+    if asked.aggregation_strategy != "none":
+        if OUTSIDE not in ignored:
+            raise invalid(
+                f"parameters.ignore_labels lacks {OUTSIDE}, but words outside of entities are "
+                "given by aggregation_strategy none alone."
+            )
         return [
-            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end) for e in found.entities
+            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
+            for e in found.entities
+            if e.type not in ignored
         ]
     rows = zip(found.tags, found.probabilities, found.words, found.spans, strict=True)
     return [
         wire.TaggedWord(tag, score, number, word, *span)
         for number, (tag, score, word, span) in enumerate(rows, start=1)
-        if tag != OUTSIDE
+        if tag not in ignored
     ]
 
 
-def _answers(model: Model, parts: wire.Parts, top: int) -> Any:
-    found = model.answer(parts.question or "", parts.context or "", top=top)
-    rows = [wire.AnswerFound(a.text, a.probability, a.start, a.end) for a in found]
+def _answers(model: Model, parts: wire.Parts, asked: wire.Parameters) -> Any:
+    """The best answers; without "no answer", if that is not wanted and there is another."""
+    top = asked.top_k or 1
+    spans = model.loaded.task.options.spans
+    if asked.handle_impossible_answer and not spans.no_answer:
+        raise invalid(
+            "parameters.handle_impossible_answer must be false or left out: this model was not "
+            "fine-tuned on questions without an answer."
+        )
+    found = model.answer(
+        *(parts.question or "", parts.context or ""),
+        top=top + 1,
+        answer_length=asked.max_answer_len,
+    )
+    if asked.handle_impossible_answer is False:
+        found = [answer for answer in found if answer.text] or found
+    rows = [wire.AnswerFound(a.text, a.probability, a.start, a.end) for a in found[:top]]
     return rows if top > 1 else rows[0]
 
 

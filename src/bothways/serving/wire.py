@@ -55,14 +55,26 @@ class Parts(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """How to answer, in Hugging Face's API."""
+    """How to answer, in Hugging Face's API. Those after ``truncate`` are refused by name: windows
+    are those of fine-tuning, and answers are whole words."""
 
     top_k: int | None = None
     targets: list[str] | None = None
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
+    ignore_labels: list[str] | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    max_answer_len: int | None = None
+    handle_impossible_answer: bool | None = None
     normalize: bool | None = None
     truncate: bool | None = None
+    stride: int | None = None
+    doc_stride: int | None = None
+    max_seq_len: int | None = None
+    max_question_len: int | None = None
+    align_to_words: bool | None = None
+    candidate_labels: list[str] | None = None
+    hypothesis_template: str | None = None
+    multi_label: bool | None = None
 
 
 class Inference(Form):

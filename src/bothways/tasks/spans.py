@@ -480,9 +480,10 @@ def span_scores(
         longest: length limit of an answer, in pieces.
 
     Returns:
-        float64 [P, L]; element (i, l) is the score of the answer from piece i to piece i + l, -inf
-        if it may not start there or reaches beyond the window.
+        float64 [P, L], where L is at most P; element (i, l) is the score of the answer from piece i
+        to piece i + l, -inf if it may not start there or reaches beyond the window.
     """
+    longest = min(longest, max(1, len(outputs_P2)))
     starts = np.where(best_P, outputs_P2[:, 0].astype(np.float64), -np.inf)
     padding = np.full(longest - 1, -np.inf)
     ends = np.concatenate([outputs_P2[:, 1].astype(np.float64), padding])
