@@ -6,6 +6,8 @@ It starts `bothways serve` on the folders, which may have any heads. The parts:
 
     compare   all that the models do, mixed, over 64 connections: answers that differ, are lost or
               hang, and how much the server's memory grows after the first fifth
+    alone     one connection that asks again and again: how much longer an answer takes than the
+              same call in Python
     overload  more than the queue takes: how fast 429 comes, counted from the last byte read, and
               whether what is accepted keeps its deadline
     trickle   the p99 of eight clients alone, and beside 500 connections that send a byte a second
@@ -51,8 +53,11 @@ from bothways.serving.served import (
     VECTORS,
 )
 
-PARTS = ("compare", "overload", "trickle", "killed")
+PARTS = ("compare", "alone", "overload", "trickle", "killed")
 TIMEOUT = 60.0
+ADDED = 0.01
+"""Seconds that HTTP may add to half of the answers: a quarter of what one waits for that is sent in
+parts and not acknowledged."""
 HEAD = "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
 NEAR = 1e-3
 """How far scores may be from those offline, where bits depend on the batch."""
@@ -403,6 +408,27 @@ async def compare(trial: Trial, asked: Sequence[Asked], connections: int) -> Com
     return Compared(found, growth)
 
 
+async def alone(trial: Trial, count: int) -> float:
+    """The median seconds that an answer takes longer over a connection than in Python."""
+    draw, connection = random.Random(trial.seed), Connection(trial.port)
+    times: tuple[list[float], list[float]] = [], []
+    for number in range(count + count // 10):
+        path, body, answer = draw.choice(trial.sources).draw(draw)
+        started = time.monotonic()
+        answer()
+        offline = time.monotonic() - started
+        status, content, passed = await connection.ask(path, json.dumps(body).encode())
+        assert status == 200, content
+        if number >= count // 10:  # warm
+            times[0].append(offline)
+            times[1].append(passed)
+    connection.close()
+    added = [passed - offline for offline, passed in zip(*times, strict=True)]
+    print(f"{count} requests on one connection: p50 {p(times[1], 0.5):.1f} ms, in Python ", end="")
+    print(f"{p(times[0], 0.5):.1f} ms; each takes {p(added, 0.5):+.1f} ms more in the middle")
+    return sorted(added)[count // 2]
+
+
 @dataclass
 class Overloaded:
     """What came of an overload."""
@@ -594,6 +620,9 @@ def run(part: str, given: argparse.Namespace) -> bool:
             asked = trial.requests(given.requests)
             compared = asyncio.run(compare(trial, asked, given.connections))
         return compared.found["equal"] == len(asked) and compared.growth < 0.05
+    if part == "alone":
+        with serving(*start) as trial:
+            return asyncio.run(alone(trial, 500)) < ADDED
     if part == "overload":
         with serving(*start, "--limits.tokens", "12000") as trial:
             over = asyncio.run(overload(trial, 100, 8.0))

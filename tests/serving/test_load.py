@@ -30,6 +30,7 @@ def test_mixed_requests_overload_and_trickling_clients(script: ModuleType, tmp_p
         asked = trial.requests(150)
         compared = asyncio.run(script.compare(trial, asked, 8))
         assert compared.found == {"equal": 150}
+        assert abs(asyncio.run(script.alone(trial, 30))) < script.TIMEOUT
         over = asyncio.run(script.overload(trial, 48, 0.7))
         assert set(over.found) <= {200, 429}
         assert over.found[200]
