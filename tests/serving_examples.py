@@ -77,11 +77,14 @@ def running(
     *,
     engine: str = "onnxruntime",
     precision: PredictPrecision = "fp32",
+    origins: tuple[str, ...] = (),
     **limits: Any,
 ) -> Iterator[Running]:
     """Serve until the block ends."""
     models = tuple(f"{name}={path}" for name, path in folders.items())
-    config = ServeConfig(models=models, engine=engine, precision=precision, limits=Limits(**limits))
+    config = ServeConfig(
+        *(models,), engine=engine, precision=precision, origins=origins, limits=Limits(**limits)
+    )
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port = listening.getsockname()[1]
         server = make_server(config, choose_engines(config))

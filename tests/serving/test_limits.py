@@ -839,6 +839,44 @@ def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
 # ---------------------------------------------------------------------------------------- watchdog
 
 
+OTHER_PAGE = "http://localhost:3000"
+
+
+@pytest.mark.parametrize("origins", [(), (OTHER_PAGE,), ("*",)])
+def test_scripts_of_other_pages(
+    origins: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "secret")
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    with running(make_folders(tmp_path, "classes"), origins=origins) as server:
+        for origin in (OTHER_PAGE, "http://elsewhere.example"):
+            expected = {OTHER_PAGE: origin, "*": "*"}.get(origins[0]) if origins else None
+            if origins == (OTHER_PAGE,) and origin != OTHER_PAGE:
+                expected = None
+            before = server.client.options(ROUTE, headers={"Origin": origin, **asks})
+            assert (before.status_code == 200) == (expected is not None)
+            for key, status in (("secret", 200), ("other", 401)):
+                headers = {"Origin": origin, "Authorization": f"Bearer {key}"}
+                answer = server.post(ROUTE, GOOD, headers=headers)
+                assert answer.status_code == status
+                for found in (before, answer):
+                    assert found.headers.get("Access-Control-Allow-Origin") == expected
+            if expected:
+                allowed = before.headers["Access-Control-Allow-Headers"].lower()
+                assert {"authorization", "content-type"} <= {*allowed.split(", ")}
+
+
+@pytest.mark.parametrize(
+    "origin", ["localhost:3000", "http://localhost/", "http://a/b", "ftp://a", "", "http://a b"]
+)
+def test_what_is_no_origin(origin: str) -> None:
+    with pytest.raises(ConfigError, match="give http:// or https:// and a host"):
+        ServeConfig(("mini-en",), origins=(origin,))
+
+
 def test_a_model_is_ready_beside_one_that_is_not(tmp_path: Path) -> None:
     with running(make_folders(tmp_path, "classes", "vectors")) as server:
         served = server.server.models["vectors"]

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,6 +21,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -62,6 +63,7 @@ class Server:
         limits: of requests.
         metrics: of the process.
         key: that clients must send; none if empty.
+        origins: of other pages whose scripts may read answers; ``*`` is any.
         in_hand: called with the number of requests that are being answered, when it changes.
         draining: the server ends soon: it is not ready any more.
     """
@@ -71,6 +73,7 @@ class Server:
     limits: Limits
     metrics: Metrics
     key: str = ""
+    origins: Sequence[str] = ()
     in_hand: Callable[[int], object] = field(default=lambda _: None)
     draining: bool = False
     _answering: int = 0
@@ -127,13 +130,31 @@ def application(server: Server) -> Starlette:
             for path, by_method in endpoints.items()
         ],
         lifespan=lifespan,
-        middleware=[Middleware(_PlainTarget, names=tuple(server.models))],
+        middleware=[
+            *_cross_origin(server.origins),
+            Middleware(_PlainTarget, names=tuple(server.models)),
+        ],
     )
     app.router.redirect_slashes = False
     app.add_exception_handler(
         HTTPException, lambda request, error: _of_http(server, request, error)
     )
     return app
+
+
+def _cross_origin(origins: Sequence[str]) -> list[Middleware]:
+    """What lets scripts of other pages ask."""
+    if not origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=[*origins],
+            allow_methods=["GET", "HEAD", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After"],
+        )
+    ]
 
 
 class _PlainTarget:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.runtime.options import EngineChoice
 
+_ORIGIN = re.compile(r"https?://[^/\s?#@]+")
 KEY = "BOTHWAYS_KEY"
 """The environment variable with the key that clients must send; see :func:`server_key`."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -90,12 +92,21 @@ class ServeConfig(EngineChoice):
     that ends at once; without it, its place is empty for the seconds that loading takes."""
     open: bool = False
     """Listen on a --host that other machines can reach, without BOTHWAYS_KEY."""
+    origins: tuple[str, ...] = ()
+    """Origins of other web pages that may ask from a browser (CORS), such as
+    http://localhost:3000; * for any. Its own page needs none."""
     limits: Limits = field(default_factory=Limits)
     """What one request, and all together, may ask of the server."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require("workers", self.workers, 1)
+        for origin in self.origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ConfigError(
+                    f"origins: {origin!r} is none; give http:// or https:// and a host, perhaps "
+                    "with a port, and nothing behind it, such as http://localhost:3000."
+                )
         require("port", self.port, 0, 65_535)
         if not self.models:
             raise ConfigError("no model given; name a model folder, or several as NAME=FOLDER.")

@@ -174,7 +174,9 @@ def make_server(
 
     threads, metrics = Threads(), Metrics()
     models = open_models(config, engines, threads, metrics)
-    server = Server(models, threads, config.limits, metrics, key=server_key())
+    server = Server(
+        *(models, threads, config.limits, metrics), key=server_key(), origins=config.origins
+    )
     if in_hand is not None:
         server.in_hand = in_hand
     return server
