@@ -546,6 +546,37 @@ def test_rerank(server: Running) -> None:
     assert [one["text"] for one in found] == [one.text for one in ranked]
 
 
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_ranks_for_clients_of_cohere_and_jina(server: Running, path: str) -> None:
+    texts = ["w9", "w8 w7", "w6"]
+    ranked = offline(server.folders["reranker"]).rank(TEXT, texts)
+    asked = {"model": "reranker", "query": TEXT, "documents": texts}
+    found = server.post(path, asked).json()
+    expected = [{"index": one.index, "relevance_score": one.score} for one in ranked]
+    assert found["results"] == expected
+    assert found["model"] == "reranker"
+    assert found["usage"]["total_tokens"] > 0
+    documents = [{"text": text} for text in texts]
+    more = {"documents": documents, "top_n": 2, "return_documents": True}
+    found = server.post(path, {**asked, **more}).json()
+    assert found["results"] == [
+        {**row, "document": {"text": texts[row["index"]]}} for row in expected[:2]
+    ]
+    for wrong, status, said in (
+        ({"model": "elsewhere"}, 404, "no such model; there are: "),
+        ({"model": "vectors"}, 422, "does not do text-ranking"),
+        ({"top_n": 0}, 422, "top_n must be at least 1"),
+        ({"rank_fields": ["text"]}, 422, "rank_fields is not taken here"),
+        ({"documents": []}, 422, "documents is empty"),
+        ({"documents": [{"title": "w1"}]}, 422, "unknown field"),
+        ({"documents": [[1, 2]]}, 422, "documents has token ids where texts are meant"),
+    ):
+        refused = server.post(path, {**asked, **wrong})
+        assert (refused.status_code, said in refused.text) == (status, True), refused.text
+    below = {"query": TEXT, "documents": texts}
+    assert server.post("/models/reranker/v1/rerank", below).json()["results"] == expected
+
+
 def test_similarity_tokenize_decode(server: Running) -> None:
     inputs = {"source_sentence": TEXT, "sentences": [OTHER]}
     (found,) = ask(server, "vectors", "/similarity", inputs=inputs)

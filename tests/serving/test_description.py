@@ -31,6 +31,7 @@ BODIES: dict[type[wire.Form], dict[str, Any]] = {
     wire.Attend: {"text": "w1"},
     wire.Attribute: {"text": "w1"},
     wire.Embeddings: {"input": "w1", "model": "classes"},
+    wire.RankDocuments: {"query": "w1", "documents": ["w2"]},
 }
 FORMS = {path: ask.form for ask in ASKS for path in ask.paths}
 OF_CONNECTIONS = {"400", "408", "503"}
@@ -101,8 +102,8 @@ class Client:
             self.send("POST", path, {"w77": 1})
             self.send("POST", path, {**BODIES[form], "inputs": "w77 " * 9_000})
             self.send("POST", path, b"", **{"content-encoding": "gzip"})
-            if form is wire.Embeddings and "{model}" not in path:
-                self.send("POST", path, {"input": "w1", "model": "w77"})
+            if "model" in form.__struct_fields__ and "{model}" not in path:
+                self.send("POST", path, {**BODIES[form], "model": "w77"})
 
 
 def answering(error: Exception | None) -> Any:

@@ -444,7 +444,28 @@ def embeddings(model: Model, form: wire.Embeddings) -> wire.EmbeddingList:
         ]
     else:
         rows = vectors.tolist()
+    found = [wire.Embedding(n, row) for n, row in enumerate(rows)]
+    return wire.EmbeddingList(found, form.model, _usage())
+
+
+def rank_documents(model: Model, form: wire.RankDocuments) -> wire.Ranking:
+    """The documents, the best first."""
+    for name in ("rank_fields", "max_chunks_per_doc", "max_tokens_per_doc"):
+        if getattr(form, name) is not None:
+            raise invalid(f"{name} is not taken here; leave it out.")
+    if form.top_n is not None and form.top_n < 1:
+        raise invalid("top_n must be at least 1.")
+    ranked, _ = rank_texts(model.loaded, form.query, form.texts)
+    found = [
+        wire.RankedDocument(
+            *(one.index, one.score), wire.Document(one.text) if form.return_documents else None
+        )
+        for one in ranked[: form.top_n]
+    ]
+    return wire.Ranking(found, _usage(), form.model)
+
+
+def _usage() -> wire.Usage:
     ticket = TICKET.get()
     tokens = ticket.tokens if ticket else 0
-    found = [wire.Embedding(n, row) for n, row in enumerate(rows)]
-    return wire.EmbeddingList(found, form.model, wire.Usage(tokens, tokens))
+    return wire.Usage(tokens, tokens)

@@ -168,9 +168,11 @@ def _of_no_texts(found: re.Match[str], body: bytes) -> str:
     field = next(name for name, _ in reversed(steps) if name)
     has = f"{field} has {'texts and ' if len(others) < len(values) else ''}"
     if kinds == {int}:
+        # It counts them with OpenAI's tokenizer, whatever the model.
+        of_langchain = " (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
         return (
             f"{has}token ids where texts are meant; send texts: this server tokenizes them itself, "
-            "with the model's own tokenizer."
+            f"with the model's own tokenizer{of_langchain if field == 'input' else ''}."
         )
     if kinds <= {str} and others and all(isinstance(value, list) for value in others):
         pair = ' (a pair is {"text", "text_pair"})' if "object" in found["wanted"] else ""

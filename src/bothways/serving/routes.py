@@ -35,7 +35,7 @@ class Ask:
         task: that the model must do.
         found: what it answers, for the description.
         what: its inputs are called.
-        with_name: another path, which has the model's name in it.
+        also: other paths of it.
     """
 
     path: str
@@ -44,13 +44,12 @@ class Ask:
     task: str
     found: Any
     what: str = "inputs"
-    with_name: str = ""
+    also: tuple[str, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """At the root, below ``/models/NAME``, and the one with the name elsewhere."""
-        found = (self.path, f"/models/{{model}}{self.path.rstrip('/')}", self.with_name)
-        return tuple(path for path in found if path)
+        """At the root, below ``/models/NAME``, and the others."""
+        return self.path, f"/models/{{model}}{self.path.rstrip('/')}", *self.also
 
 
 _VECTOR = list[list[float]]
@@ -59,7 +58,7 @@ ASKS = (
     Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
     Ask(
         *("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
-        with_name="/pipeline/{task}/{model}",
+        also=("/pipeline/{task}/{model}",),  # with the model's name at the end
     ),
     Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
     Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
@@ -74,6 +73,11 @@ ASKS = (
     Ask("/attribute", wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
     Ask(
         "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
+    ),
+    Ask(
+        *("/v1/rerank", wire.RankDocuments, answers.rank_documents, RANK, wire.Ranking),
+        what="documents",
+        also=("/v2/rerank",),
     ),
 )
 

@@ -302,7 +302,7 @@ class Follows(msgspec.Struct):
     probability: float
 
 
-# ------------------------------------------------------------------------------------------ OpenAI
+# ------------------------------------------------------------------------ OpenAI, Cohere and Jina
 
 
 class Embeddings(Form):
@@ -324,19 +324,69 @@ class Embeddings(Form):
         return _singles(self.input)
 
 
+class Usage(msgspec.Struct):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True):
+    """A text to rank."""
+
+    text: str
+
+
+class RankDocuments(Form):
+    """A query, and documents to order by how well they answer it, for clients of Cohere and Jina.
+    Fields after ``return_documents`` are refused by name."""
+
+    query: str
+    documents: list[str | Document]
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool = False
+    rank_fields: list[str] | None = None
+    max_chunks_per_doc: int | None = None
+    max_tokens_per_doc: int | None = None
+
+    @property
+    def wanted_model(self) -> str | None:
+        """The model that the body names."""
+        return self.model
+
+    def items(self) -> Items:
+        """The pairs of query and document."""
+        return [(self.query, text) for text in self.texts]
+
+    @property
+    def texts(self) -> list[str]:
+        """Of the documents."""
+        return [one if isinstance(one, str) else one.text for one in self.documents]
+
+
+class RankedDocument(msgspec.Struct, omit_defaults=True):
+    """A document of the request, with its score."""
+
+    index: int
+    relevance_score: float
+    document: Document | None = None
+
+
+class Ranking(msgspec.Struct, omit_defaults=True):
+    """The documents of a request, the best first, by the model if the request named it."""
+
+    results: list[RankedDocument]
+    usage: Usage
+    model: str | None = None
+
+
 class Embedding(msgspec.Struct):
     """A vector: numbers, or base64 of little-endian float32."""
 
     index: int
     embedding: list[float] | str
     object: Literal["embedding"] = "embedding"
-
-
-class Usage(msgspec.Struct):
-    """Tokens that were read."""
-
-    prompt_tokens: int
-    total_tokens: int
 
 
 class EmbeddingList(msgspec.Struct):
