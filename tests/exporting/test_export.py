@@ -345,6 +345,56 @@ def test_a_graph_of_other_weights_is_named(
     assert any("model.onnx is damaged" in problem for problem in bothways.diagnose(folder))
 
 
+def test_a_graph_of_8_bits_of_another_model_is_named(of_8_bits: Path, tmp_path: Path) -> None:
+    """In a folder with a graph alone: by the list of its files, or where there is none, by the
+    graph beside it."""
+    theirs = small_bert(small_config((3, 64, 4, 128, 97)), classes=3, seed=7)
+    save_model(tmp_path / "m", theirs, TOKENIZER, LABELS)
+    export(tmp_path / "m", out := tmp_path / "out")
+    assert bothways.diagnose(out) == []
+    shutil.copy(of_8_bits / "onnx/model_quantized.onnx", out / "onnx")
+    not_listed = r"model_quantized\.onnx is not among the files of checksums\.json"
+    for folder in (out, tmp_path / "m"):
+        (folder / "onnx").mkdir(exist_ok=True)
+        shutil.copy(of_8_bits / "onnx/model_quantized.onnx", folder / "onnx")
+        problems = "\n".join(bothways.diagnose(folder))
+        assert problems.count("model_quantized.onnx was not ") == 1
+        load(folder)
+        (folder / "checksums.json").rename(tmp_path / "sums")
+        with pytest.raises(ModelError, match=r"quantized\.onnx was not (of|made from) "):
+            load(folder, precision="int8")
+        (tmp_path / "sums").rename(folder / "checksums.json")
+    # Vectors do not tell two heads on one encoder: the list of the files does.
+    shutil.copytree(of_8_bits, tmp_path / "same")
+    sums = tmp_path / "same/checksums.json"
+    values = json.loads(sums.read_text())
+    del values["files"]["onnx/model_quantized.onnx"]
+    sums.write_text(json.dumps(values, indent=2) + "\n")
+    (problem,) = bothways.diagnose(tmp_path / "same")
+    assert re.search(not_listed, problem)
+    with pytest.raises(ModelError, match=f"{not_listed}.*remove checksums.json"):
+        load(tmp_path / "same", precision="int8")
+    sums.unlink()
+    assert bothways.diagnose(tmp_path / "same") == []
+    load(tmp_path / "same", precision="int8")
+
+
+def test_what_the_doctor_advises_for_a_graph(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    export(tmp_path / "m", out := tmp_path / "out")
+    settings = out / "tokenizer_config.json"
+    settings.write_text(settings.read_text() + " ")
+    (problem,) = bothways.diagnose(out)
+    assert problem.endswith("Copy it again, or export the model again (`bothways export`)")
+    (out / "onnx/model.onnx").unlink()
+    for call in (load_model, load):
+        with pytest.raises(ModelError, match=r"onnx/model\.onnx does not exist, which.*export"):
+            call(out)
+    one, two = bothways.diagnose(out)
+    assert "model.onnx does not exist, which the model was exported to" in one
+    assert two.endswith("Copy it again")
+
+
 def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:
     """Alone, in random batches, and beside a long text."""
     engine = load(of_8_bits, precision="int8").loaded.engine

@@ -250,8 +250,8 @@ def load_model(
     notes += [*left_beside(folder), *heads_beside(folder)]
     classes = _classes(values, config, notes)
     weights: Weights | None = None
-    if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
-        path, unused = graph, []
+    if adapted is None and checkpoint is None and has_graph_alone(folder):
+        path, unused = _graph_of(folder), []
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
@@ -478,6 +478,29 @@ def graph_in(folder: Path) -> Path | None:
     return next((folder / name for name in GRAPHS if is_there(folder / name)), None)
 
 
+def has_graph_alone(folder: Path) -> bool:
+    """Whether a folder has no weights but a graph, or says that it had one."""
+    if has_weights(folder):
+        return False
+    return graph_in(folder) is not None or (
+        is_there(folder / ABOUT) and bool(_read_about(folder, "").get("export"))
+    )
+
+
+def _graph_of(folder: Path) -> Path:
+    """The graph of a folder without weights.
+
+    Raises:
+        ModelError: it is missing.
+    """
+    if (path := graph_in(folder)) is None:
+        raise ModelError(
+            f"{folder / GRAPH} does not exist, which the model was exported to ({ABOUT}); copy it "
+            "again, or export the model again (`bothways export`)."
+        )
+    return path
+
+
 def _heads_of_graph(
     folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
 ) -> dict[str, int]:
@@ -490,7 +513,7 @@ def _heads_of_graph(
 
     from bothways.runtime.onnx_graph import output_names
 
-    path = graph_in(folder) or folder / GRAPH
+    path = _graph_of(folder)
     try:
         checked(path)
     except InputError as error:
