@@ -579,14 +579,15 @@ def convert(config: ConvertConfig) -> str:
         raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
     loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
+    about = {k: v for k, v in loaded.about.items() if k != "format"}
+    here = Path(config.source).exists()
+    about["converted_from"] = real_path(source).name if here else config.source
+    loaded.about = about
     if config.to == "tf1":
         save_original(out, loaded)
         for note in loaded.differences():
             print_note(note)
         return f"TensorFlow checkpoint: {out}"
-    about = {k: v for k, v in loaded.about.items() if k != "format"}
-    here = Path(config.source).exists()
-    about["converted_from"] = real_path(source).name if here else config.source
     if loaded.fresh:  # what the source lacks is drawn by torch
         from bothways.model.engine import network_of
         from bothways.model.folder import save_model
@@ -594,7 +595,6 @@ def convert(config: ConvertConfig) -> str:
         network = network_of(replace(loaded, options=EngineOptions(next(iter(engines())))))
         save_model(out, network, loaded.tokenizer, about, dtype=loaded.dtype)
     else:
-        loaded.about = about
         save_loaded(out, loaded)
     for note in loaded.differences():
         print_note(note)

@@ -38,6 +38,7 @@ from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.no_model import heads_beside, what_it_is
 from bothways.runtime.original_files import (
+    CHECKPOINT,
     SETTINGS,
     named_checkpoint,
     original_family,
@@ -244,6 +245,8 @@ def load_model(
         loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
         return loaded
     folder, checkpoint, values = _settings(named)
+    # Beside checkpoints of TensorFlow, of ours: what is trained on from it has other names.
+    ours = is_there(folder / ABOUT) and (checkpoint is None or checkpoint.name == CHECKPOINT)
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
@@ -272,7 +275,7 @@ def load_model(
     refuse_larger(source, config.vocab_size)
     tokenizer = Tokenizer.from_folder(source)
     tokenizer = _with_segments(tokenizer, config)
-    if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
+    if tokenizer.vocab_size < config.vocab_size and not ours:
         # No text becomes an id without a piece, so these rows are of no effect.
         refuse_cut_off(source)
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
@@ -297,7 +300,7 @@ def load_model(
         folder=folder if adapted is None and checkpoint is None else None,
     )
     modules = _modules_of(named, adapted)
-    if ours := is_there(folder / ABOUT):
+    if ours:
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         # Vectors and the scores of pairs are cut where that library does it.
@@ -310,12 +313,9 @@ def load_model(
     if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
         loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
-        theirs_about = _task_from_config(values, loaded)
-        if "kind" in loaded.about:
-            _refuse_other_task(folder, loaded.about, theirs_about)
-        else:  # made elsewhere, perhaps from a pre-trained model of ours
-            loaded.about = {**theirs_about, **loaded.about}
-            _note_left_out(loaded, str(path))
+        if ours and checkpoint is not None:  # whose settings have no labels
+            values = {**values, **_label_config(loaded)}
+        _add_task(loaded, folder, values, str(path))
     elif unused:
         _note_left_out(loaded, str(path))
     notes += _changes(folder, tokenizer)
@@ -434,22 +434,38 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
     Raises:
         ModelError: the number of labels is not that of the outputs.
     """
+    write_json(folder / CONFIG, config_values(loaded, dtype=dtype))
+    write_about(folder, loaded)
+    loaded.tokenizer.save(folder, max_length=loaded.config.positions)
+
+
+def config_values(loaded: LoadedModel, *, dtype: str) -> dict[str, Any]:
+    """What config.json says of a model.
+
+    Args:
+        loaded: as for :func:`write_description`.
+        dtype: in which transformers opens it.
+
+    Raises:
+        ModelError: the number of labels is not that of the outputs.
+    """
     family, config = family_of(loaded.config), loaded.config
     architecture = family.class_of(loaded.heads, causal=config.left_to_right)
     values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
-    head = loaded.task_head
-    if head and HEADS[head].kind and not HEADS[head].outputs:
-        tagging = HEADS[head].reads == "tokens"
-        values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
+    values.update(_label_config(loaded))
     if loaded.lstm:
         own = own_type(family.model_type, LSTM_SUFFIX)
         values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
-    write_json(folder / CONFIG, values)
+    return values
+
+
+def write_about(folder: Path, loaded: LoadedModel) -> None:
+    """Write bothways.json, what it says of the task under the task's head."""
+    head = loaded.task_head
     about = {**loaded.about, "format": FORMAT, **differences_elsewhere(loaded)}
     of_task = {name: about.pop(name) for name in OF_TASK if name in about and head}
     tasks = {"tasks": {head: of_task}} if of_task else {}
     write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
-    loaded.tokenizer.save(folder, max_length=config.positions)
 
 
 def _read_about(folder: Path, head: str) -> dict[str, Any]:
@@ -694,9 +710,13 @@ def _check_direction(folder: Path, loaded: LoadedModel) -> None:
         )
 
 
-def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
-    """The labels as in transformers' config.json, which determines the classes from them."""
-    kind = about.get("kind")
+def _label_config(loaded: LoadedModel) -> dict[str, Any]:
+    """The labels as in transformers' config.json, which determines the classes from them; nothing
+    for a model without a head whose outputs have names."""
+    head, about, classes = loaded.task_head, loaded.about, loaded.task_outputs
+    if not head or not HEADS[head].kind or HEADS[head].outputs:
+        return {}
+    tagging, kind = HEADS[head].reads == "tokens", about.get("kind")
     if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
@@ -712,6 +732,20 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
     if not tagging:
         config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
     return config
+
+
+def _add_task(loaded: LoadedModel, folder: Path, values: dict[str, Any], where: str) -> None:
+    """Add to ``about`` what config.json says of the task head, if bothways.json does not say it.
+
+    Raises:
+        ModelError: both do, and differ.
+    """
+    theirs = _task_from_config(values, loaded)
+    if "kind" in loaded.about:
+        _refuse_other_task(folder, loaded.about, theirs)
+    else:  # made elsewhere, perhaps from a pre-trained model of ours
+        loaded.about = {**theirs, **loaded.about}
+        _note_left_out(loaded, where)
 
 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
