@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,73 @@ def test_verbs_answer_as_before(tmp_path: Path) -> None:
     assert names == {"logits", "seq_relationship_logits"}
     with pytest.raises(ModelError, match="gives logits, seq_relationship_logits, not the states"):
         two_.embed(["w1"])
+
+
+@pytest.mark.parametrize(
+    ("heads", "about"),
+    [
+        ({}, {}),
+        (BOTH_HEADS, {}),
+        ({"classes": 3}, LABELS),
+        ({"tags": 3}, KINDS["tagger"]),
+        ({"tags": 3}, LABELS | {"options": {"reads": "tokens"}}),
+        ({"spans": True}, KINDS["span"]),
+        ({"choices": True}, KINDS["choice"]),
+    ],
+)
+def test_what_info_offers_works(
+    heads: dict[str, Any],
+    about: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For a folder with weights, and for one with a graph: the commands, and what the verbs that
+    are not offered would say."""
+    monkeypatch.chdir(tmp_path)
+    network = small_bert(replace(small_config(), positions=128), **heads)
+    save_model(Path("m"), network, TOKENIZER, about)
+    assert cli.main(["export", "m", "out"]) == 0
+    rows = "".join(f"w{n} w{n + 1},{'ab'[n % 2]}\n" for n in range(40))
+    Path("train.csv").write_text(f"text,label\n{rows}")
+    uses = {
+        "embed": ["embed", "FOLDER", "w1", "--out", "v.npz"],
+        "finetune": ["finetune", *"--train train.csv --dev 0.2 --epochs 1 --model FOLDER".split()],
+        "export": ["export", "FOLDER", "again"],
+        "inspect": ["inspect", "FOLDER", "w1 w2"],
+        "tokenize": ["tokenize", "FOLDER", "w1"],
+        "doctor": ["doctor", "FOLDER"],
+    }
+    for folder in ("m", "out"):
+        found = bothways.info(folder)
+        for command in found.next:
+            words = shlex.split(command)[1:]
+            assert cli.main(words) == 0, command
+        done = {command.split()[1] for command in found.next}
+        for verb, words in uses.items():
+            if verb in done:
+                continue
+            shutil.rmtree("again", ignore_errors=True)
+            status = cli.main([word.replace("FOLDER", folder) for word in words])
+            assert status == int(verb not in found.verbs), words
+    assert not {"finetune", "export", "inspect"} & {*bothways.info("out").verbs}
+    capsys.readouterr()
+    assert cli.main([word.replace("FOLDER", "out") for word in uses["finetune"]]) == 1
+    assert "out has no weights, only a graph" in capsys.readouterr().err
+
+
+def test_what_needs_weights_says_so(tmp_path: Path) -> None:
+    out = exported(tmp_path, classes=3)
+    said = "has no weights, only a graph, .* name the one that it was exported from"
+    for call in (
+        lambda: load(out).network,
+        lambda: load(out).attribute("w1", method="gradients"),
+        lambda: load_network(out),
+        lambda: export(out, tmp_path / "two"),
+        lambda: bothways.convert(out, tmp_path / "two"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            call()
 
 
 def test_names_of_several_heads() -> None:

@@ -36,7 +36,7 @@ from bothways.runtime.embeddings import (
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.folder import LoadedModel, load_model, no_weights
 from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
     AnswerConfig,
@@ -576,7 +576,7 @@ def convert(config: ConvertConfig) -> str:
     for note in loaded.notes:
         print_note(note)
     if loaded.weights is None:
-        raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+        raise ModelError(no_weights(source))
     loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}

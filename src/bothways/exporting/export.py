@@ -24,6 +24,7 @@ from bothways.runtime.folder import (
     GRAPH_OF_8_BITS,
     LoadedModel,
     load_model,
+    no_weights,
     write_description,
 )
 from bothways.runtime.onnx_engine import OnnxEngine
@@ -123,7 +124,7 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
         ModelError: it cannot.
     """
     if loaded.weights is None:
-        raise ModelError(f"{folder} has no weights, only a graph: it was exported already.")
+        raise ModelError(no_weights(folder))
     if loaded.lstm:
         raise ModelError(
             f"{folder} has a BiLSTM under its task head, for which no other program has a class; "

@@ -503,6 +503,14 @@ def has_graph_alone(folder: Path) -> bool:
     )
 
 
+def no_weights(folder: Path) -> str:
+    """That a folder with a graph alone does not do for what needs weights, and what to do."""
+    return (
+        f"{folder} has no weights, only a graph, as folders that were exported have; name the one "
+        "that it was exported from, which has them."
+    )
+
+
 def _graph_of(folder: Path) -> Path:
     """The graph of a folder without weights.
 
