@@ -193,6 +193,54 @@ def test_what_needs_weights_says_so(tmp_path: Path) -> None:
             call()
 
 
+@pytest.mark.parametrize(
+    ("heads", "about"),
+    [
+        ({}, {}),
+        (BOTH_HEADS, {}),
+        ({"classes": 3}, LABELS),
+        ({"classes": 1}, {"kind": "regression", "pair": True}),
+        ({"tags": 3}, KINDS["tagger"]),
+        ({"tags": 3}, LABELS | {"options": {"reads": "tokens"}}),
+        ({"spans": True}, KINDS["span"] | {"pair": True}),
+        ({"choices": True}, KINDS["choice"] | {"pair": True}),
+    ],
+)
+def test_the_code_on_the_card_runs(
+    heads: dict[str, Any],
+    about: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That of the libraries which are here; it names none that opens weights."""
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.set_verbosity_error()
+    save_model(tmp_path / "m", small_bert(**heads), TOKENIZER, about)
+    export(tmp_path / "m", out := tmp_path / "out")
+    card = (out / "README.md").read_text()
+    assert "as an ONNX graph, without its weights" in card
+    assert "library_name: onnx" in card
+    blocks = [block.partition("```")[0] for block in card.split("```python\n")[1:]]
+    assert len(blocks) == 2 + ("choices" not in heads and "options" not in about)
+    for code in blocks:
+        assert "transformers import pipeline" not in code
+        assert "Transformer(" not in code or 'backend="onnx"' in code
+        if "optimum" not in code and "sentence_transformers" not in code:
+            exec(compile(code.replace("FOLDER", str(out)), "card", "exec"), {})
+            assert capsys.readouterr().out
+    assert (out / "modules.json").exists() == (not heads)
+    assert (tmp_path / "m/modules.json").exists() == ("kind" not in about)
+
+
+def test_the_card_says_where_vectors_are_cut(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(), TOKENIZER, {"cut_at": 24})
+    export(tmp_path / "m", tmp_path / "out")
+    for folder in ("m", "out"):
+        card = (tmp_path / folder / "README.md").read_text()
+        assert "texts of up to 24 tokens" in card
+        assert "Texts longer than 24 tokens are cut" in card
+
+
 def test_names_of_several_heads() -> None:
     assert output_names(["tagger", "masked_lm"]) == {
         "masked_lm": ("prediction_logits",),

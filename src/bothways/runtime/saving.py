@@ -23,7 +23,7 @@ from bothways.runtime.model_card import write_card
 from bothways.runtime.original_files import original_family, refuse_others, write_original
 from bothways.runtime.sentence_modules import write_sentence_modules
 from bothways.runtime.stored import WEIGHTS
-from bothways.runtime.weights import weights_by_name, write_weights
+from bothways.runtime.weights import has_weights, weights_by_name, write_weights
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:
@@ -132,7 +132,7 @@ def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:
 
 def complete_folder(folder: Path, loaded: LoadedModel) -> None:
     """Add what a folder has for those whom it is handed to: its card, and how vectors are made of a
-    model without a task. Then the checksums.
+    model without a task, if it gives states: a graph of other outputs does not. Then the checksums.
 
     Args:
         folder: with all other files.
@@ -142,6 +142,6 @@ def complete_folder(folder: Path, loaded: LoadedModel) -> None:
         DiskError: a file could not be written.
     """
     write_card(folder, loaded)
-    if not loaded.task_head:
+    if not loaded.heads or (has_weights(folder) and not loaded.task_head):
         write_sentence_modules(folder, loaded.about, loaded.config.hidden)
     write_checksums(folder)
