@@ -511,6 +511,27 @@ def test_what_the_doctor_advises_for_a_graph(tmp_path: Path) -> None:
     assert two.endswith("Copy it again")
 
 
+def test_columns_of_a_gate_are_named(task: tuple[Path, Path], tmp_path: Path) -> None:
+    """For a model of a task, and of vectors."""
+    rows = task[1].read_text().splitlines()[1:]
+    (tmp_path / "own.tsv").write_text("\n".join(["said\tmeant", *rows]) + "\n")
+    limits = {"speedup": 0, "agreement": 0.5, "metric_loss": 99.0, "lowest": 0.0}
+    gate = {"int8": True, "gate": tmp_path / "own.tsv", **limits}
+    with pytest.raises(InputError, match=r"lacks the column .* and `export` take text COLUMN"):
+        export(task[0], tmp_path / "one", **gate)
+    report = export(task[0], tmp_path / "one", **gate, text="said", label="meant")
+    assert report.int8 is not None
+    assert (report.int8.fp32, report.int8.texts) == (1.0, len(rows))
+    save_model(tmp_path / "v", small_bert(small_config((3, 64, 4, 128, 97))), TOKENIZER, {})
+    report = export(tmp_path / "v", tmp_path / "two", **gate, text="said")
+    assert report.int8 is not None
+    assert report.int8.texts == len(rows)
+    with pytest.raises(ConfigError, match="on which a model without a task head is not measured"):
+        export(tmp_path / "v", tmp_path / "three", **gate, label="meant")
+    with pytest.raises(ConfigError, match="task and text both say which columns"):
+        export(task[0], tmp_path / "three", **gate, text="said", task="sst2")
+
+
 def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:
     """Alone, in random batches, and beside a long text."""
     engine = load(of_8_bits, precision="int8").loaded.engine

@@ -14,7 +14,6 @@ import numpy as np
 
 from bothways.api.evaluation import table_of_parts
 from bothways.api.model import Model, check_ranks
-from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.tagged import NAMES, holds_examples
@@ -58,6 +57,7 @@ from bothways.runtime.pipeline import (
     choose_length,
     encode_file,
     evaluate_file,
+    named_columns,
     outputs_of,
     predict_choices,
     rank_texts,
@@ -179,16 +179,7 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
     named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
         named |= {"label": config.label, "labels": config.labels}
-    named = {option: value for option, value in named.items() if value not in (None, ())}
-    if not named:
-        return None
-    task = loaded.task
-    if not isinstance(task, TextTask):
-        raise ConfigError(
-            f"{' and '.join(named)}: for files with a text in each row; those of kind "
-            f"{task.options.kind} say by themselves where their texts are. Leave it out."
-        )
-    return changed(task.options, named)
+    return named_columns(loaded, named)
 
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
