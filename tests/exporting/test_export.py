@@ -528,7 +528,7 @@ def test_columns_of_a_gate_are_named(task: tuple[Path, Path], tmp_path: Path) ->
     assert report.int8.texts == len(rows)
     with pytest.raises(ConfigError, match="on which a model without a task head is not measured"):
         export(tmp_path / "v", tmp_path / "three", **gate, label="meant")
-    with pytest.raises(ConfigError, match="task and text both say which columns"):
+    with pytest.raises(ConfigError, match="task and text_a both say which columns"):
         export(task[0], tmp_path / "three", **gate, text="said", task="sst2")
 
 

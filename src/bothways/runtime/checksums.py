@@ -27,7 +27,7 @@ NOT_LISTED = f"is not among the files of {CHECKSUMS}"
 """What is different of a file that came into a folder later."""
 NOT_LISTED_REMEDY = (
     "it was put there since bothways wrote the folder, and may be of any model. Export the model "
-    f"again (`bothways export`); or if it is of this model, remove {CHECKSUMS}, which says so."
+    f"again (`bothways export`); or if you know that it is of this one, remove {CHECKSUMS}."
 )
 READ_ON_LOAD = 64
 """MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
