@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,121 @@ def test_verbs_answer_as_before(tmp_path: Path) -> None:
     assert names == {"logits", "seq_relationship_logits"}
     with pytest.raises(ModelError, match="gives logits, seq_relationship_logits, not the states"):
         two_.embed(["w1"])
+
+
+@pytest.mark.parametrize(
+    ("heads", "about"),
+    [
+        ({}, {}),
+        (BOTH_HEADS, {}),
+        ({"classes": 3}, LABELS),
+        ({"tags": 3}, KINDS["tagger"]),
+        ({"tags": 3}, LABELS | {"options": {"reads": "tokens"}}),
+        ({"spans": True}, KINDS["span"]),
+        ({"choices": True}, KINDS["choice"]),
+    ],
+)
+def test_what_info_offers_works(
+    heads: dict[str, Any],
+    about: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For a folder with weights, and for one with a graph: the commands, and what the verbs that
+    are not offered would say."""
+    monkeypatch.chdir(tmp_path)
+    network = small_bert(replace(small_config(), positions=128), **heads)
+    save_model(Path("m"), network, TOKENIZER, about)
+    assert cli.main(["export", "m", "out"]) == 0
+    rows = "".join(f"w{n} w{n + 1},{'ab'[n % 2]}\n" for n in range(40))
+    Path("train.csv").write_text(f"text,label\n{rows}")
+    uses = {
+        "embed": ["embed", "FOLDER", "w1", "--out", "v.npz"],
+        "finetune": ["finetune", *"--train train.csv --dev 0.2 --epochs 1 --model FOLDER".split()],
+        "export": ["export", "FOLDER", "again"],
+        "inspect": ["inspect", "FOLDER", "w1 w2"],
+        "tokenize": ["tokenize", "FOLDER", "w1"],
+        "doctor": ["doctor", "FOLDER"],
+    }
+    for folder in ("m", "out"):
+        found = bothways.info(folder)
+        for command in found.next:
+            words = shlex.split(command)[1:]
+            assert cli.main(words) == 0, command
+        done = {command.split()[1] for command in found.next}
+        for verb, words in uses.items():
+            if verb in done:
+                continue
+            shutil.rmtree("again", ignore_errors=True)
+            status = cli.main([word.replace("FOLDER", folder) for word in words])
+            assert status == int(verb not in found.verbs), words
+    assert not {"finetune", "export", "inspect"} & {*bothways.info("out").verbs}
+    capsys.readouterr()
+    assert cli.main([word.replace("FOLDER", "out") for word in uses["finetune"]]) == 1
+    assert "out has no weights, only a graph" in capsys.readouterr().err
+
+
+def test_what_needs_weights_says_so(tmp_path: Path) -> None:
+    out = exported(tmp_path, classes=3)
+    said = "has no weights, only a graph, .* name the one that it was exported from"
+    for call in (
+        lambda: load(out).network,
+        lambda: load(out).attribute("w1", method="gradients"),
+        lambda: load_network(out),
+        lambda: export(out, tmp_path / "two"),
+        lambda: bothways.convert(out, tmp_path / "two"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("heads", "about"),
+    [
+        ({}, {}),
+        (BOTH_HEADS, {}),
+        ({"classes": 3}, LABELS),
+        ({"classes": 1}, {"kind": "regression", "pair": True}),
+        ({"tags": 3}, KINDS["tagger"]),
+        ({"tags": 3}, LABELS | {"options": {"reads": "tokens"}}),
+        ({"spans": True}, KINDS["span"] | {"pair": True}),
+        ({"choices": True}, KINDS["choice"] | {"pair": True}),
+    ],
+)
+def test_the_code_on_the_card_runs(
+    heads: dict[str, Any],
+    about: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That of the libraries which are here; it names none that opens weights."""
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.set_verbosity_error()
+    save_model(tmp_path / "m", small_bert(**heads), TOKENIZER, about)
+    export(tmp_path / "m", out := tmp_path / "out")
+    card = (out / "README.md").read_text()
+    assert "as an ONNX graph, without its weights" in card
+    assert "library_name: onnx" in card
+    blocks = [block.partition("```")[0] for block in card.split("```python\n")[1:]]
+    assert len(blocks) == 2 + ("choices" not in heads and "options" not in about)
+    for code in blocks:
+        assert "transformers import pipeline" not in code
+        assert "Transformer(" not in code or 'backend="onnx"' in code
+        if "optimum" not in code and "sentence_transformers" not in code:
+            exec(compile(code.replace("FOLDER", str(out)), "card", "exec"), {})
+            assert capsys.readouterr().out
+    assert (out / "modules.json").exists() == (not heads)
+    assert (tmp_path / "m/modules.json").exists() == ("kind" not in about)
+
+
+def test_the_card_says_where_vectors_are_cut(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(), TOKENIZER, {"cut_at": 24})
+    export(tmp_path / "m", tmp_path / "out")
+    for folder in ("m", "out"):
+        card = (tmp_path / folder / "README.md").read_text()
+        assert "texts of up to 24 tokens" in card
+        assert "Texts longer than 24 tokens are cut" in card
 
 
 def test_names_of_several_heads() -> None:
@@ -343,6 +459,77 @@ def test_a_graph_of_other_weights_is_named(
         load(folder, precision="int8")
     (folder / "onnx/model.onnx").write_bytes(b"x")
     assert any("model.onnx is damaged" in problem for problem in bothways.diagnose(folder))
+
+
+def test_a_graph_of_8_bits_of_another_model_is_named(of_8_bits: Path, tmp_path: Path) -> None:
+    """In a folder with a graph alone: by the list of its files, or where there is none, by the
+    graph beside it."""
+    theirs = small_bert(small_config((3, 64, 4, 128, 97)), classes=3, seed=7)
+    save_model(tmp_path / "m", theirs, TOKENIZER, LABELS)
+    export(tmp_path / "m", out := tmp_path / "out")
+    assert bothways.diagnose(out) == []
+    shutil.copy(of_8_bits / "onnx/model_quantized.onnx", out / "onnx")
+    not_listed = r"model_quantized\.onnx is not among the files of checksums\.json"
+    for folder in (out, tmp_path / "m"):
+        (folder / "onnx").mkdir(exist_ok=True)
+        shutil.copy(of_8_bits / "onnx/model_quantized.onnx", folder / "onnx")
+        problems = "\n".join(bothways.diagnose(folder))
+        assert problems.count("model_quantized.onnx was not ") == 1
+        load(folder)
+        (folder / "checksums.json").rename(tmp_path / "sums")
+        with pytest.raises(ModelError, match=r"quantized\.onnx was not (of|made from) "):
+            load(folder, precision="int8")
+        (tmp_path / "sums").rename(folder / "checksums.json")
+    # Vectors do not tell two heads on one encoder: the list of the files does.
+    shutil.copytree(of_8_bits, tmp_path / "same")
+    sums = tmp_path / "same/checksums.json"
+    values = json.loads(sums.read_text())
+    del values["files"]["onnx/model_quantized.onnx"]
+    sums.write_text(json.dumps(values, indent=2) + "\n")
+    (problem,) = bothways.diagnose(tmp_path / "same")
+    assert re.search(not_listed, problem)
+    with pytest.raises(ModelError, match=f"{not_listed}.*remove checksums.json"):
+        load(tmp_path / "same", precision="int8")
+    sums.unlink()
+    assert bothways.diagnose(tmp_path / "same") == []
+    load(tmp_path / "same", precision="int8")
+
+
+def test_what_the_doctor_advises_for_a_graph(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
+    export(tmp_path / "m", out := tmp_path / "out")
+    settings = out / "tokenizer_config.json"
+    settings.write_text(settings.read_text() + " ")
+    (problem,) = bothways.diagnose(out)
+    assert problem.endswith("Copy it again, or export the model again (`bothways export`)")
+    (out / "onnx/model.onnx").unlink()
+    for call in (load_model, load):
+        with pytest.raises(ModelError, match=r"onnx/model\.onnx does not exist, which.*export"):
+            call(out)
+    one, two = bothways.diagnose(out)
+    assert "model.onnx does not exist, which the model was exported to" in one
+    assert two.endswith("Copy it again")
+
+
+def test_columns_of_a_gate_are_named(task: tuple[Path, Path], tmp_path: Path) -> None:
+    """For a model of a task, and of vectors."""
+    rows = task[1].read_text().splitlines()[1:]
+    (tmp_path / "own.tsv").write_text("\n".join(["said\tmeant", *rows]) + "\n")
+    limits = {"speedup": 0, "agreement": 0.5, "metric_loss": 99.0, "lowest": 0.0}
+    gate = {"int8": True, "gate": tmp_path / "own.tsv", **limits}
+    with pytest.raises(InputError, match=r"lacks the column .* and `export` take text COLUMN"):
+        export(task[0], tmp_path / "one", **gate)
+    report = export(task[0], tmp_path / "one", **gate, text="said", label="meant")
+    assert report.int8 is not None
+    assert (report.int8.fp32, report.int8.texts) == (1.0, len(rows))
+    save_model(tmp_path / "v", small_bert(small_config((3, 64, 4, 128, 97))), TOKENIZER, {})
+    report = export(tmp_path / "v", tmp_path / "two", **gate, text="said")
+    assert report.int8 is not None
+    assert report.int8.texts == len(rows)
+    with pytest.raises(ConfigError, match="on which a model without a task head is not measured"):
+        export(tmp_path / "v", tmp_path / "three", **gate, label="meant")
+    with pytest.raises(ConfigError, match="task and text_a both say which columns"):
+        export(task[0], tmp_path / "three", **gate, text="said", task="sst2")
 
 
 def test_bits_do_not_depend_on_the_batch(of_8_bits: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +116,8 @@ def test_there_and_back(original: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
     assert cli.main(["convert", str(tmp_path / "back"), str(again), "--to", "tf1"]) == 0
     for file in (original / "tf1").iterdir():
+        if file.name == "bothways.json":  # which says from where it was converted
+            continue
         assert (again / file.name).read_bytes() == file.read_bytes()
 
 
@@ -311,14 +315,85 @@ def test_zips(original: Path, tmp_path: Path) -> None:
         load_model(archive)
 
 
-def test_what_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_model(
-        tmp_path / "choice", small_bert(choices=True), small_tokenizer(97), {"kind": "choice"}
-    )
-    words = ["convert", str(tmp_path / "choice"), str(tmp_path / "out"), "--to", "tf1"]
+LABELS = {"kind": "classification", "labels": ["a", "b", "c"]}
+FROZEN = LABELS | {"options": {"reads": "tokens"}}
+ORDERED = LABELS | {"kind": "ordinal"}
+TAGS = {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}
+
+
+@pytest.mark.parametrize(
+    ("heads", "about", "said"),
+    [
+        ({"choices": True}, {"kind": "choice"}, "head for choices"),
+        ({"tags": 3}, TAGS, "head for tags of words"),
+        ({"tags": 3}, FROZEN, "head for labels or scores of texts that reads all tokens, as of"),
+        ({"tags": 3, "lstm": 8}, TAGS, "head for tags of words on a BiLSTM"),
+        (
+            {"heads": {"ordinal": 2}},
+            LABELS | {"kind": "ordinal"},
+            "head for ordered classes of texts",
+        ),
+    ],
+)
+def test_heads_that_the_original_lacks(
+    heads: dict[str, Any],
+    about: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are refused where they would be written, and the remedy holds."""
+    save_model(tmp_path / "m", small_bert(**heads), small_tokenizer(97), about)
+    words = ["convert", str(tmp_path / "m"), str(tmp_path / "out"), "--to", "tf1"]
     assert cli.main(words) == 1
-    assert "authors have no head for choices" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"the code of BERT's authors has no {said}" in told
     assert not (tmp_path / "out").exists()
+    remedy = re.search(r"--heads \w+", told)
+    assert remedy is not None
+    assert cli.main([*words, *remedy[0].split()]) == 0
+    assert diagnose(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("heads", "about"),
+    [
+        ({"classes": 3}, LABELS),
+        ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
+        ({"classes": 2}, {"kind": "multiregression", "labels": ["a", "b"]}),
+        ({"classes": 1}, {"kind": "regression"}),
+        ({"spans": True}, {"kind": "spans"}),
+        ({}, {"pooling": "cls", "normalize": True}),
+    ],
+)
+def test_what_is_known_of_a_model_comes_back(
+    heads: dict[str, Any], about: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its labels, too, which the original keeps nowhere: from the folder, and from a zip of it."""
+    save_model(tmp_path / "m", small_bert(**heads), small_tokenizer(97), about)
+    words = ["convert", str(tmp_path / "m"), str(tmp_path / "tf1"), "--to", "tf1"]
+    assert cli.main(words) == 0
+    archive = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, "tf1")
+    for source, name in ((tmp_path / "tf1", "one"), (Path(archive), "two")):
+        assert cli.main(["convert", str(source), str(tmp_path / name)]) == 0
+        back = load_model(tmp_path / name)
+        assert back.notes == []
+        assert about.items() <= back.about.items()
+        assert back.about["converted_from"] == source.name
+        config = (tmp_path / name / "config.json").read_text()
+        assert config == (tmp_path / "m/config.json").read_text()
+    assert diagnose(tmp_path / "tf1") == []
+
+
+def test_what_was_trained_from_a_checkpoint_of_ours_is_not_called_as_it(tmp_path: Path) -> None:
+    folder = tmp_path / "tf1"
+    save_model(tmp_path / "m", small_bert(classes=3), small_tokenizer(97), LABELS)
+    assert cli.main(["convert", str(tmp_path / "m"), str(folder), "--to", "tf1"]) == 0
+    assert load_model(folder).about["labels"] == ["a", "b", "c"]
+    for end in ("index", "data-00000-of-00001"):
+        shutil.copy(folder / f"bert_model.ckpt.{end}", folder / f"model.ckpt-7.{end}")
+    loaded = load_model(folder / "model.ckpt-7")
+    assert loaded.about["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
 @pytest.mark.slow

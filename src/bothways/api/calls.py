@@ -876,8 +876,8 @@ def export(model: Any, out: str | Path, *, verbose: bool = True, **options: Any)
         model: a model folder, the name of a bundled model, a model, or the result of a training.
         out: a new folder.
         verbose: whether progress is shown.
-        **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``task``,
-            ``calibration``, and the limits.
+        **options: those of `bothways export`: ``int8``, ``gate`` (a file), ``text``, ``label``,
+            ``task``, ``calibration``, and the limits.
 
     Returns:
         What was written and measured; ``report.int8.holds`` says whether there is a graph of 8

@@ -14,7 +14,12 @@ from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import named_folder
 from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.runtime.adapters import is_adapter
-from bothways.runtime.checksums import changed_files, recorded_vocabulary
+from bothways.runtime.checksums import (
+    NOT_LISTED,
+    NOT_LISTED_REMEDY,
+    changed_files,
+    recorded_vocabulary,
+)
 from bothways.runtime.folder import (
     ABOUT,
     CONFIG,
@@ -23,6 +28,7 @@ from bothways.runtime.folder import (
     OTHER_VOCABULARY,
     STATE,
     LoadedModel,
+    graph_in,
     load_model,
     model_files,
     read_json,
@@ -30,8 +36,8 @@ from bothways.runtime.folder import (
 from bothways.runtime.no_model import runs_in
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
-from bothways.runtime.weights import Weights
-from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers
+from bothways.runtime.weights import Weights, has_weights
+from bothways.runtime.whose_graph import of_another_model
 from bothways.tokenization.doubts import disagreements, doubts
 from bothways.tokenization.reading import TOKENIZER_FILE
 from bothways.tokenization.tokenizer import Tokenizer
@@ -83,19 +89,36 @@ def _diagnose_model(folder: Path) -> list[str]:
         else:
             path = folder if is_original(folder) else model_files(folder)[0]
             problems += _diagnose_weights(loaded, path)
-            problems += _diagnose_graphs_beside(loaded.weights, folder)
+        problems += _diagnose_graphs_beside(loaded.weights, folder)
         problems += _diagnose_order(loaded, folder)
         problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)
         if known and known != loaded.tokenizer.fingerprint:
             problems.append(OTHER_VOCABULARY.format(folder))
     return problems + [
-        f"{folder / name} {what}; since bothways wrote it, another program changed it or it was "
-        "damaged. Copy it again, or if the change is meant, save the model anew "
-        "(`bothways convert`)"
-        for name, what in changed_files(folder, whole=True).items()
+        f"{folder / name} {what}; {_remedy(folder, what)}"
+        for name, what in changed_files(folder, whole=True, computed=_computed(folder)).items()
         if not any(name in problem for problem in problems)
     ]
+
+
+def _computed(folder: Path) -> list[str]:
+    """The graphs that a folder of a model is computed from."""
+    graph = None if has_weights(folder) else graph_in(folder)
+    found = [graph, folder / GRAPH_OF_8_BITS]
+    return [path.relative_to(folder).as_posix() for path in found if path and path.exists()]
+
+
+def _remedy(folder: Path, what: str) -> str:
+    """What to do about a file that is not as it was written."""
+    if what == NOT_LISTED:
+        return NOT_LISTED_REMEDY.rstrip(".")
+    remedy = "since bothways wrote it, another program changed it or it was damaged. Copy it again"
+    if has_weights(folder):
+        remedy += ", or if the change is meant, save the model anew (`bothways convert`)"
+    elif graph_in(folder) is not None:  # which is not converted
+        remedy += ", or export the model again (`bothways export`)"
+    return remedy
 
 
 def _diagnose_graph(loaded: LoadedModel) -> list[str]:
@@ -109,13 +132,17 @@ def _diagnose_graph(loaded: LoadedModel) -> list[str]:
     return []
 
 
-def _diagnose_graphs_beside(weights: Weights, folder: Path) -> list[str]:
-    """Graphs that were made from other weights than those beside them, or that are none."""
+def _diagnose_graphs_beside(weights: Weights | None, folder: Path) -> list[str]:
+    """Graphs that were made from other weights than those beside them, or where there are none,
+    are of another model than the graph beside them; or that are none."""
+    beside = graph_in(folder) if weights is None else weights
     problems = []
     for path in [folder / name for name in (*GRAPHS, GRAPH_OF_8_BITS) if is_there(folder / name)]:
+        if beside is None or path == beside:
+            continue
         try:
-            if is_anothers(checked(path), weights):
-                problems.append(OF_ANOTHER_MODEL.format(path))
+            if other := of_another_model(checked(path), beside):
+                problems.append(other)
         except InputError as error:
             problems.append(str(error))
         except Exception as error:  # of the protobuf library's own types

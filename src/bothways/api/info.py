@@ -28,6 +28,7 @@ from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.io.streams import command_line
 from bothways.io.terminal import counted
 from bothways.runtime.adapters import is_adapter
+from bothways.runtime.embeddings import pools
 from bothways.runtime.folder import (
     ABOUT,
     LoadedModel,
@@ -237,14 +238,11 @@ def _model(folder: Path, name: str) -> Info:
         facts = {"problem": str(error)}
         return Info(folder, f"{maker}, which cannot be used", facts, ("doctor",))
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
-    verbs = [_VERBS[head][0] for head in _heads(loaded) if head in _VERBS]
-    measured = ["evaluate"] if loaded.heads else []
-    inside = ["inspect"] if loaded.weights is not None else []  # a graph shows nothing of it
     return Info(
         folder,
         maker,
         dict(_facts(loaded)) | {f"unused: {h}": why for h, why in heads.items() if why},
-        (*verbs, "embed", "tokenize", *inside, *measured, "serve", "export", "finetune", "doctor"),
+        tuple(_verbs(loaded)),
         tuple(_next(loaded, name)),
     )
 
@@ -252,6 +250,32 @@ def _model(folder: Path, name: str) -> Info:
 def _heads(loaded: LoadedModel) -> list[str]:
     """The heads, as what they are used."""
     return [use_of(name, str(loaded.about.get("kind", ""))) for name in loaded.heads]
+
+
+def _usable(loaded: LoadedModel) -> list[str]:
+    """The heads with a verb that are whole, as what they are used."""
+    uses = zip(loaded.heads, _heads(loaded), strict=True)
+    return [use for name, use in uses if use in _VERBS and name not in loaded.refused]
+
+
+def _verbs(loaded: LoadedModel) -> Iterator[str]:
+    """The verbs that fit a model: a graph gives its own outputs alone, and nothing trains it."""
+    usable, weights = _usable(loaded), loaded.weights is not None
+    for head in usable:
+        yield _VERBS[head][0]
+    if weights or not loaded.heads:
+        yield "embed"
+    yield "tokenize"
+    if weights:
+        yield "inspect"
+    if any(HEADS[head].task or (weights and head == MASKED_LM) for head in usable):
+        yield "evaluate"
+    yield "serve"
+    if weights:
+        if not loaded.lstm and loaded.task_head not in loaded.refused:
+            yield "export"
+        yield "finetune"
+    yield "doctor"
 
 
 def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
@@ -289,15 +313,21 @@ def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:
 
 
 def _next(loaded: LoadedModel, name: str) -> Iterator[str]:
-    for head in _heads(loaded):
-        if head == MASKED_LM and loaded.tokenizer.roles.mask:
-            yield _command("fill-mask", name, f"A text with a {loaded.tokenizer.roles.mask}.")
-        elif head in _VERBS and head != MASKED_LM:
+    for head in _usable(loaded):
+        if head == MASKED_LM:
+            mask = loaded.tokenizer.roles.mask
+            if mask:
+                yield _command("fill-mask", name, f"A text with a {mask}.")
+        else:
             verb, *rest = _VERBS[head]
             pair = ["--text_b", "its second text"] if loaded.about.get("pair") else []
             yield _command(verb, name, *rest, *(pair if head == CLASSIFIER else []))
-    if not any(HEADS[head].task for head in loaded.heads):
-        yield _command("embed", name, "a text", "--out", "vectors.npz")
+    if any(HEADS[head].task for head in loaded.heads):
+        return
+    if "embed" in (verbs := [*_verbs(loaded)]):
+        how = [] if pools(loaded) else ["--pooling", "mean"]
+        yield _command("embed", name, "a text", *how, "--out", "vectors.npz")
+    if "finetune" in verbs:
         yield _command("finetune", "--train", "train.csv", "--dev", "0.1", "--model", name)
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from bothways.api.evaluation import table_of_parts
 from bothways.api.model import Model, check_ranks
-from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.tagged import NAMES, holds_examples
@@ -36,7 +35,7 @@ from bothways.runtime.embeddings import (
 from bothways.runtime.engine import EngineOptions, check_engine, engines
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
-from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.folder import LoadedModel, load_model, no_weights
 from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
     AnswerConfig,
@@ -58,6 +57,7 @@ from bothways.runtime.pipeline import (
     choose_length,
     encode_file,
     evaluate_file,
+    named_columns,
     outputs_of,
     predict_choices,
     rank_texts,
@@ -179,16 +179,7 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
     named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
         named |= {"label": config.label, "labels": config.labels}
-    named = {option: value for option, value in named.items() if value not in (None, ())}
-    if not named:
-        return None
-    task = loaded.task
-    if not isinstance(task, TextTask):
-        raise ConfigError(
-            f"{' and '.join(named)}: for files with a text in each row; those of kind "
-            f"{task.options.kind} say by themselves where their texts are. Leave it out."
-        )
-    return changed(task.options, named)
+    return named_columns(loaded, named)
 
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
@@ -586,17 +577,18 @@ def convert(config: ConvertConfig) -> str:
     for note in loaded.notes:
         print_note(note)
     if loaded.weights is None:
-        raise ModelError(f"{source} has no weights, only a graph; convert what it was made from.")
+        raise ModelError(no_weights(source))
     loaded = with_heads(loaded, config.heads)
     loaded.refuse_part_of_head()
+    about = {k: v for k, v in loaded.about.items() if k != "format"}
+    here = Path(config.source).exists()
+    about["converted_from"] = real_path(source).name if here else config.source
+    loaded.about = about
     if config.to == "tf1":
         save_original(out, loaded)
         for note in loaded.differences():
             print_note(note)
         return f"TensorFlow checkpoint: {out}"
-    about = {k: v for k, v in loaded.about.items() if k != "format"}
-    here = Path(config.source).exists()
-    about["converted_from"] = real_path(source).name if here else config.source
     if loaded.fresh:  # what the source lacks is drawn by torch
         from bothways.model.engine import network_of
         from bothways.model.folder import save_model
@@ -604,7 +596,6 @@ def convert(config: ConvertConfig) -> str:
         network = network_of(replace(loaded, options=EngineOptions(next(iter(engines())))))
         save_model(out, network, loaded.tokenizer, about, dtype=loaded.dtype)
     else:
-        loaded.about = about
         save_loaded(out, loaded)
     for note in loaded.differences():
         print_note(note)

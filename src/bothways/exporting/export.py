@@ -24,12 +24,13 @@ from bothways.runtime.folder import (
     GRAPH_OF_8_BITS,
     LoadedModel,
     load_model,
+    no_weights,
     write_description,
 )
 from bothways.runtime.onnx_engine import OnnxEngine
 from bothways.runtime.onnx_graph import OPSET, Outputs, write_graph
 from bothways.runtime.saving import complete_folder
-from bothways.runtime.sentence_modules import encoder_folder
+from bothways.runtime.sentence_modules import GIVES_SCORES, encoder_folder
 from bothways.runtime.weights import Weights
 
 CLOSE = 1e-4
@@ -97,7 +98,7 @@ def export_model(config: ExportConfig) -> ExportReport:
         "export": {"opset": OPSET, "heads": loaded.heads},
     }
     with progress_of_stages() as progress, new_folder(out) as partial:
-        _copy_sentence_files(folder, encoder_folder(folder), partial)
+        _copy_sentence_files(folder, encoder_folder(folder), partial, steps=_keeps_steps(loaded))
         write_description(partial, loaded, dtype="float32")
         write_graph(partial / GRAPH, loaded.config, weights, asked)
         name, difference = _compare(folder, partial, weights)
@@ -123,7 +124,7 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
         ModelError: it cannot.
     """
     if loaded.weights is None:
-        raise ModelError(f"{folder} has no weights, only a graph: it was exported already.")
+        raise ModelError(no_weights(folder))
     if loaded.lstm:
         raise ModelError(
             f"{folder} has a BiLSTM under its task head, for which no other program has a class; "
@@ -133,14 +134,20 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
     return loaded.weights
 
 
-def _copy_sentence_files(folder: Path, encoder: Path, out: Path) -> None:
-    """The files of sentence-transformers and the folders of its modules, if there are any; the
-    encoder is in the folder itself afterwards."""
+def _keeps_steps(loaded: LoadedModel) -> bool:
+    """Whether sentence-transformers' steps from states to a vector, or to a score, go with a graph,
+    which gives the outputs of its heads alone."""
+    return not loaded.heads or GIVES_SCORES in loaded.about.get("modules_left_out", ())
+
+
+def _copy_sentence_files(folder: Path, encoder: Path, out: Path, *, steps: bool) -> None:
+    """The files of sentence-transformers, and with ``steps`` the folders of its modules, if there
+    are any; the encoder is in the folder itself afterwards."""
     for name in _SENTENCE_FILES:
         found = next((own / name for own in (folder, encoder) if (own / name).exists()), None)
         if found is not None:
             shutil.copyfile(found, out / name)
-    if not (folder / _MODULES).exists():
+    if not (steps and (folder / _MODULES).exists()):
         return
     modules = read_json_file(folder / _MODULES)
     for module in modules if isinstance(modules, list) else []:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.errors import InputError, NonFiniteError
+from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS
@@ -38,7 +38,7 @@ from bothways.runtime.onnx_graph import (
     linear_maps,
     write_graph,
 )
-from bothways.runtime.pipeline import choose_length, encode_file, predict_outputs
+from bothways.runtime.pipeline import choose_length, encode_file, named_columns, predict_outputs
 from bothways.runtime.texts import file_texts
 from bothways.runtime.weights import Weights
 from bothways.tasks.catalogue import task_recipe
@@ -383,7 +383,11 @@ class _TaskGate(_Gate):
     def __init__(
         self, source: LoadedModel, fp32: LoadedModel, config: ExportConfig, *, labelled: bool
     ):
-        options = None if config.task is None else task_recipe(config.task).task
+        if config.task is None:
+            named = {"text_a": config.text_a, "text_b": config.text_b, "label": config.label}
+            options = named_columns(source, named)
+        else:
+            options = task_recipe(config.task).task
         self._task: Task[Any, Any]
         self._file: EncodedFile[Any]
         self._task, self._file = encode_file(
@@ -437,6 +441,11 @@ class _TextGate(_Gate):
 
     def __init__(self, fp32: LoadedModel, config: ExportConfig):
         path = Path(config.gate or "")
+        if config.text_b is not None or config.label is not None:
+            raise ConfigError(
+                "text_b and label are columns of a labelled file, on which a model without a task "
+                "head is not measured; leave them out, or name a task of pairs with scores (task)."
+            )
         options = None if config.task is None else task_recipe(config.task).task
         self._gold: NDArray[np.float64] | None = None
         if options is not None and options.kind == "regression" and options.text_b is not None:
@@ -447,7 +456,7 @@ class _TextGate(_Gate):
             self._gold = np.array([float(label) for label in rows.labels])
             self.measure = _METRIC
         else:
-            self._texts = list(file_texts(path, fp32, task=config.task).texts)
+            self._texts = list(file_texts(path, fp32, text_a=config.text_a, task=config.task).texts)
         if not self._texts:
             raise InputError("no text to measure on; the file is empty.", path=path)
         self.texts, self.positions = len(self._texts), fp32.config.positions

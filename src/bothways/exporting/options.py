@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -12,6 +13,8 @@ from bothways.errors import ConfigError
 class ExportConfig(Options):
     """Write a model as a folder with ONNX graphs, for onnxruntime, OpenVINO, transformers.js,
     sentence-transformers and optimum."""
+
+    short_names = MappingProxyType({"text": "text_a"})
 
     model: str
     """Model folder, mini-en (bundled), or a name on the Hugging Face Hub."""
@@ -27,6 +30,13 @@ class ExportConfig(Options):
     """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
     --gate and --calibration are laid out, for models that do not record it; for a model of vectors,
     one with scores of pairs adds its metric."""
+    text_a: str | None = None
+    """Column of --gate and --calibration with the texts, of pairs the first. Default: as in
+    fine-tuning; for a model without a task head sentence, or text."""
+    text_b: str | None = None
+    """Column of the second texts of pairs. Default: as in fine-tuning."""
+    label: str | None = None
+    """Column of the labels. Default: as in fine-tuning."""
     calibration: str | None = None
     """File of texts like those the model will read, laid out as --gate, from which ranges of
     activations are taken; labels are not read. Default: the first texts of --gate."""
@@ -47,8 +57,15 @@ class ExportConfig(Options):
                 "--int8 needs a dev file on which it is calibrated and measured: give --gate. A "
                 "graph of 8 bits that nothing has measured may be wrong in silence."
             )
-        if not self.int8 and (self.gate or self.calibration or self.task):
-            raise ConfigError("gate, calibration and task are for --int8.")
+        columns = {"text_a": self.text_a, "text_b": self.text_b, "label": self.label}
+        named = [name for name, value in columns.items() if value is not None]
+        if not self.int8 and (self.gate or self.calibration or self.task or named):
+            raise ConfigError(
+                "gate, calibration, task, text_a, text_b and label are for --int8; leave them out, "
+                "or give it."
+            )
+        if self.task is not None and named:
+            raise ConfigError(f"task and {named[0]} both say which columns the file has; give one.")
         require("metric_loss", self.metric_loss, 0)
         require("speedup", self.speedup, 0)
         for name in ("agreement", "lowest"):

@@ -601,8 +601,8 @@ def _no_column(
         )
     return MissingColumnError(
         f"the header lacks the column {name!r}; the columns are {listed(header)}."
-        f"{did_you_mean(name, header)} Name yours: `finetune`, `predict` and `evaluate` take "
-        "--text COLUMN and --label COLUMN, Python text= and label=, the file of a --task "
+        f"{did_you_mean(name, header)} Name yours: `finetune`, `predict`, `evaluate` and `export` "
+        "take --text COLUMN and --label COLUMN, Python text= and label=, the file of a --task "
         "text_a and label. If line 1 is already an example, task.header false names columns by "
         "number, from 0; `predict` and `embed` take plain texts, one per line, from standard "
         "input.",

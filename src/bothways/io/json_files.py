@@ -138,7 +138,10 @@ def _which_keys(item: dict[str, Any], path: Path) -> str:
     values = [*item.values()]
     values += [one for value in values if isinstance(value, dict) for one in value.values()]
     if any(isinstance(value, str) for value in values):
-        return "Name yours: --text KEY and --label KEY, in Python text= and label=."
+        return (
+            "Name yours: --text KEY and --label KEY, in Python text= and label= "
+            "(`finetune`, `evaluate` and `export`; `predict` and `embed` read no labels)."
+        )
     return 'No key has a text; write an object for each: {"text": ..., "label": ...}.'
 
 
@@ -615,9 +618,11 @@ def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list
             raise InputError(
                 f"key {name!r} is null; fill the label in, or leave the example out{none}."
             )
-        as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
+        if name in layout.kept and isinstance(value, dict):
+            raise InputError(_cannot_keep(name, value))
+        as_text = _json_label if name in layout.labels else json_text
         values.append(as_text(value, name))
     return values
 
@@ -741,6 +746,13 @@ def surrogate_problem(text: str) -> str:
     return ""
 
 
+def _cannot_keep(name: str, value: dict[str, Any]) -> str:
+    """That an object is no cell of a table, and how to keep what it holds."""
+    keys = [key for key, one in value.items() if not isinstance(one, dict)]
+    remedy = f"keep keys of it: --keep {name}.{keys[0]}" if keys else "leave out --keep"
+    return f"key {name!r} holds {as_json(value)}, which no cell can; {remedy}."
+
+
 def _of_object(name: str, value: Any) -> str:
     """How to read what an object holds for each label."""
     if not isinstance(value, dict) or not value:
@@ -749,7 +761,10 @@ def _of_object(name: str, value: Any) -> str:
         if len(value) == 1:
             return f" For its value: --label {name}.{next(iter(value))}."
         columns = ", ".join(f"{name}.{key}" for key in value)
-        return f" For marks of labels: --kind multilabel --task.label_columns '[{columns}]'."
+        return (
+            " For marks of labels: `finetune` takes --kind multilabel --task.label_columns "
+            f"'[{columns}]'."
+        )
     key = next((key for key, one in value.items() if isinstance(one, str)), None)
     return "" if key is None else f" For a key of it: --label {name}.{key}."
 

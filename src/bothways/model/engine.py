@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, ModelError
 from bothways.families.heads import HEADS
 from bothways.model.batch import Inputs, SelectedPositions, move
 from bothways.model.device import (
@@ -33,7 +33,7 @@ from bothways.model.folder import describe, make_network
 from bothways.model.inference import PreparedEncoder, Product, prepare
 from bothways.model.model import EncoderModel
 from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
-from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.folder import LoadedModel, has_graph_alone, load_model, no_weights
 from bothways.runtime.speed import PRODUCT, least_seconds
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import DeviceName
@@ -76,7 +76,8 @@ class TorchEngine:
         """
         if loaded.weights is None:
             raise UnsuitedError(
-                f"the engine {cls.name} does not compute a graph, and the folder has no weights"
+                f"the engine {cls.name} does not compute a graph, and the folder has no weights; "
+                "choose another engine"
             )
         check_precision(cls.name, cls.precisions, loaded.options.precision)
         with borrowed_process():
@@ -194,9 +195,12 @@ def network_of(loaded: LoadedModel) -> EncoderModel:
 
     Raises:
         ConfigError: another engine computes the model.
+        ModelError: the folder has a graph and no weights.
     """
     engine = loaded.engine
     if not isinstance(engine, TorchEngine):
+        if loaded.folder is not None and has_graph_alone(loaded.folder):
+            raise ModelError(no_weights(loaded.folder))
         raise ConfigError(
             f"the engine {engine.name} has no network of torch; load the folder with engine "
             f"{TorchEngine.name}."
@@ -208,9 +212,12 @@ def load_network(folder: str | Path) -> EncoderModel:
     """The network of a model folder, in evaluation mode, on the CPU, fp32.
 
     Raises:
-        ModelError: as :func:`bothways.runtime.folder.load_model`.
+        ModelError: as :func:`bothways.runtime.folder.load_model`; or it has a graph alone.
     """
-    return make_network(load_model(folder))
+    loaded = load_model(folder)
+    if loaded.weights is None:
+        raise ModelError(no_weights(Path(folder)))
+    return make_network(loaded)
 
 
 def as_loaded(

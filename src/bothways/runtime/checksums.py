@@ -7,6 +7,7 @@ changed since can be told; a flipped bit of a weight, too, which no format notic
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ _FOR_PEOPLE = "README.md"
 """What people may change: it has no checksum."""
 _MAY_LACK = "bothways.json"
 """What may have been removed: without it, the folder is one made elsewhere."""
+NOT_LISTED = f"is not among the files of {CHECKSUMS}"
+"""What is different of a file that came into a folder later."""
+NOT_LISTED_REMEDY = (
+    "it was put there since bothways wrote the folder, and may be of any model. Export the model "
+    f"again (`bothways export`); or if you know that it is of this one, remove {CHECKSUMS}."
+)
 READ_ON_LOAD = 64
 """MiB of a file that is compared whenever a folder is opened; of larger ones the size is."""
 
@@ -45,13 +52,17 @@ def write_checksums(folder: Path) -> None:
     write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})
 
 
-def changed_files(folder: Path, *, whole: bool, of: str = "") -> dict[str, str]:
+def changed_files(
+    folder: Path, *, whole: bool, of: str = "", computed: Collection[str] = ()
+) -> dict[str, str]:
     """The files of a folder that are not as they were written -> what is different.
 
     Args:
         folder: of a model; empty for one without checksums.
         whole: compare every byte of every file, instead of where that is cheap.
         of: how the names start of the files that are compared.
+        computed: names of files in it that a model is computed from, which have to be listed: one
+            that was put there later may be of any model.
     """
     path = folder / CHECKSUMS
     if not is_there(path):
@@ -63,7 +74,7 @@ def changed_files(folder: Path, *, whole: bool, of: str = "") -> dict[str, str]:
         return {CHECKSUMS: f"cannot be read ({error.problem.rstrip('.')})"}
     except ValueError as error:
         return {CHECKSUMS: f"does not hold checksums of files ({error})"}
-    changed = {}
+    changed = {name: NOT_LISTED for name in computed if name not in recorded}
     if whole and path.read_bytes() != as_json(values):
         changed[CHECKSUMS] = "is not as bothways writes it, though it says the same"
     for name, (size, checksum) in recorded.items():

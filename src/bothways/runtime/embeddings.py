@@ -242,6 +242,15 @@ def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
     return found
 
 
+def pools(loaded: LoadedModel) -> bool:
+    """Whether vectors are made as the model's folder says, so that no pooling has to be named."""
+    try:
+        _own_pooling(loaded)
+    except ConfigError:
+        return False
+    return True
+
+
 def _own_pooling(loaded: LoadedModel) -> Pooling:
     own = str(loaded.about.get("pooling", "mean"))
     where = loaded.folder or "the model folder"

@@ -40,6 +40,7 @@ from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.no_model import heads_beside, what_it_is
 from bothways.runtime.original_files import (
+    CHECKPOINT,
     SETTINGS,
     checkpoint_files,
     named_checkpoint,
@@ -248,14 +249,16 @@ def load_model(
         loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
         return loaded
     folder, checkpoint, values = _settings(named)
+    # Beside checkpoints of TensorFlow, of ours: what is trained on from it has other names.
+    ours = is_there(folder / ABOUT) and (checkpoint is None or checkpoint.name == CHECKPOINT)
     if adapted is not None:
         values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
     notes += [*left_beside(folder), *heads_beside(folder)]
     classes = _classes(values, config, notes)
     weights: Weights | None = None
-    if adapted is None and (graph := graph_in(folder)) and not has_weights(folder):
-        path, unused = graph, []
+    if adapted is None and checkpoint is None and has_graph_alone(folder):
+        path, unused = _graph_of(folder), []
         heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
     else:
         path, theirs = (
@@ -276,7 +279,7 @@ def load_model(
     refuse_larger(source, config.vocab_size)
     tokenizer = Tokenizer.from_folder(source)
     tokenizer = _with_segments(tokenizer, config)
-    if tokenizer.vocab_size < config.vocab_size and not is_there(folder / ABOUT):
+    if tokenizer.vocab_size < config.vocab_size and not ours:
         # No text becomes an id without a piece, so these rows are of no effect.
         refuse_cut_off(source)
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
@@ -301,7 +304,7 @@ def load_model(
         folder=folder if adapted is None and checkpoint is None else None,
     )
     modules = _modules_of(named, adapted)
-    if ours := is_there(folder / ABOUT):
+    if ours:
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         # Vectors and the scores of pairs are cut where that library does it.
@@ -314,12 +317,9 @@ def load_model(
     if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
         loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
-        theirs_about = _task_from_config(values, loaded)
-        if "kind" in loaded.about:
-            _refuse_other_task(folder, loaded.about, theirs_about)
-        else:  # made elsewhere, perhaps from a pre-trained model of ours
-            loaded.about = {**theirs_about, **loaded.about}
-            _note_left_out(loaded, str(path))
+        if ours and checkpoint is not None:  # whose settings have no labels
+            values = {**values, **_label_config(loaded)}
+        _add_task(loaded, folder, values, str(path))
     elif unused:
         _note_left_out(loaded, str(path))
     notes += _changes(folder, tokenizer)
@@ -470,22 +470,38 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
     Raises:
         ModelError: the number of labels is not that of the outputs.
     """
+    write_json(folder / CONFIG, config_values(loaded, dtype=dtype))
+    write_about(folder, loaded)
+    loaded.tokenizer.save(folder, max_length=loaded.config.positions)
+
+
+def config_values(loaded: LoadedModel, *, dtype: str) -> dict[str, Any]:
+    """What config.json says of a model.
+
+    Args:
+        loaded: as for :func:`write_description`.
+        dtype: in which transformers opens it.
+
+    Raises:
+        ModelError: the number of labels is not that of the outputs.
+    """
     family, config = family_of(loaded.config), loaded.config
     architecture = family.class_of(loaded.heads, causal=config.left_to_right)
     values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
-    head = loaded.task_head
-    if head and HEADS[head].kind and not HEADS[head].outputs:
-        tagging = HEADS[head].reads == "tokens"
-        values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
+    values.update(_label_config(loaded))
     if loaded.lstm:
         own = own_type(family.model_type, LSTM_SUFFIX)
         values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
-    write_json(folder / CONFIG, values)
+    return values
+
+
+def write_about(folder: Path, loaded: LoadedModel) -> None:
+    """Write bothways.json, what it says of the task under the task's head."""
+    head = loaded.task_head
     about = {**loaded.about, "format": FORMAT, **differences_elsewhere(loaded)}
     of_task = {name: about.pop(name) for name in OF_TASK if name in about and head}
     tasks = {"tasks": {head: of_task}} if of_task else {}
     write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
-    loaded.tokenizer.save(folder, max_length=config.positions)
 
 
 def _read_about(folder: Path, head: str) -> dict[str, Any]:
@@ -514,6 +530,37 @@ def graph_in(folder: Path) -> Path | None:
     return next((folder / name for name in GRAPHS if is_there(folder / name)), None)
 
 
+def has_graph_alone(folder: Path) -> bool:
+    """Whether a folder has no weights but a graph, or says that it had one."""
+    if has_weights(folder):
+        return False
+    return graph_in(folder) is not None or (
+        is_there(folder / ABOUT) and bool(_read_about(folder, "").get("export"))
+    )
+
+
+def no_weights(folder: Path) -> str:
+    """That a folder with a graph alone does not do for what needs weights, and what to do."""
+    return (
+        f"{folder} has no weights, only a graph, as folders that were exported have; name the one "
+        "that it was exported from, which has them."
+    )
+
+
+def _graph_of(folder: Path) -> Path:
+    """The graph of a folder without weights.
+
+    Raises:
+        ModelError: it is missing.
+    """
+    if (path := graph_in(folder)) is None:
+        raise ModelError(
+            f"{folder / GRAPH} does not exist, which the model was exported to ({ABOUT}); copy it "
+            "again, or export the model again (`bothways export`)."
+        )
+    return path
+
+
 def _heads_of_graph(
     folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
 ) -> dict[str, int]:
@@ -526,7 +573,7 @@ def _heads_of_graph(
 
     from bothways.runtime.onnx_graph import output_names
 
-    path = graph_in(folder) or folder / GRAPH
+    path = _graph_of(folder)
     try:
         checked(path)
     except InputError as error:
@@ -707,9 +754,13 @@ def _check_direction(folder: Path, loaded: LoadedModel) -> None:
         )
 
 
-def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
-    """The labels as in transformers' config.json, which determines the classes from them."""
-    kind = about.get("kind")
+def _label_config(loaded: LoadedModel) -> dict[str, Any]:
+    """The labels as in transformers' config.json, which determines the classes from them; nothing
+    for a model without a head whose outputs have names."""
+    head, about, classes = loaded.task_head, loaded.about, loaded.task_outputs
+    if not head or not HEADS[head].kind or HEADS[head].outputs:
+        return {}
+    tagging, kind = HEADS[head].reads == "tokens", about.get("kind")
     if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
@@ -725,6 +776,20 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
     if not tagging:
         config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
     return config
+
+
+def _add_task(loaded: LoadedModel, folder: Path, values: dict[str, Any], where: str) -> None:
+    """Add to ``about`` what config.json says of the task head, if bothways.json does not say it.
+
+    Raises:
+        ModelError: both do, and differ.
+    """
+    theirs = _task_from_config(values, loaded)
+    if "kind" in loaded.about:
+        _refuse_other_task(folder, loaded.about, theirs)
+    else:  # made elsewhere, perhaps from a pre-trained model of ours
+        loaded.about = {**theirs, **loaded.about}
+        _note_left_out(loaded, where)
 
 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:

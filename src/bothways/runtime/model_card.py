@@ -1,4 +1,4 @@
-"""The README.md of a model folder: what the model is, how it scored, how three libraries load it.
+"""The README.md of a model folder: what the model is, how it scored, how other libraries load it.
 
 Its writer may change it, and fill in what only people know, such as the licence. So it has no entry
 in ``checksums.json``; and its last line says by a digest whether it is still as it was written,
@@ -18,6 +18,7 @@ from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE, use_of
 from bothways.io.files import as_utf8, write_text
 from bothways.io.terminal import counted
 from bothways.runtime.folder import LoadedModel, differences_elsewhere
+from bothways.runtime.weights import has_weights
 
 CARD = "README.md"
 
@@ -36,20 +37,24 @@ _PIPELINES = {
     "choice": "multiple-choice",
 }
 _SHOWN_LABELS = 40
+_EXPORTED = (
+    "\n\nThis folder has it as an ONNX graph, without its weights: it computes, and nothing trains "
+    "it further."
+)
 
 
 def write_card(folder: Path, loaded: LoadedModel) -> None:
     """Write the card of a model folder, unless it has one that is not as we wrote it.
 
     Args:
-        folder: exists.
+        folder: exists, with the weights or the graph in it.
         loaded: what it holds. The card says nothing of when or where it was written, so that the
             same model has the same.
 
     Raises:
         DiskError: it could not be written.
     """
-    _replace(folder / CARD, _card(loaded))
+    _replace(folder / CARD, _card(loaded, exported=not has_weights(folder)))
 
 
 def write_scores(folder: Path, rows: Sequence[Sequence[str]], notes: Sequence[str]) -> None:
@@ -98,14 +103,16 @@ def _digest(text: str) -> str:
     return hashlib.sha256(as_utf8(text)).hexdigest()[:16]
 
 
-def _card(loaded: LoadedModel) -> str:
+def _card(loaded: LoadedModel, *, exported: bool) -> str:
     about, family = loaded.about, family_of(loaded.config)
     kind = str(about.get("kind", "")) if loaded.task_head else ""
     pipeline = _PIPELINES.get(kind) or ("fill-mask" if MASKED_LM in loaded.heads else "")
-    tags = ["bothways", family.model_type, *([] if pipeline else ["sentence-transformers"])]
+    vectors = not pipeline and not (exported and loaded.heads)
+    tags = ["bothways", family.model_type, *(["sentence-transformers"] if vectors else [])]
     title = about.get("task") or f"{family.title} encoder"
     # Whose pipelines compute it.
     library = "bothways" if loaded.lstm or _is_averaged(loaded, kind) else "transformers"
+    library = "onnx" if exported else library
     front = [
         "---",
         "# license: fill in, for example apache-2.0; without a licence nobody may use the model",
@@ -117,37 +124,44 @@ def _card(loaded: LoadedModel) -> str:
     ]
     parts = [
         "\n".join(front),
-        f"# {title}\n\n{_what(loaded, kind)}",
+        f"# {title}\n\n{_what(loaded, kind, exported=exported)}",
         f"## Data\n\n{_data(loaded)}",
         _scores(*_own_scores(about)),
         f"## Limits\n\n{_limits(loaded, kind)}",
-        f"## Use\n\n{_use(loaded, kind, pipeline)}",
+        "## Use\n\n" + "\n\n".join(_use(loaded, kind, pipeline, exported=exported)),
         "## Licence\n\nFill in: the licence of the weights, and what the licences of the texts "
         "that they were trained on allow.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _what(loaded: LoadedModel, kind: str) -> str:
+def _what(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
     config, tokenizer = loaded.config, loaded.tokenizer
     heads = [HEADS[use_of(name, kind)].title for name in loaded.heads]
+    training = "" if exported else " and fine-tuning"
     case = "lower-cased" if tokenizer.lowercase else "cased"
     text = (
         f"A {family_of(config).title} encoder, with {' and a '.join(['a ' + heads[0], *heads[1:]])}"
         if heads
-        else f"A {family_of(config).title} encoder without a head, for vectors and fine-tuning"
+        else f"A {family_of(config).title} encoder without a head, for vectors{training}"
     )
     text += (
         f": {counted(config.layers, 'layer')}, {counted(config.hidden, 'hidden unit')}, "
         f"{counted(config.heads, 'attention head')}, "
-        f"{loaded.parameters:,} weights, texts of up to {config.positions:,} tokens. Its "
+        f"{loaded.parameters:,} weights, texts of up to {_longest(loaded):,} tokens. Its "
         f"vocabulary has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
     )
     labels = [str(label) for label in loaded.about.get("labels") or ()]
     if labels:
         more = f" and {len(labels) - _SHOWN_LABELS:,} more" * (len(labels) > _SHOWN_LABELS)
         text += f"\n\nLabels: {', '.join(f'`{label}`' for label in labels[:_SHOWN_LABELS])}{more}."
-    return text + (f" The task is of the kind `{kind}`." if kind else "")
+    text += f" The task is of the kind `{kind}`." if kind else ""
+    return text + (_EXPORTED if exported else "")
+
+
+def _longest(loaded: LoadedModel) -> int:
+    """The tokens of a text: what vectors are made of, or the encoder reads."""
+    return int(loaded.about.get("cut_at") or loaded.config.positions)
 
 
 _RECORDED = {
@@ -205,7 +219,7 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
     lines = [
         "It knows what its training texts show, their prejudices included; on texts of another "
         "kind its scores are not those above.",
-        f"Texts longer than {length or loaded.config.positions:,} tokens are cut or read in parts.",
+        f"Texts longer than {length or _longest(loaded):,} tokens are cut or read in parts.",
     ]
     if kind:
         lines.append("Scores on dev are optimistic where a choice was made on dev.")
@@ -232,41 +246,26 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
     return "\n".join(f"* {line}" for line in lines)
 
 
-def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
-    mask = loaded.tokenizer.roles.mask
-    ours = {
-        "tagging": 'print(model.tag("a text").entities)',
-        "spans": 'print(model.answer("a question?", "a text that answers it"))',
-        "choice": 'print(model.choose("a beginning", ["one end", "another"]))',
-        "": f'print(model.fill_mask("a {mask} text"))'
-        if MASKED_LM in loaded.heads and mask
-        else 'print(model.embed(["a text", "another"]).shape)',
-    }.get(kind, 'print(model.predict(["a text", "another"]).labels)')
-    if kind and loaded.about.get("pair"):
-        ours = 'print(model.predict(["a text"], ["its partner"]).labels)'
-    blocks = [
-        "`FOLDER` stands for the path of this folder.",
-        _block("import bothways as bw", 'model = bw.load("FOLDER")', ours),
-    ]
-    call = {
-        "fill-mask": f'("a {mask} text")',
-        "question-answering": '(question="a question?", context="a text that answers it")',
-    }.get(pipeline, '("a text")')
-    # A word's tag is that of its first piece.
-    settings = ', aggregation_strategy="first"' if pipeline == "token-classification" else ""
+def _use(loaded: LoadedModel, kind: str, pipeline: str, *, exported: bool) -> list[str]:
+    """Code that computes with the folder, by each library that does."""
+    blocks = ["`FOLDER` stands for the path of this folder."]
+    if call := _our_call(loaded, kind, exported=exported):
+        blocks.append(_block("import bothways as bw", 'model = bw.load("FOLDER")', call))
+    if exported:
+        return [*blocks, *_with_graph(loaded, kind, pipeline)]
     if loaded.lstm:  # not theirs to compute
-        return "\n\n".join(blocks)
+        return blocks
     if _is_averaged(loaded, kind):
-        blocks.append(
+        return [
+            *blocks,
             _block(
                 "from transformers import AutoModelForTokenClassification, AutoTokenizer",
                 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
                 'model = AutoModelForTokenClassification.from_pretrained("FOLDER")',
                 'outputs = model(**tokenizer("a text", return_tensors="pt")).logits.mean(1)',
                 "print(model.config.id2label, outputs)",
-            )
-        )
-        return "\n\n".join(blocks)
+            ),
+        ]
     if pipeline in ("", "multiple-choice", "question-answering"):
         name = {"": "AutoModel", "multiple-choice": "AutoModelForMultipleChoice"}.get(
             pipeline, "AutoModelForQuestionAnswering"
@@ -279,28 +278,80 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str) -> str:
             )
         )
     else:
-        blocks.append(
-            _block(
-                "from transformers import pipeline",
-                f'model = pipeline("{pipeline}", model="FOLDER"{settings})',
-                f"print(model{call})",
-            )
-        )
+        blocks.append(_with_pipeline("transformers", loaded, pipeline))
     if not kind:
-        blocks.append(
-            _block(
-                "from sentence_transformers import SentenceTransformer",
-                'model = SentenceTransformer("FOLDER")',
-                'print(model.encode(["a text", "another"]).shape)',
-            )
-        )
+        blocks.append(_with_sentence_transformers('"FOLDER"'))
     if {MASKED_LM, NEXT_SENTENCE} & {*loaded.heads} or kind:
         blocks.append(
             "Where only a part of the model is opened, such as its encoder by `AutoModel`, "
             "transformers lists the weights of the other parts as UNEXPECTED; the part is whole. "
             "`bothways convert FOLDER OUT --heads none` writes a folder of the encoder alone."
         )
-    return "\n\n".join(blocks)
+    return blocks
+
+
+def _with_graph(loaded: LoadedModel, kind: str, pipeline: str) -> list[str]:
+    """What computes a graph: nothing that opens weights does."""
+    texts, rows = '"a text"', "rows[i.name]"
+    if kind == "choice":
+        texts, rows = '["a text"] * 2, ["one end", "another"], padding=True', "rows[i.name][None]"
+    means = "[0].mean(1)" if _is_averaged(loaded, kind) else ""
+    blocks = [
+        _block(
+            "import onnxruntime, transformers",
+            'session = onnxruntime.InferenceSession("FOLDER/onnx/model.onnx")',
+            'tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")',
+            f'rows = tokenizer({texts}, return_tensors="np")',
+            f"print(session.run(None, {{i.name: {rows} for i in session.get_inputs()}}){means})",
+        )
+    ]
+    if not loaded.heads:
+        blocks.append("With `pip install sentence-transformers[onnx]`:")
+        blocks.append(_with_sentence_transformers('"FOLDER", backend="onnx"'))
+    elif pipeline not in ("", "multiple-choice") and not means:
+        blocks.append("With `pip install optimum-onnx[onnxruntime]`:")
+        blocks.append(_with_pipeline("optimum.onnxruntime", loaded, pipeline))
+    return blocks
+
+
+def _our_call(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
+    """What bothways does with the model; empty for a graph of which it does nothing."""
+    if not kind:
+        mask = loaded.tokenizer.roles.mask
+        if MASKED_LM in loaded.heads and mask:
+            return f'print(model.fill_mask("a {mask} text"))'
+        if not exported or not loaded.heads:
+            return 'print(model.embed(["a text", "another"]).shape)'
+        both = 'print(model.next_sentence("a text", "another"))'
+        return both if NEXT_SENTENCE in loaded.heads else ""
+    texts = '["a text"], ["its partner"]' if loaded.about.get("pair") else '["a text", "another"]'
+    return {
+        "tagging": 'print(model.tag("a text").entities)',
+        "spans": 'print(model.answer("a question?", "a text that answers it"))',
+        "choice": 'print(model.choose("a beginning", ["one end", "another"]))',
+    }.get(kind, f"print(model.predict({texts}).labels)")
+
+
+def _with_pipeline(library: str, loaded: LoadedModel, pipeline: str) -> str:
+    call = {
+        "fill-mask": f'("a {loaded.tokenizer.roles.mask} text")',
+        "question-answering": '(question="a question?", context="a text that answers it")',
+    }.get(pipeline, '("a text")')
+    # A word's tag is that of its first piece.
+    settings = ', aggregation_strategy="first"' if pipeline == "token-classification" else ""
+    return _block(
+        f"from {library} import pipeline",
+        f'model = pipeline("{pipeline}", model="FOLDER"{settings})',
+        f"print(model{call})",
+    )
+
+
+def _with_sentence_transformers(arguments: str) -> str:
+    return _block(
+        "from sentence_transformers import SentenceTransformer",
+        f"model = SentenceTransformer({arguments})",
+        'print(model.encode(["a text", "another"]).shape)',
+    )
 
 
 def _is_averaged(loaded: LoadedModel, kind: str) -> bool:

@@ -35,7 +35,7 @@ from bothways.io.folder_files import checked
 from bothways.io.json_files import read_json_file
 from bothways.io.processes import usual_threads
 from bothways.runtime import onnx_graph
-from bothways.runtime.checksums import changed_files
+from bothways.runtime.checksums import NOT_LISTED, NOT_LISTED_REMEDY, changed_files
 from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel, graph_in
 from bothways.runtime.onnx_graph import (
@@ -52,7 +52,7 @@ from bothways.runtime.onnx_graph import (
 )
 from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
 from bothways.runtime.weights import Weights, weight_files
-from bothways.runtime.whose_graph import OF_ANOTHER_MODEL, is_anothers, stored_beside
+from bothways.runtime.whose_graph import of_another_model, stored_beside
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -444,20 +444,26 @@ def _check_file(file: Path, folder: Path, weights: Weights | None) -> None:
     """
     if not file.exists():
         raise ModelError(f"{file} does not exist; export the model again (`bothways export`).")
+    own = file.relative_to(folder).as_posix()
+    changed = changed_files(folder, whole=True, of=own, computed=(own,))
+    beside = graph_in(folder) if weights is None else weights
     try:
-        other = weights is not None and is_anothers(checked(file), weights)
+        checked(file)
+        other = of_another_model(file, beside) if beside not in (None, file) else ""
     except InputError as error:
         raise ModelError(str(error)) from None
     except Exception:  # said when it is computed, or by its checksum
-        other = False
+        other = ""
     if other:
-        raise ModelError(OF_ANOTHER_MODEL.format(file))
-    own = file.relative_to(folder).as_posix()
-    for name, what in changed_files(folder, whole=True, of=own).items():
-        raise ModelError(
-            f"{folder / name} {what}: it is truncated, or not the file that belongs to this "
-            "folder. Copy it again, or export the model again."
+        raise ModelError(other)
+    for name, what in changed.items():
+        remedy = (
+            NOT_LISTED_REMEDY
+            if what == NOT_LISTED
+            else "it is truncated, or not the file that belongs to this folder. Copy it again, or "
+            "export the model again."
         )
+        raise ModelError(f"{folder / name} {what}: {remedy}")
 
 
 def _refuse_other_data(file: Path) -> None:

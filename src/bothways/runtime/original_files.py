@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bothways.errors import InputError, ModelError
 from bothways.families import FAMILIES, Family, ModelConfig, family_of
-from bothways.io.files import new_folder, write_json, write_text
+from bothways.io.files import write_json, write_text
 from bothways.io.folder_files import is_there
 from bothways.io.tensor_bundle import INDEX, Variable, read_bundle, write_bundle
 from bothways.io.text import read_whole
@@ -140,7 +140,8 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def _unpack(path: Path, to: Path) -> None:
-    wanted = (SETTINGS, VOCABULARY, _STATE, "tokenizer_config.json", "tokenizer.json", *_OTHERS)
+    own = (SETTINGS, VOCABULARY, _STATE, "bothways.json")
+    wanted = {*own, "tokenizer_config.json", "tokenizer.json", *_OTHERS}
     try:
         with zipfile.ZipFile(path) as archive:
             names = [PurePosixPath(info.filename).name for info in archive.infolist()]
@@ -240,25 +241,16 @@ def summed_up(unused: list[str]) -> list[str]:
 # ------------------------------------------------------------------------------------------ writing
 
 
-def write_original(
-    folder: Path,
-    config: ModelConfig,
-    weights: Mapping[str, NDArray[np.float32]],
-    tokenizer: Tokenizer,
-    values: Mapping[str, Any],
-) -> None:
-    """Write a folder of these files, completely or not at all.
+def refuse_others(config: ModelConfig, tokenizer: Tokenizer, values: Mapping[str, Any]) -> None:
+    """Refuse a network that the original code does not compute.
 
     Args:
-        folder: where; an existing folder is replaced.
         config: the shape.
-        weights: by the names of transformers.
-        tokenizer: with WordPiece, as this code has it.
+        tokenizer: of the model.
         values: of config.json.
 
     Raises:
-        ModelError: a network that this code does not compute.
-        DiskError: it could not be written.
+        ModelError: naming what it does not have.
     """
     family = original_family()
     if family_of(config) is not family or values.get("model_type") != family.model_type:
@@ -278,15 +270,33 @@ def write_original(
             f"this model {' and '.join(wrong)}, which the code of {family.title}'s authors does "
             "not compute; leave out --to."
         )
-    found = {}
+
+
+def write_original(
+    folder: Path,
+    weights: Mapping[str, NDArray[np.float32]],
+    tokenizer: Tokenizer,
+    values: Mapping[str, Any],
+) -> None:
+    """Write these files, of a network that :func:`refuse_others` accepts.
+
+    Args:
+        folder: exists.
+        weights: by the names of transformers.
+        tokenizer: with WordPiece, as this code has it.
+        values: of config.json.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    family, found = original_family(), {}
     for name, value in weights.items():
         theirs, transposed = original_name(family, name)
         found[theirs] = np.ascontiguousarray(value.T if transposed else value)
-    with new_folder(folder) as partial:
-        write_bundle(partial / CHECKPOINT, found)
-        write_json(partial / SETTINGS, {key: values[key] for key in _KEYS})
-        tokenizer.save(partial, max_length=config.positions)
-        write_text(
-            partial / _STATE,
-            f'model_checkpoint_path: "{CHECKPOINT}"\nall_model_checkpoint_paths: "{CHECKPOINT}"\n',
-        )
+    write_bundle(folder / CHECKPOINT, found)
+    write_json(folder / SETTINGS, {key: values[key] for key in _KEYS})
+    tokenizer.save(folder, max_length=values["max_position_embeddings"])
+    write_text(
+        folder / _STATE,
+        f'model_checkpoint_path: "{CHECKPOINT}"\nall_model_checkpoint_paths: "{CHECKPOINT}"\n',
+    )

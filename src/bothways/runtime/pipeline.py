@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways import arrays
+from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import html
 from bothways.io.annotations.squad import Questions
@@ -534,6 +535,29 @@ def unknown_notes(tokenizer: Tokenizer, reading: Reading, path: Path) -> tuple[s
     return (f"{path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 
+def named_columns(loaded: LoadedModel, named: Mapping[str, Any]) -> TaskOptions | None:
+    """How a file is laid out, of which a user names columns; None if none is named.
+
+    Args:
+        loaded: a model folder with a task head.
+        named: columns and labels by the task's options; empty ones are not named.
+
+    Raises:
+        ConfigError: the task's files have no columns.
+        ModelError: no task head.
+    """
+    given = {option: value for option, value in named.items() if value not in (None, ())}
+    if not given:
+        return None
+    task = loaded.task
+    if not isinstance(task, TextTask):
+        raise ConfigError(
+            f"{' and '.join(given)}: for files with a text in each row; those of kind "
+            f"{task.options.kind} say by themselves where their texts are. Leave it out."
+        )
+    return changed(task.options, given)
+
+
 def task_for_file(
     loaded: LoadedModel, override: TaskOptions | None
 ) -> tuple[Task[Any, Any], tuple[str, ...]]:
@@ -557,7 +581,8 @@ def task_for_file(
         raise ModelError(
             "the model folder does not say which columns its task has (options in bothways.json, "
             "which `bothways finetune` writes); name them (--text_a COLUMN, of pairs also --text_b "
-            "COLUMN, to evaluate also --label COLUMN), or the task (--task mrpc, or a .yaml file)."
+            "COLUMN; `evaluate` and `export` take --label COLUMN, too), or the task (--task mrpc, "
+            "or a .yaml file)."
         )
     return task.for_own_file(), ()
 

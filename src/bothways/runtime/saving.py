@@ -8,16 +8,22 @@ from pathlib import Path
 
 from bothways.errors import ModelError
 from bothways.families import family_of
-from bothways.families.family import write_config
-from bothways.families.heads import CHOICE, HEADS, LSTM, ORDINAL, form_of, task_head
+from bothways.families.heads import CLASSIFIER, HEADS, LSTM, SPAN, form_of, task_head, use_of
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.runtime.checksums import write_checksums
-from bothways.runtime.folder import CONFIG, OF_TASK, LoadedModel, write_description
+from bothways.runtime.folder import (
+    CONFIG,
+    OF_TASK,
+    LoadedModel,
+    config_values,
+    write_about,
+    write_description,
+)
 from bothways.runtime.model_card import write_card
-from bothways.runtime.original_files import write_original
+from bothways.runtime.original_files import original_family, refuse_others, write_original
 from bothways.runtime.sentence_modules import write_sentence_modules
 from bothways.runtime.stored import WEIGHTS
-from bothways.runtime.weights import weights_by_name, write_weights
+from bothways.runtime.weights import has_weights, weights_by_name, write_weights
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:
@@ -44,7 +50,8 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
 
 def save_original(folder: Path, loaded: LoadedModel) -> None:
     """Write an opened folder as BERT's authors have their models: a checkpoint of TensorFlow 1 in
-    fp32, bert_config.json and vocab.txt.
+    fp32, bert_config.json and vocab.txt. Their code has no place for the names of labels, and takes
+    bert_config.json along to other tasks: what is known of the model's is in bothways.json.
 
     Args:
         folder: where; an existing folder is replaced.
@@ -55,20 +62,29 @@ def save_original(folder: Path, loaded: LoadedModel) -> None:
         DiskError: it could not be written; the old folder is intact.
     """
     assert loaded.weights is not None, "checked by the caller"
-    family, config = family_of(loaded.config), loaded.config
-    values = write_config(
-        *(family, config, family.class_of(loaded.heads, causal=config.left_to_right)),
-        pad_id=loaded.tokenizer.pad_id,
-        dtype="float32",
-    )
+    if family_of(loaded.config) is original_family():
+        _refuse_head(loaded)
+    values = config_values(loaded, dtype="float32")
+    refuse_others(loaded.config, loaded.tokenizer, values)
     weights = weights_by_name(loaded.weights, floats=True)
-    without = [name for name in loaded.heads if loaded.lstm or name in (CHOICE, ORDINAL)]
-    if without:
-        raise ModelError(
-            f"{family.title}'s authors have no {HEADS[without[0]].title}"
-            f"{' on a BiLSTM' if loaded.lstm else ''} in their code; leave out --to."
-        )
-    write_original(folder, config, weights, loaded.tokenizer, values)
+    with new_folder(folder) as partial:
+        write_original(partial, weights, loaded.tokenizer, values)
+        write_about(partial, loaded)
+
+
+def _refuse_head(loaded: LoadedModel) -> None:
+    """Refuse a head of a task that the original code does not have."""
+    task = loaded.task_head
+    if not task or (task in (CLASSIFIER, SPAN) and not loaded.lstm):
+        return
+    used = use_of(task, str(loaded.about.get("kind", "")))
+    which = " on a BiLSTM" if loaded.lstm else ""
+    which += " that reads all tokens, as of a frozen encoder" if used != task else ""
+    others = ",".join(name for name in loaded.heads if name != task) or "none"
+    raise ModelError(
+        f"the code of {original_family().title}'s authors has no {HEADS[used].title}{which}. "
+        f"Leave out --to; or write the model without this head, with --heads {others}."
+    )
 
 
 def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:
@@ -116,7 +132,7 @@ def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:
 
 def complete_folder(folder: Path, loaded: LoadedModel) -> None:
     """Add what a folder has for those whom it is handed to: its card, and how vectors are made of a
-    model without a task. Then the checksums.
+    model without a task, if it gives states: a graph of other outputs does not. Then the checksums.
 
     Args:
         folder: with all other files.
@@ -126,6 +142,6 @@ def complete_folder(folder: Path, loaded: LoadedModel) -> None:
         DiskError: a file could not be written.
     """
     write_card(folder, loaded)
-    if not loaded.task_head:
+    if not loaded.heads or (has_weights(folder) and not loaded.task_head):
         write_sentence_modules(folder, loaded.about, loaded.config.hidden)
     write_checksums(folder)

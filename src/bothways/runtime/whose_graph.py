@@ -1,4 +1,4 @@
-"""Whether the file of a graph was made from the weights that lie beside it.
+"""Whether the file of a graph was made from the weights, or is of the graph, that lie beside it.
 
 Shapes and names do not tell: another training of the same model has them, too. Vectors do, such as
 the gains of norms, which exporting, fusing and quantising leave as they are.
@@ -15,24 +15,34 @@ from numpy.typing import NDArray
 
 from bothways.runtime.weights import Weights
 
-OF_ANOTHER_MODEL = (
-    "{} was not made from the weights beside it: it has none of their vectors. Export the model "
-    "again (`bothways export`), or remove the one that is not meant."
-)
 _FEWEST = 8  # numbers of a vector by which one can be known
 
 
-def is_anothers(graph: Path, weights: Weights) -> bool:
-    """Whether a graph has none of the vectors of these weights, but others in their place; false
-    where that cannot be told.
+def of_another_model(graph: Path, beside: Weights | Path) -> str:
+    """That a graph has none of the vectors of what lies beside it, but others in their place; empty
+    where it has some, or that cannot be told.
+
+    Args:
+        graph: the file.
+        beside: the weights; or where there are none, the graph that these would be in.
 
     Raises:
-        Exception: of the protobuf library's own types, if the file is no graph.
+        Exception: of the protobuf library's own types, if a file is no graph.
     """
-    sizes = {shape[0] for shape in weights.shapes.values() if len(shape) == 1}
-    own = _digests(weights[name] for name, shape in weights.shapes.items() if len(shape) == 1)
-    found = list(_vectors(graph, sizes))
-    return bool(own and found) and not own & _digests(found)
+    if isinstance(beside, Path):
+        vectors = [*_vectors(beside)]
+    else:
+        names = [name for name, shape in beside.shapes.items() if len(shape) == 1]
+        vectors = [beside[name] for name in names]
+    sizes, own = {len(vector) for vector in vectors}, _digests(vectors)
+    found = [vector for vector in _vectors(graph) if len(vector) in sizes]
+    if not (own and found) or own & _digests(found):
+        return ""
+    what = f"of {beside.name}" if isinstance(beside, Path) else "made from the weights"
+    return (
+        f"{graph} was not {what} beside it: it has none of the vectors there. Export the model "
+        "again (`bothways export`), or remove the one that is not meant."
+    )
 
 
 def stored_beside(path: Path) -> list[str]:
@@ -60,15 +70,15 @@ def _tells(vector: NDArray[Any]) -> bool:
     return len(vector) >= _FEWEST and bool((vector != vector[0]).any())
 
 
-def _vectors(path: Path, sizes: set[int]) -> Iterator[NDArray[Any]]:
-    """The vectors of floats in a graph that have one of these sizes."""
+def _vectors(path: Path) -> Iterator[NDArray[Any]]:
+    """The vectors of floats in a graph by which one can be known."""
     import onnx
     from onnx import numpy_helper
 
     graph = onnx.load_model(path, load_external_data=False).graph
     constants = [a.t for node in graph.node if node.op_type == "Constant" for a in node.attribute]
     for tensor in (*graph.initializer, *constants):
-        if len(tensor.dims) == 1 and tensor.dims[0] in sizes and tensor.data_type in _FLOATS:
+        if len(tensor.dims) == 1 and tensor.data_type in _FLOATS:
             vector = numpy_helper.to_array(tensor, base_dir=str(path.parent))
             if _tells(vector):
                 yield vector
