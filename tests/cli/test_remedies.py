@@ -116,18 +116,6 @@ def test_messages_name_options_that_the_verb_has(
     assert failed > 60
 
 
-def test_kept_objects_and_the_remedy(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(here)
-    words = "predict ours --file objects.jsonl --out p.tsv".split()
-    assert cli.main([*words, "--keep", "marks"]) == 1
-    said = capsys.readouterr().err
-    remedy = re.search(r"which no cell can; keep keys of it: (--keep \S+)\.", said)
-    assert remedy is not None
-    assert cli.main([*words, *remedy[1].split()]) == 0
-
-
 def test_no_option_is_of_no_verb() -> None:
     """In the text of any module: a name that is misspelt, or went."""
     known = _COMMON.union(_OF_OTHERS, *OPTIONS.values())

@@ -618,11 +618,9 @@ def _json_values(item: dict[str, Any], names: list[str], layout: Layout) -> list
             raise InputError(
                 f"key {name!r} is null; fill the label in, or leave the example out{none}."
             )
+        as_text = _json_label if name in layout.labels else json_text
         if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
-        if name in layout.kept and isinstance(value, dict):
-            raise InputError(_cannot_keep(name, value))
-        as_text = _json_label if name in layout.labels else json_text
         values.append(as_text(value, name))
     return values
 
@@ -744,13 +742,6 @@ def surrogate_problem(text: str) -> str:
             "pair or the character itself."
         )
     return ""
-
-
-def _cannot_keep(name: str, value: dict[str, Any]) -> str:
-    """That an object is no cell of a table, and how to keep what it holds."""
-    keys = [key for key, one in value.items() if not isinstance(one, dict)]
-    remedy = f"keep keys of it: --keep {name}.{keys[0]}" if keys else "leave out --keep"
-    return f"key {name!r} holds {as_json(value)}, which no cell can; {remedy}."
 
 
 def _of_object(name: str, value: Any) -> str:
