@@ -301,7 +301,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["pretrain", "--max_steps", "1"], "unknown option '--max_steps'; did you mean '--steps'?"),
         (["fill-mask", "--text", "a"], "unknown option '--text'; texts stand by themselves after"),
         (["answer", "--text", "a"], "unknown option '--text'; did you mean '--context'?"),
-        (["export", "a", "b", "--text", "c"], "unknown option '--text'"),
+        (["convert", "a", "b", "--text", "c"], "unknown option '--text'"),
         (["classify", "a"], "unknown verb 'classify'; did you mean 'predict'?"),
         (["search", "a"], "unknown verb 'search'; did you mean 'rank'?"),
         (["--model", "a"], "unknown verb '--model'; write the verb before its options"),

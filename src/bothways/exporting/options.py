@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import ClassVar
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -15,6 +16,10 @@ class ExportConfig(Options):
     sentence-transformers and optimum."""
 
     short_names = MappingProxyType({"text": "text_a"})
+    first: ClassVar[tuple[str, ...]] = (
+        *("model", "out", "int8", "gate", "text_a", "label"),
+        *("metric_loss", "agreement", "lowest", "speedup"),
+    )
 
     model: str
     """Model folder, mini-en (bundled), or a name on the Hugging Face Hub."""
