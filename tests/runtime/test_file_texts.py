@@ -393,6 +393,19 @@ def test_predictions_are_written_as_their_name_says(
             assert [row[1:3] for row in found[1:]] == [[r["id"], r["document"]] for r in rows]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("p.tsv", False), ("p", False), ("p.txt", False), ("p.xyz", True)]
+)
+def test_another_ending_gets_tabs_and_is_noted(
+    name: str, said: bool, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = write_rows(tmp_path / "a.jsonl"), tmp_path / name
+    words = ["predict", str(folders / "tuned"), "--file", str(path), "--out", str(out)]
+    assert cli.main(words) == 0
+    assert out.read_text().startswith("index\tprediction\t")
+    assert (f"{name}: its columns are separated by tabs" in capsys.readouterr().err) == said
+
+
 def test_what_cannot_be_written(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

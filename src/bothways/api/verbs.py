@@ -23,7 +23,7 @@ from bothways.io.oddities.characters import odd_characters, odd_notes
 from bothways.io.oddities.forms import look_at_forms
 from bothways.io.terminal import counted, print_note, progress_of
 from bothways.io.text import beginning_lines, read_texts, refuse_records
-from bothways.io.written import breaks_in, check_ending, table_text, write_rows
+from bothways.io.written import breaks_in, check_ending, is_known, table_text, write_rows
 from bothways.runtime.bulk import Embedding, Labelling, write_in_parts
 from bothways.runtime.embeddings import (
     WHOLE,
@@ -244,6 +244,8 @@ def _predict_rows(
     check_columns(task.options)
     path, out = Path(config.file or ""), None if config.out is None else Path(config.out)
     suffix = "" if out is None else out.suffix.lower()
+    if out is not None:
+        _note_tabs(out)
     at_once = out is None or suffix == ".json"
     windows = row_windows(
         *(path, task.options),
@@ -294,6 +296,14 @@ def _predict_rows(
     write_rows(out, table, job.numbers(table[0]))
     _note_breaks(out, job.breaks(first))
     return [f"{len(first)} predictions: {config.out}"]
+
+
+def _note_tabs(out: Path) -> None:
+    if not is_known(out):
+        print_note(
+            f"{out.name}: its columns are separated by tabs; a name that ends in .csv, .jsonl, "
+            ".json or .parquet asks for these"
+        )
 
 
 def _note_breaks(out: Path, cells: int) -> None:

@@ -44,6 +44,11 @@ def check_ending(path: Path) -> None:
         )
 
 
+def is_known(path: Path) -> bool:
+    """Whether a name asks for a format, or for none in particular."""
+    return path.suffix.lower() in (*FORMATS, ".txt", "")
+
+
 def write_rows(path: Path, rows: Sequence[Sequence[Any]], numbers: Collection[str] = ()) -> None:
     """Write a table: tabs between columns, or commas in a .csv, or an object for each row in a
     .jsonl or (as one list) a .json file, or the columns of a .parquet file.
