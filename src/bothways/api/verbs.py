@@ -221,7 +221,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         numbers = number_columns(table[0], scores=task.loss == "score")
         out = Path(config.out)
         write_rows(out, with_columns, numbers)
-        _note_breaks(out, breaks_in(out.suffix.lower(), chain.from_iterable(kept)))
+        _note_tabs(out, breaks_in(out.suffix.lower(), chain.from_iterable(kept)))
     elif config.out is not None and not config.submission:
         task.write(Path(config.out), split, predictions)
     else:
@@ -244,8 +244,6 @@ def _predict_rows(
     check_columns(task.options)
     path, out = Path(config.file or ""), None if config.out is None else Path(config.out)
     suffix = "" if out is None else out.suffix.lower()
-    if out is not None:
-        _note_tabs(out)
     at_once = out is None or suffix == ".json"
     windows = row_windows(
         *(path, task.options),
@@ -283,7 +281,7 @@ def _predict_rows(
         )
         for note in notes:
             print_note(note)
-        _note_breaks(out, counts["breaks"])
+        _note_tabs(out, counts["breaks"])
         return [f"{counts['rows']:,} predictions: {config.out}"]
     file = job.prepare(loaded, first)
     reading = Reading.of(loaded.tokenizer, file.examples)
@@ -294,22 +292,21 @@ def _predict_rows(
     if out is None:
         return table_text("", table).removesuffix("\n").split("\n")
     write_rows(out, table, job.numbers(table[0]))
-    _note_breaks(out, job.breaks(first))
+    _note_tabs(out, job.breaks(first))
     return [f"{len(first)} predictions: {config.out}"]
 
 
-def _note_tabs(out: Path) -> None:
+def _note_tabs(out: Path, breaks: int) -> None:
+    """Note what the columns of a file are written with, if its name does not say it, and in how
+    many kept cells spaces stand for tabs and line breaks."""
     if not is_known(out):
         print_note(
             f"{out.name}: its columns are separated by tabs; a name that ends in .csv, .jsonl, "
             ".json or .parquet asks for these"
         )
-
-
-def _note_breaks(out: Path, cells: int) -> None:
-    if cells:
+    if breaks:
         print_note(
-            f"{counted(cells, 'kept cell')} with tabs or line breaks have spaces for them in "
+            f"{counted(breaks, 'kept cell')} with tabs or line breaks have spaces for them in "
             f"{out.name}; CSV, JSON and Parquet keep them"
         )
 
