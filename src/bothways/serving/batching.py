@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,17 @@ class _Job:
         self.left = batch.sequences
         ticket = TICKET.get()
         self.deadline = ticket.deadline if ticket else float("inf")
-        # Of each head, the rows of each sequence: at[rows[s]] are its flat positions.
-        self.rows: dict[str, list[Integers]] = {}
-        for head, at in heads.items():
-            sequence = np.searchsorted(batch.bounds, at, side="right") - 1
+
+    @cached_property
+    def rows(self) -> dict[str, list[Integers]]:
+        """Of each head, the rows of each sequence: ``at[rows[s]]`` are its flat positions."""
+        found = {}
+        for head, at in self.heads.items():
+            sequence = np.searchsorted(self.batch.bounds, at, side="right") - 1
             order = np.argsort(sequence, kind="stable")
-            cuts = np.searchsorted(sequence[order], np.arange(1, batch.sequences))
-            self.rows[head] = np.split(order, cuts)
+            cuts = np.searchsorted(sequence[order], np.arange(1, self.batch.sequences))
+            found[head] = np.split(order, cuts)
+        return found
 
     def put(self, name: str, rows: Integers | slice, values: Floats, count: int) -> None:
         """Store rows of an output that has ``count`` in all."""
@@ -291,6 +296,23 @@ class Batcher:
             self.last = time.monotonic()
             return
         started = time.monotonic()
+        if len(chosen) == first.batch.sequences and all(one.job is first for one in chosen):
+            batch = first.batch
+            first.found = self._engine.compute(batch, first.heads, first.layers)
+        else:
+            batch = self._run_together(chosen)
+        self.last = time.monotonic()
+        seconds, tokens = self.last - started, int(batch.bounds[-1])
+        self.longest = max(self.longest, seconds)
+        if tokens * _TELLING >= self.budget:
+            rate = tokens / max(seconds, 1e-6)
+            self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
+        self._observe(len(chosen), tokens, seconds)
+        for entry in chosen:
+            entry.job.finish_one()
+
+    def _run_together(self, chosen: list[Entry]) -> Batch:
+        """Compute sequences of several calls, or some of one call's, as a batch."""
         batch, heads = merge(chosen)
         found = self._engine.compute(batch, heads, chosen[0].job.layers)
         at = dict.fromkeys(heads, 0)
@@ -304,15 +326,7 @@ class Batcher:
             for name in map(layer_name, job.layers):
                 places = slice(*job.batch.bounds[number : number + 2].tolist())
                 job.put(name, places, found[name][start:end], len(job.batch.tokens))
-        self.last = time.monotonic()
-        seconds, tokens = self.last - started, int(batch.bounds[-1])
-        self.longest = max(self.longest, seconds)
-        if tokens * _TELLING >= self.budget:
-            rate = tokens / max(seconds, 1e-6)
-            self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
-        self._observe(len(chosen), tokens, seconds)
-        for entry in chosen:
-            entry.job.finish_one()
+        return batch
 
 
 def past_deadline() -> RefusedError:
