@@ -37,10 +37,12 @@ class InputError(BothwaysError):
         problem: what is wrong, and the remedy.
         path: the file.
         line: of the file, from 1.
+        torn: whether the line has an odd number of quotation marks, so that a field in them may go
+            on beyond it.
     """
 
     def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None):
-        self.problem, self.path, self.line = problem, path, line
+        self.problem, self.path, self.line, self.torn = problem, path, line, False
         super().__init__(str(self))
 
     def __str__(self) -> str:

@@ -84,7 +84,7 @@ def test_what_is_another_model_is_refused(folder: Path, name: str) -> None:
     change(folder)
     with pytest.raises(ChangedError, match="Start the server again") as found:
         sources.refuse_changed()
-    assert "the model one is another one since the server began" in str(found.value)
+    assert "the files of the model one have changed since the server began" in str(found.value)
     assert said in str(found.value)
 
 

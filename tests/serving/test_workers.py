@@ -257,7 +257,7 @@ def test_a_worker_does_not_serve_another_model_beside_the_first(
         assert process.wait(timeout=1) == 1
         assert process.stderr is not None
         said = process.stderr.read()
-    assert "the model classes is another one since the server began" in said
+    assert "the files of the model classes have changed since the server began" in said
     assert said.count("Start the server again") == 1
     assert "the server ends: start it again" in said
     assert "Traceback" not in said

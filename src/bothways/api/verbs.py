@@ -302,12 +302,12 @@ def _note_tabs(out: Path, breaks: int) -> None:
     if not is_known(out):
         print_note(
             f"{out.name}: its columns are separated by tabs; a name that ends in .csv, .jsonl, "
-            ".json or .parquet asks for these"
+            ".json or .parquet selects those formats"
         )
     if breaks:
         print_note(
-            f"{counted(breaks, 'kept cell')} with tabs or line breaks have spaces for them in "
-            f"{out.name}; CSV, JSON and Parquet keep them"
+            f"tabs and line breaks of {counted(breaks, 'kept cell')} are spaces in {out.name}; "
+            "CSV, JSON and Parquet keep them"
         )
 
 

@@ -255,7 +255,7 @@ def delimited_records(
     if escaped:
         broken.remark('quotation marks within its texts stand behind backslashes (\\"), left out')
         every = ((number, doubled(line)) for number, line in every)
-    records = csv_records(every, path, separator) if quoted else tsv_records(every)
+    records = csv_records(every, path, separator, ahead.passed) if quoted else tsv_records(every)
     if separator == " ":
         records = _with_row_names(records, broken)
     if names and is_csv:
@@ -314,6 +314,8 @@ class _ReadAhead(Broken):
     counted as if they came after."""
 
     errors: deque[InputError] = field(default_factory=deque)
+    passed: list[InputError] = field(default_factory=list)
+    """Of lines that were left out since somebody took note of them."""
 
     def leave_out(self, error: InputError) -> None:
         """Raise the error, or keep it."""
@@ -330,7 +332,8 @@ class _ReadAhead(Broken):
 
     def _tell(self, broken: Broken, before: float) -> None:
         while self.errors and (self.errors[0].line or 0) < before:
-            broken.leave_out(self.errors.popleft())
+            self.passed.append(self.errors.popleft())
+            broken.leave_out(self.passed[-1])
 
 
 def _without_preamble(

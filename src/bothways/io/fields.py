@@ -133,8 +133,22 @@ def tsv_records(lines: Iterable[Line]) -> Iterator[Record]:
             yield number, line.split("\t"), line
 
 
-def csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[Record]:
-    lines = iter(lines)
+def csv_records(
+    lines: Iterable[Line], path: Path, separator: str, left_out: list[InputError] | None = None
+) -> Iterator[Record]:
+    """The rows of a CSV file.
+
+    Args:
+        lines: of the file.
+        path: named in messages.
+        separator: between fields.
+        left_out: gets the errors of lines that are left out before the next one; emptied here.
+
+    Raises:
+        InputError: a quotation mark does not fit; or a line was left out that may be a part of a
+            field, of which nothing else can be told.
+    """
+    lines, left_out = iter(lines), [] if left_out is None else left_out
     head = next(lines)
     # A writer that puts spaces behind separators has them in the line of names, too.
     count = head[1].count(separator)
@@ -143,6 +157,8 @@ def csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[R
 
     def feed() -> Iterator[str]:
         for line in chain([head], lines):
+            _refuse_torn(left_out, within=bool(taken))
+            left_out.clear()
             taken.append(line)
             yield line[1] + "\n"
 
@@ -159,6 +175,7 @@ def csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[R
                 first = first or len(values)
                 yield taken[0][0], values, "\n".join(line for _, line in taken)
     except csv.Error as error:
+        _refuse_torn(left_out, within=True)
         number = taken[0][0]
         if "field limit" in str(error):
             raise InputError(
@@ -183,6 +200,18 @@ def csv_records(lines: Iterable[Line], path: Path, separator: str) -> Iterator[R
             path=path,
             line=number,
         ) from None
+
+
+def _refuse_torn(left_out: Sequence[InputError], *, within: bool) -> None:
+    """Refuse that lines are left out which are, or may be, a part of a field of several lines."""
+    for error in left_out:
+        if within or error.torn:
+            raise InputError(
+                "cannot be left out, as it is in a field in quotation marks that has several "
+                f"lines; repair it: {error.problem}",
+                path=error.path,
+                line=error.line,
+            )
 
 
 _BACKSLASHES = r""": sed 's/\\"/""/g' OLD > NEW (this file has backslashes before them)."""

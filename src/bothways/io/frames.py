@@ -65,7 +65,8 @@ def frame_objects(path: Path, broken: Broken) -> Objects:
     empty = True
     for number, row in rows:
         empty = False
-        if long := next((name for name, value in row.items() if _is_long(value)), None):
+        long = next((name for name, value in row.items() if _is_long(value)), None)
+        if long is not None:
             problem = f"column {long!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}"
             broken.leave_out(InputError(problem, path=path, line=number))
             continue

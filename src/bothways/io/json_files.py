@@ -635,8 +635,9 @@ def _kept_value(value: Any, name: str) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     try:
-        json_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), name)
-    except TypeError:  # bytes
+        as_text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        json_text(value if isinstance(value, str) else as_text, name)
+    except (TypeError, ValueError):  # bytes; infinity
         raise InputError(
             f"key {name!r} holds {as_json(value)}, which JSON has no form for; leave it out of "
             "keep."

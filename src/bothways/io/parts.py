@@ -26,7 +26,7 @@ from bothways.io.files import (
     write_json,
 )
 from bothways.io.json_files import read_json_file
-from bothways.io.written import ARROW, shared_schema, write_tables
+from bothways.io.written import ARROW, write_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class Parts:
         write_json(self._about(number), {**about, "digest": digest})
         if self._suffix in ARROW:
             with new_file(data) as file:
-                write_tables(file, ".arrow", [content])
+                write_tables(file, ".arrow", lambda: [content], typed=False)
         else:
             write_bytes(data, content)
 
@@ -127,8 +127,7 @@ class Parts:
         """
         with new_file(self._out) as file:
             if self._suffix in ARROW:
-                schema = shared_schema(self._table(number).schema for number in range(count))
-                write_tables(file, self._suffix, map(self._table, range(count)), schema)
+                write_tables(file, self._suffix, lambda: map(self._table, range(count)))
             else:
                 file.write(head)
                 for number in range(count):

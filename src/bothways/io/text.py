@@ -327,9 +327,12 @@ def _decode_lines(
             whole = isinstance(error, EncodingError) and error.whole
             if broken.action != "skip" or whole:
                 raise
-            broken.leave_out(error)
+            marks = line.count(b'"')
             while line and not line.endswith(b"\n"):  # the rest of what is too long
                 line = file.readline(limit.bytes)
+                marks += line.count(b'"')
+            error.torn = bool(marks % 2)
+            broken.leave_out(error)
             continue
         if text or b"\x1a" not in line:  # alone on a line it is no line
             yield number, text

@@ -1,21 +1,21 @@
 """Tables that are written in the format that the name of their file asks for.
 
 A cell is a text, or whatever a column had that is carried over from a file of JSON or Parquet: a
-number, true or false, None, a list, an object. JSON and Parquet have these as they are.
+number, true or false, None, a list, an object. JSON has these as they are, and so has Parquet where
+all of a column are of one type that is no list or object; they are JSON elsewhere.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError
 from bothways.io.files import new_file, write_text
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ def write_rows(path: Path, rows: Sequence[Sequence[Any]], numbers: Collection[st
     if suffix == ".parquet":
         table = arrow_table(rows, numbers)
         with new_file(path) as file:
-            write_tables(file, suffix, [table])
+            write_tables(file, suffix, lambda: [table])
     else:
         write_text(path, table_text(suffix, rows, numbers))
 
 
 def arrow_table(rows: Sequence[Sequence[Any]], numbers: Collection[str]) -> pa.Table:
     """A table for :func:`write_tables`; the column ``index`` has whole numbers, other ``numbers``
-    are float64, null where a cell is empty; others are of the type that fits their values."""
+    are float64, null where a cell is empty; others are of :func:`cells_column`."""
     import pyarrow as pa  # of the extra data
 
-    columns = {}
+    columns, fields = dict[str, pa.Array](), dict[str, pa.Field]()
     cells = zip(*rows[1:], strict=True) if len(rows) > 1 else [() for _ in rows[0]]
     for name, values in zip(rows[0], cells, strict=True):
         if name in numbers:
@@ -83,20 +83,56 @@ def arrow_table(rows: Sequence[Sequence[Any]], numbers: Collection[str]) -> pa.T
             own = int if name == "index" else float
             columns[name] = pa.array([own(v) if v else None for v in values], kind)
         else:
-            columns[name] = arrow_column(values)
-    return pa.table(columns)
+            fields[name], columns[name] = cells_column(name, values)
+    fields = {name: fields.get(name) or pa.field(name, columns[name].type) for name in columns}
+    return pa.table(columns, schema=pa.schema(list(fields.values())))
 
 
-def arrow_column(values: Sequence[Any]) -> pa.Array:
-    """Cells as a column of Arrow: of the type that fits all, or else as texts."""
+_AS_JSON = {b"cells": b"json"}
+"""The metadata of a column whose cells are JSON until the types of all are known."""
+
+
+def cells_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
+    """Cells as a column for :func:`write_tables`, which decides its type; of texts alone as they
+    are."""
     import pyarrow as pa
 
     if all(isinstance(value, str) for value in values):
-        return pa.array(values, pa.string())
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else cell_text(value) for value in values])
+        return pa.field(name, pa.string()), pa.array(values, pa.string())
+    found = pa.array([json.dumps(value, ensure_ascii=False) for value in values], pa.string())
+    return pa.field(name, pa.string(), metadata=_AS_JSON), found
+
+
+class _Kinds:
+    """Of which types the cells of a column are."""
+
+    def __init__(self) -> None:
+        self.types: set[type] = set()
+        self.largest = 0
+        """The largest whole number, whatever its sign."""
+
+    def add(self, values: Iterable[Any]) -> None:
+        """Take more cells."""
+        for value in values:
+            self.types.add(type(value))
+            if isinstance(value, int):
+                self.largest = max(self.largest, abs(value))
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type of a column that holds each as it is; texts, if there is none."""
+        import pyarrow as pa
+
+        types = self.types - {type(None)}
+        if not types:
+            return pa.null()
+        if types == {bool}:
+            return pa.bool_()
+        if types == {int} and self.largest < 2**63:
+            return pa.int64()
+        if types <= {int, float} and self.largest <= 2**53:
+            return pa.float64()
+        return pa.string()
 
 
 def cell_text(value: Any) -> str:
@@ -122,79 +158,79 @@ def breaks_in(suffix: str, cells: Iterable[Any]) -> int:
 
 
 def write_tables(
-    file: BinaryIO, suffix: str, tables: Iterable[pa.Table], schema: pa.Schema | None = None
+    file: BinaryIO, suffix: str, tables: Callable[[], Iterable[pa.Table]], *, typed: bool = True
 ) -> None:
     """Write tables one after the other as an Arrow or a Parquet file.
 
     Args:
         file: to write.
         suffix: of its name.
-        tables: with the same columns.
-        schema: that all are given, from :func:`shared_schema`; that of the first if not given.
-
-    Raises:
-        RunError: values do not fit the schema.
+        tables: gives them, each time that it is called; all have the same columns.
+        typed: decide the types of columns from :func:`cells_column`, for which all tables are read
+            once before.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rest: Iterator[pa.Table] = iter(tables)
+    rest = iter(tables())
     first = next(rest)
-    schema = schema or first.schema
-    every = (_cast(table, schema) for table in chain([first], rest))
+    kinds = _kinds(tables()) if typed else {}
+    every = (_resolved(table, kinds) for table in chain([first], rest))
+    first = next(every)
     if suffix == ".parquet":
-        with pq.ParquetWriter(file, schema) as writer:
-            for table in every:
+        with pq.ParquetWriter(file, first.schema) as writer:
+            for table in chain([first], every):
                 writer.write_table(table, row_group_size=max(1, len(table)))
     else:
-        with pa.ipc.new_file(file, schema) as stream:
-            for table in every:
+        with pa.ipc.new_file(file, first.schema) as stream:
+            for table in chain([first], every):
                 stream.write_table(table)
 
 
-def shared_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The schema of a file whose parts have these: a column has the type that fits all of them, or
-    texts."""
+def _is_json(field: pa.Field) -> bool:
+    return (field.metadata or {}).items() >= _AS_JSON.items()
+
+
+def _cells(table: pa.Table, name: str) -> list[Any]:
+    values = table.column(name).to_pylist()
+    return [*map(json.loads, values)] if _is_json(table.schema.field(name)) else values
+
+
+def _kinds(tables: Iterable[pa.Table]) -> dict[str, _Kinds]:
+    """Of the columns that have other cells than texts in any table."""
+    found: dict[str, _Kinds] = {}
+    texts: set[str] = set()
+    for table in tables:
+        for field in table.schema:
+            if _is_json(field):
+                found.setdefault(field.name, _Kinds()).add(_cells(table, field.name))
+            elif len(table):
+                texts.add(field.name)
+    for name in texts & found.keys():
+        found[name].types.add(str)
+    return found
+
+
+def _resolved(table: pa.Table, kinds: Mapping[str, _Kinds]) -> pa.Table:
+    """A table with the types that fit the cells of all."""
     import pyarrow as pa
 
-    every = [*dict.fromkeys(schemas)]
-    fields = []
-    for name in every[0].names:
-        kinds = [pa.schema([schema.field(name)]) for schema in every]
-        try:
-            fields += pa.unify_schemas(kinds, promote_options="permissive")
-        except pa.ArrowException:
-            fields.append(pa.field(name, pa.string()))
-    return pa.schema(fields)
-
-
-def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    if table.schema.equals(schema):
-        return table
-    import pyarrow as pa
-
-    columns = []
-    for field in schema:
-        column = table.column(field.name)
-        if pa.types.is_string(field.type) and not pa.types.is_string(column.type):
-            values = column.to_pylist()
-            column = pa.array([None if v is None else cell_text(v) for v in values], pa.string())
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowException as error:
-            raise RunError(
-                f"keep: no type of a column fits all values of {field.name!r} ({error}). Write a "
-                ".jsonl file."
-            ) from None
-    return pa.table(columns, schema=schema)
+    for place, name in enumerate(table.column_names):
+        if name in kinds:
+            kind, values = kinds[name].arrow, _cells(table, name)
+            if pa.types.is_string(kind):
+                values = [None if value is None else cell_text(value) for value in values]
+            table = table.set_column(place, pa.field(name, kind), pa.array(values, kind))
+    return table
 
 
 def table_text(suffix: str, rows: Sequence[Sequence[Any]], numbers: Collection[str] = ()) -> str:
     """The content of :func:`write_rows`."""
     if suffix == ".csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(map(cell_text, row) for row in rows)
-        return text.getvalue()
+        lines = _Lines()
+        # A lone carriage return gets quotation marks only where lines end with one.
+        csv.writer(lines, lineterminator="\r\n").writerows(map(cell_text, row) for row in rows)
+        return "".join(lines)
     if suffix in (".jsonl", ".json"):
         header = rows[0]
         objects = [
@@ -208,6 +244,14 @@ def table_text(suffix: str, rows: Sequence[Sequence[Any]], numbers: Collection[s
             return json.dumps(objects, ensure_ascii=False, indent=1) + "\n"
         return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in objects)
     return "".join("\t".join(map(one_line, row)) + "\n" for row in rows)
+
+
+class _Lines(list[str]):
+    """Lines of CSV, which end in a line feed here."""
+
+    def write(self, line: str) -> None:
+        """Take one, with the end that Python's writer gives it."""
+        self.append(line.removesuffix("\r\n") + "\n")
 
 
 def _number(text: str) -> Any:

@@ -22,7 +22,7 @@ from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
-from bothways.io.written import ARROW, arrow_column, cell_text, write_tables
+from bothways.io.written import ARROW, cell_text, cells_column, write_tables
 from bothways.runtime.engine import Engine, batches_for, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
@@ -436,7 +436,8 @@ def write_vectors(
         if path.suffix == WHOLE:
             _write_npz(file, vectors, {name: _array(values) for name, values in kept.items()})
         elif path.suffix in ARROW:
-            write_tables(file, path.suffix, [vectors_content(path.suffix, texts, vectors, kept)])
+            table = vectors_content(path.suffix, texts, vectors, kept)
+            write_tables(file, path.suffix, lambda: [table])
         else:
             if vectors.pooled is not None:
                 file.write(vectors_head(path.suffix, *vectors.pooled.shape))
@@ -463,7 +464,7 @@ def vectors_content(
     if suffix in ARROW:
         table = _arrow_table(texts, vectors)
         for place, (name, values) in enumerate(kept.items()):
-            table = table.add_column(place, name, arrow_column(values))
+            table = table.add_column(place, *cells_column(name, values))
         return table
     lines = []
     for number, record in enumerate(_records(texts, vectors)):

@@ -89,7 +89,8 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
-_OF_SETTINGS = (".json", ".txt", ".model")  # ends of names
+_OF_SETTINGS = (".json", ".model")  # ends of names
+_VOCABULARIES = ("vocab.txt", "merges.txt")
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 PROBLEM_TYPES = {
@@ -391,7 +392,9 @@ def files_read(named: Path) -> list[Path]:
         return []
     for folder in folders:
         beside = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]  # modules for vectors
-        found.update(path for path in beside if path.suffix in _OF_SETTINGS)
+        found.update(
+            path for path in beside if path.suffix in _OF_SETTINGS or path.name in _VOCABULARIES
+        )
         for name in (*GRAPHS, GRAPH_OF_8_BITS):
             found.update(folder.glob(f"{name}*"))  # with what is too large for one file
     return sorted(path for path in found if path.is_file())

@@ -151,7 +151,7 @@ def _cross_origin(origins: Sequence[str]) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=[*origins],
             allow_methods=["GET", "HEAD", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
+            allow_headers=["*"],  # clients add their own
             expose_headers=["Retry-After"],
         )
     ]

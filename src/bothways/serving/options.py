@@ -12,7 +12,8 @@ from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.runtime.options import EngineChoice
 
-_ORIGIN = re.compile(r"https?://[^/\s?#@]+")
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
+_USUAL_PORTS = ("http://", ":80"), ("https://", ":443")
 KEY = "BOTHWAYS_KEY"
 """The environment variable with the key that clients must send; see :func:`server_key`."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -102,10 +103,12 @@ class ServeConfig(EngineChoice):
         super().__post_init__()
         require("workers", self.workers, 1)
         for origin in self.origins:
-            if origin != "*" and not _ORIGIN.fullmatch(origin):
+            usual = any(origin.startswith(a) and origin.endswith(b) for a, b in _USUAL_PORTS)
+            if origin != "*" and (usual or not _ORIGIN.fullmatch(origin)):
                 raise ConfigError(
-                    f"origins: {origin!r} is none; give http:// or https:// and a host, perhaps "
-                    "with a port, and nothing behind it, such as http://localhost:3000."
+                    f"origins: {origin!r} is none that a browser sends; give http:// or https:// "
+                    "and a host in small letters, perhaps with a port other than the usual one, "
+                    "and nothing behind it, such as http://localhost:3000."
                 )
         require("port", self.port, 0, 65_535)
         if not self.models:

@@ -77,7 +77,7 @@ ASKS = (
     Ask(
         *("/v1/rerank", wire.RankDocuments, answers.rank_documents, RANK, wire.Ranking),
         what="documents",
-        also=("/v2/rerank",),
+        also=("/v2/rerank", "/models/{model}/v2/rerank"),
     ),
 )
 

@@ -509,8 +509,8 @@ class _Parent:
                     continue
                 if worker.process.exitcode == _CHANGED and not self._ready[number]:
                     return self._give_up(
-                        "the models are others since the server began, and no worker can take the "
-                        "place of one that ended"
+                        "the files of the models have changed since the server began, and no "
+                        "worker can take the place of one that ended"
                     )
                 self._bury(number, worker.process)
                 failures = 0 if self._ready[number] else failures + 1

@@ -66,9 +66,9 @@ class Sources:
             if changed:
                 more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
                 raise ChangedError(
-                    f"the model {name} is another one since the server began "
-                    f"({', '.join(map(str, changed[:_NAMED]))}{more} changed), and a worker that "
-                    "reads it now would answer otherwise than the others. Start the server again."
+                    f"the files of the model {name} have changed since the server began "
+                    f"({', '.join(map(str, changed[:_NAMED]))}{more}), and a worker that "
+                    "reads them now would answer otherwise than the others. Start the server again."
                 )
 
     def _is_same(self, path: Path) -> bool:

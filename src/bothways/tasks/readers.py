@@ -280,7 +280,7 @@ def _other_texts(error: MissingColumnError, wanted: _Wanted) -> list[str]:
 
 def _with_text(
     path: Path, wanted: _Wanted, broken: Broken, found: Sequence[str]
-) -> tuple[_Wanted, Iterator[tuple[int, list[str]]]]:
+) -> tuple[_Wanted, Values]:
     """The rows, with the texts of the first of some columns; it is said."""
     chosen = f"it has no column {wanted.options.text_a!r}; the texts are those of {found[0]!r}"
     broken.remark(f"{chosen}, not of {listed(found[1:])}" if len(found) > 1 else chosen)
