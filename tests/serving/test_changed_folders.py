@@ -56,22 +56,22 @@ def other_weights(folder: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Any, str]] = {
-    "weights": (other_weights, "model.safetensors changed"),
+    "weights": (other_weights, "model.safetensors)"),
     "labels": (
         lambda folder: (folder / "bothways.json").write_text('{"format": 2}', encoding="utf-8"),
-        "bothways.json changed",
+        "bothways.json)",
     ),
     "a new file": (
         lambda folder: (folder / "modules.json").write_text("[]", encoding="utf-8"),
-        "modules.json changed",
+        "modules.json)",
     ),
-    "no folder": (shutil.rmtree, " more changed"),
+    "no folder": (shutil.rmtree, " more)"),
     "another in its place": (
         lambda folder: (
             shutil.rmtree(folder),
             Path(make_folders(folder.parent, "vectors")["vectors"]).rename(folder),
         ),
-        " more changed",
+        " more)",
     ),
     "half a copy": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
 }
@@ -86,6 +86,13 @@ def test_what_is_another_model_is_refused(folder: Path, name: str) -> None:
         sources.refuse_changed()
     assert "the files of the model one have changed since the server began" in str(found.value)
     assert said in str(found.value)
+
+
+def test_other_files_are_not_the_models(folder: Path) -> None:
+    sources = of(folder)
+    (folder / "notes.txt").write_text("of people")
+    (folder / "README.md").write_text("for people")
+    sources.refuse_changed()
 
 
 def test_a_link_that_leads_elsewhere_and_files_that_changed_before_their_sums(folder: Path) -> None:
