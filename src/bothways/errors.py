@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal
 
 
 class BothwaysError(Exception):
@@ -30,45 +31,51 @@ class ConfigError(BothwaysError):
     """A recipe, option or combination of options is invalid."""
 
 
-class InputError(BothwaysError):
-    """Text or labelled data cannot be read as requested: ``file:line: what is wrong; remedy``.
+@dataclass(frozen=True)
+class Place:
+    """Where a record stands.
 
     Attributes:
-        problem: what is wrong, and the remedy.
-        path: the file.
-        line: of the file, from 1.
+        source: a file, or the name of an argument in Python.
+        row: line or row, None for the source as a whole.
+        unit: what ``row`` counts: lines of a file from 1, or rows of a table in memory from 0.
+    """
+
+    source: str | Path
+    row: int | None = None
+    unit: Literal["line", "row"] = "line"
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return f"{self.source}"
+        return (
+            f"{self.source}:{self.row}" if self.unit == "line" else f"{self.source}: row {self.row}"
+        )
+
+
+class InputError(BothwaysError):
+    """Text or labelled data cannot be read as requested.
+
+    Attributes:
+        problem: what is wrong, and the one obvious remedy if there is one; without the place.
+        place: where; None until a reader that knows it sets it.
+        option: the option that changes how the input is read, if there is one.
         torn: whether the line has an odd number of quotation marks, so that a field in them may go
             on beyond it.
     """
 
-    def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None):
-        self.problem, self.path, self.line, self.torn = problem, path, line, False
-        super().__init__(str(self))
+    def __init__(self, problem: str, *, place: Place | None = None, option: str | None = None):
+        super().__init__(problem)
+        self.problem, self.place, self.option, self.torn = problem, place, option, False
 
     def __str__(self) -> str:
-        """The whole message."""
-        if self.path is None:
-            return self.problem
-        place = f"{self.path}: " if self.line is None else f"{self.path}:{self.line}: "
-        return place + self.problem
-
-    def at(self, path: str | Path, line: int | None = None) -> Self:
-        """The error, with this place if it has none: what reads a value does not know where."""
-        if self.path is None:
-            self.path, self.line = path, line
-        return self
+        """``file:line: problem (see option)``, or ``train: row 3: ...`` of a table in memory."""
+        place = "" if self.place is None else f"{self.place}: "
+        return f"{place}{self.problem}" + (f" (see {self.option})" if self.option else "")
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Replace what is wrong by what ``change`` makes of it; file and line stay."""
+        """Replace what is wrong by what ``change`` makes of it; the place stays."""
         self.problem = change(self.problem)
-
-    def add(self, remedy: str) -> None:
-        """Add a sentence to the problem."""
-        self.problem = f"{self.problem.rstrip()} {remedy}"
-
-    def precede(self, cause: str) -> None:
-        """Put what the problem is likely to come from before it."""
-        self.problem = f"{cause} {self.problem}"
 
 
 class EncodingError(InputError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bothways.config.spelling import as_keyword, on_command_line, options_named, respelt
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.finetuning.options import FinetuneConfig
 from bothways.pretraining.options import PretrainConfig
 
@@ -44,5 +44,5 @@ def test_errors_keep_their_type_file_and_line() -> None:
     with pytest.raises(ConfigError, match=r"^--dev$"), options_named(FinetuneConfig, COMMAND):
         raise ConfigError("task.dev")
     with pytest.raises(InputError) as caught, options_named(FinetuneConfig, COMMAND):
-        raise InputError("no task.label.", path="task.dev", line=3)
+        raise InputError("no task.label.", place=Place("task.dev", 3))
     assert str(caught.value) == "task.dev:3: no --label."

@@ -402,7 +402,7 @@ def test_bad_text_is_refused_with_file_and_line(
     options = config(text, max_line_mib=1.0, workers=workers)
     with pytest.raises(InputError, match=message) as caught:
         build_corpus(options)
-    assert (str(caught.value.path), caught.value.line) == (options.files[0], line)
+    assert str(caught.value.place) == f"{options.files[0]}:{line}"
     assert not Path(options.out).exists()
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.config.recipes import compose
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.io import text
 from bothways.io.broken import corpus_line
 from bothways.io.text import list_files, read_lines, stray_notes
@@ -136,7 +136,7 @@ def test_broken_utf8_names_line_and_byte(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path, f"t{suffix}", OPENERS[suffix](b"fine\ncaf\xe9 au lait\n"))
     with pytest.raises(InputError, match="byte 0xe9 at byte 3 of the line") as caught:
         list(read_lines(path))
-    assert (caught.value.path, caught.value.line) == (path, 2)
+    assert caught.value.place == Place(path, 2)
     assert f"{path}:2: " in str(caught.value)
     assert "iconv" in str(caught.value)
 
@@ -157,7 +157,7 @@ def test_nul_names_the_line(tmp_path: Path) -> None:
     path = write(tmp_path, "t.txt", b"a\nb\nc\0d\n")
     with pytest.raises(InputError, match="NUL character at character 1") as caught:
         list(read_lines(path))
-    assert caught.value.line == 3
+    assert caught.value.place == Place(path, 3)
 
 
 @pytest.mark.parametrize("suffix", OPENERS)
@@ -170,7 +170,7 @@ def test_a_50_mb_line_is_refused_without_being_held(suffix: str, tmp_path: Path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert caught.value.line == 2
+    assert caught.value.place == Place(path, 2)
     assert peak < 35e6
 
 
@@ -200,7 +200,7 @@ def test_a_damaged_archive_is_refused(suffix: str, damage: str, tmp_path: Path) 
     path = write(tmp_path, f"t{suffix}", bytes(data))
     with pytest.raises(InputError, match=r"truncated or damaged|not UTF-8|NUL") as caught:
         list(read_lines(path))
-    assert caught.value.path == path
+    assert caught.value.place and caught.value.place.source == path
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:

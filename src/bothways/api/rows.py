@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError, InputError, type_of
+from bothways.errors import ConfigError, InputError, Place, type_of
 from bothways.io.files import write_text
 from bothways.io.frames import readable
 from bothways.io.text_columns import text_column
@@ -307,16 +307,16 @@ def named_rows(files: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        path, line = str(error.path), error.line
-        if path not in files:
+        place = error.place
+        if place is None or str(place.source) not in files:
             raise
-        place = "" if line is None else f" row {line - 1}:"
-        problem = re.sub(
+        row = None if place.row is None else place.row - 1
+        error.place = Place(files[str(place.source)], row, "row")
+        error.problem = re.sub(
             r"\b(on )?line (\d+)",
             lambda one: f"{'in ' if one[1] else ''}row {int(one[2]) - 1}",
             error.problem,
         )
-        error.problem, error.path, error.line = f"{files[path]}:{place} {problem}", None, None
         raise
 
 

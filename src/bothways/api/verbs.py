@@ -14,7 +14,7 @@ import numpy as np
 
 from bothways.api.evaluation import table_of_parts
 from bothways.api.model import Model, check_ranks
-from bothways.errors import ConfigError, InputError, ModelError
+from bothways.errors import ConfigError, InputError, ModelError, Place
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.tagged import NAMES, holds_examples
 from bothways.io.files import real_path, write_json
@@ -367,7 +367,9 @@ def answer(config: AnswerConfig) -> list[str]:
     if config.file is not None:
         context = _text_to_search(Path(config.file))
     if not (context or "").strip():
-        raise InputError("the text to search for an answer is empty.", path=config.file)
+        raise InputError(
+            "the text to search for an answer is empty.", place=Place(config.file or "input")
+        )
     with _open(config) as model:
         answers = model.answer(config.question, context or "", top=config.top)
     spans = model.loaded.task.options.spans
@@ -472,7 +474,9 @@ def embed(config: EmbedConfig) -> str:
             if config.file is not None:
                 _note_column(Path(config.file), first, config.text_a)
             if not first.texts:
-                raise InputError("no text to embed; the file is empty.", path=config.file)
+                raise InputError(
+                    "no text to embed; the file is empty.", place=Place(config.file or "input")
+                )
             with progress_of("embedding") as progress:
                 found = embed_texts(loaded, first.texts, **how, progress=progress)
             seen, tokens = (len(first.texts), found.cut, found.long), found.pooled is None
@@ -523,7 +527,10 @@ def evaluate(config: EvaluateConfig) -> list[str]:
     with _open(config) as model:
         if Path(config.file).is_dir() and not holds_examples(Path(config.file)):
             if config.task is not None:
-                raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
+                raise InputError(
+                    "is a folder, but --task needs a labelled file.",
+                    place=Place(config.file or "input"),
+                )
             from bothways.pretraining.evaluation import evaluate_pretraining
 
             return [evaluate_pretraining(model.loaded, config.file)]

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bothways.config.fields import option_types
-from bothways.errors import BothwaysError
+from bothways.errors import BothwaysError, InputError
 
 Spelling = Callable[[str], str]
 """How an option is written, by its dotted path."""
@@ -56,6 +56,8 @@ def options_named(cls: type[Any], spelling: Spelling) -> Iterator[None]:
     try:
         yield
     except BothwaysError as error:
+        if isinstance(error, InputError) and error.option is not None:
+            error.option = spelling(error.option)
         error.reword(lambda text: respelt(text, cls, spelling))
         raise
 

@@ -47,7 +47,7 @@ from pathlib import Path
 import numpy as np
 import sentencex
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.files import new_folder, write_text
 from bothways.io.processes import exit_with
 from bothways.randomness import Purpose, uniform
@@ -614,7 +614,7 @@ def _balanced(rows: Sequence[Row], labels: Row, size: int, path: Path) -> list[R
             f"{len(of_label[scarce])} examples of label {scarce!r} for {size} rows in total; each "
             f"of the {len(labels)} labels needs {_MIN_EXAMPLES}. Set more documents aside (share), "
             "harvest more packages, or request more rows.",
-            path=path,
+            place=Place(path),
         )
     chosen = {row for label in labels for row in of_label[label][:each]}
     return [row for row in rows if row in chosen]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError, InputError, NonFiniteError
+from bothways.errors import ConfigError, InputError, NonFiniteError, Place
 from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS
@@ -188,7 +188,7 @@ def _refuse_one_answer(expected: _Run, config: ExportConfig) -> None:
             f"in fp32 the model answers {answer} to all of this file, which so cannot show whether "
             "8 bits change anything. Give a file that asks for more than one answer; a model that "
             "gives one to everything has collapsed, and needs other training.",
-            path=Path(config.gate or ""),
+            place=Place(Path(config.gate or "")),
         )
 
 
@@ -458,7 +458,7 @@ class _TextGate(_Gate):
         else:
             self._texts = list(file_texts(path, fp32, text_a=config.text_a, task=config.task).texts)
         if not self._texts:
-            raise InputError("no text to measure on; the file is empty.", path=path)
+            raise InputError("no text to measure on; the file is empty.", place=Place(path))
         self.texts, self.positions = len(self._texts), fp32.config.positions
         length = choose_length(fp32, None)
         self.examples = encode_examples(fp32.tokenizer, self._texts, None, length=length)

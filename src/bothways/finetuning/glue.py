@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError, DivergenceError, InputError, RunError
+from bothways.errors import ConfigError, DivergenceError, InputError, Place, RunError
 from bothways.families.config import ModelConfig
 from bothways.finetuning.finetune import SeedRunner, prepare
 from bothways.finetuning.options import FinetuneConfig, GlueConfig
@@ -461,7 +461,7 @@ def _choose_tasks(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[s
         missing = {part: file for part, file in files.items() if not Path(file).exists()}
         needed = [missing[part] for part in ("train", "dev") if part in missing]
         if needed and config.tasks:
-            raise InputError(f"there is no such file (task {name}).", path=needed[0])
+            raise InputError(f"there is no such file (task {name}).", place=Place(needed[0]))
         if needed:
             notes.append(f"{name} is left out: there is no {' and no '.join(needed)}")
         else:
@@ -470,7 +470,8 @@ def _choose_tasks(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[s
     if not tasks:
         looked = "; ".join(notes[:3])
         raise InputError(
-            f"no GLUE task has its train and dev file here ({looked} ...).", path=config.data
+            f"no GLUE task has its train and dev file here ({looked} ...).",
+            place=Place(config.data),
         )
     folders = [recipe.run for recipe in tasks.values()]
     if len(set(folders)) < len(folders):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.config.fields import to_dict
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.annotations.tagged import brat_files
@@ -107,7 +107,7 @@ def check_files(options: TaskOptions) -> None:
                 )
             raise InputError(
                 f"there is no such file (task.{option}, relative to --data if given).{remedy}",
-                path=name,
+                place=Place(name),
             )
     stems = [part_name(name) for name in (*options.measure, *options.predict)]
     counts = Counter(["dev", *(["test"] if options.test else []), *stems])
@@ -302,7 +302,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
         raise InputError(
             f"{config.folds:,} folds, but {apart:,} examples that can be held out apart (equal "
             "texts stay together, or a group); choose fewer folds.",
-            path=Path(options.train),
+            place=Place(Path(options.train)),
         )
     counts = [f"{name} {shown_counts(task.strata(part))}" for name, part in parts.items()]
     several = len(parts) > 1
@@ -336,7 +336,8 @@ def data_of_run(
         own, others = np.flatnonzero(parts == fold), np.flatnonzero(parts != fold)
         if not len(own):
             raise InputError(
-                f"fold {run_seeds.fold} has no examples; choose fewer folds.", path=train.path
+                f"fold {run_seeds.fold} has no examples; choose fewer folds.",
+                place=Place(train.path),
             )
         dev = task.for_measuring().encode(
             loaded.tokenizer, taken(train, own), length=config.sequence_length
@@ -390,7 +391,7 @@ def _encoded_train(
         raise InputError(
             "no answer is where answer_start says, so there is nothing to train on; set "
             "task.spans.misaligned to search, or correct the file.",
-            path=rows.path,
+            place=Place(rows.path),
         )
     read = Reading.of(loaded.tokenizer, encoded.examples)
     unknown = unknown_notes(loaded.tokenizer, read, rows.path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 
 Action = Literal["stop", "skip", "replace"]
 
@@ -40,7 +40,7 @@ class Limit:
     def error(self, source: str | Path, line: int) -> InputError:
         """The error for a line that is longer."""
         return InputError(
-            f"the line is longer than {self.mib:g} MiB{self.remedy}", path=source, line=line
+            f"the line is longer than {self.mib:g} MiB{self.remedy}", place=Place(source, line)
         )
 
 
@@ -94,12 +94,19 @@ class Broken:
         if remark not in self.remarks:
             self.remarks.append(remark)
 
-    def leave_out(self, error: InputError) -> None:
-        """Raise the error, or count the line that it is about as left out."""
+    def leave_out(self, error: InputError, place: Place | None = None) -> None:
+        """Raise the error, or count its line as left out.
+
+        Args:
+            error: about the line.
+            place: of the line, if the error has none.
+        """
+        error.place = error.place or place
         if self.action == "stop":
             raise self.with_remedy(error)
         self.left_out += 1
-        self._note(error.path, error.line, f"{_LEFT_OUT}{error.problem}")
+        place = error.place or Place("input")
+        self._note(place.source, place.row, f"{_LEFT_OUT}{error.problem}")
 
     def replaced(self, source: str | Path, line: int, characters: int) -> None:
         """Count a line in which characters were replaced."""
@@ -109,7 +116,7 @@ class Broken:
     def with_remedy(self, error: InputError) -> InputError:
         """The error, with how to go on."""
         if self.remedy:
-            error.add(self.remedy)
+            error.problem = f"{error.problem.rstrip()} {self.remedy}"
         return error
 
     def add(self, other: Broken) -> None:

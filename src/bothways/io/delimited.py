@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import chain, dropwhile, islice
 from pathlib import Path
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.io.broken import Broken
 from bothways.io.fields import (
     ESCAPED,
@@ -110,7 +110,7 @@ def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
         else:
             yield number, [values[i] for i in columns]
             continue
-        broken.leave_out(InputError(problem, path=path, line=number))
+        broken.leave_out(InputError(problem, place=Place(path, number)))
 
 
 def _names_alone(names: Sequence[str]) -> list[str]:
@@ -153,8 +153,7 @@ class _RowEnds:
             raise InputError(
                 f"has {self.width} columns, and line {self.line} has more, which are empty; give "
                 "all rows as many (a text with separators must be in quotation marks).",
-                path=path,
-                line=number,
+                place=Place(path, number),
             )
         if self.behind > 0 and not more:
             del values[self.width :]
@@ -185,13 +184,12 @@ def table_items(
         if not any(name in header for name in names):
             begun = [(start, raw), *((n, line) for n, _, line in islice(records, LOOKED_AT))]
             if (line := title_above(begun)) is not None:
-                raise InputError(remove_above(line), path=path, line=start)
+                raise InputError(remove_above(line), place=Place(path, start))
             raise MissingColumnError(
                 f"the header lacks a column {names[0]!r} (or {', '.join(names[1:])}); the columns "
                 f"are {listed(written)}. Rename the one that holds it in line {start}.",
                 written,
-                path=path,
-                line=start,
+                place=Place(path, start),
             )
     empty = 0
     for number, values, _ in records:
@@ -199,7 +197,7 @@ def table_items(
             empty += 1
         elif len(values) != len(header):
             problem = ragged_row(values, len(header), start, dialect, number)
-            broken.leave_out(InputError(problem, path=path, line=number))
+            broken.leave_out(InputError(problem, place=Place(path, number)))
         else:
             yield number, dict(zip(header, values, strict=True))
     if empty:
@@ -317,8 +315,9 @@ class _ReadAhead(Broken):
     passed: list[InputError] = field(default_factory=list)
     """Of lines that were left out since somebody took note of them."""
 
-    def leave_out(self, error: InputError) -> None:
+    def leave_out(self, error: InputError, place: Place | None = None) -> None:
         """Raise the error, or keep it."""
+        error.place = error.place or place
         if self.action == "stop":
             raise self.with_remedy(error)
         self.errors.append(error)
@@ -331,9 +330,13 @@ class _ReadAhead(Broken):
         self._tell(broken, math.inf)
 
     def _tell(self, broken: Broken, before: float) -> None:
-        while self.errors and (self.errors[0].line or 0) < before:
+        while self.errors and _row(self.errors[0]) < before:
             self.passed.append(self.errors.popleft())
             broken.leave_out(self.passed[-1])
+
+
+def _row(error: InputError) -> int:
+    return error.place.row or 0 if error.place else 0
 
 
 def _without_preamble(
@@ -345,7 +348,7 @@ def _without_preamble(
     if named := _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(" ")):
         separator, lines = named[1].replace("\\t", "\t"), lines[1:]
         if not lines:
-            raise InputError("is empty; it needs one example per line.", path=path)
+            raise InputError("is empty; it needs one example per line.", place=Place(path))
     while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
         lines = lines[1:]
     if comments := _comments(lines, names, layout):
@@ -358,19 +361,18 @@ def _refuse_other_notation(
 ) -> None:
     """Refuse JSON, and tables whose lines are drawn."""
     if names and _is_json(lines[0][1]):
-        raise InputError("this is JSON; name the file .json or .jsonl.", path=path, line=1)
+        raise InputError("this is JSON; name the file .json or .jsonl.", place=Place(path, 1))
     if (
         names
         and lines[0][1].startswith("{")
         and (hint := python_spelling(lines[0][1], whole=False))
     ):
-        raise InputError(f"this is no table.{hint}", path=path, line=1)
+        raise InputError(f"this is no table.{hint}", place=Place(path, 1))
     if separator == "|" and len(lines) > 1 and _RULE.fullmatch(lines[1][1].strip()):
         raise InputError(
             "this is a line of dashes, as below the names of a table in Markdown; remove it, and "
             "the bars at both ends of lines (of psql's table: have it written by psql --csv).",
-            path=path,
-            line=lines[1][0],
+            place=Place(path, lines[1][0]),
         )
 
 
@@ -554,8 +556,7 @@ def _columns_declared(
     if len(columns) != width:
         raise InputError(
             f"has {width} columns, but task.columns names {len(columns)}: {listed(columns)}.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     return [columns.index(name) for name in names]
 
@@ -574,7 +575,9 @@ def _columns_by_name(
     """
     for name in names:
         if header.count(name) != 1:
-            raise _no_column(name, names, header, first, rows).at(path, first[0])
+            error = _no_column(name, names, header, first, rows)
+            error.place = Place(path, first[0])
+            raise error
     return [header.index(name) for name in names]
 
 
@@ -722,7 +725,7 @@ def _refuse_line_about_columns(values: Sequence[str], path: Path, last: int) -> 
         )
     else:
         return
-    raise InputError(problem, path=path, line=last)
+    raise InputError(problem, place=Place(path, last))
 
 
 def _columns_by_number(path: Path, names: list[str], first: Record) -> list[int]:
@@ -740,7 +743,6 @@ def _columns_by_number(path: Path, names: list[str], first: Record) -> list[int]
         if int(name) >= width:
             raise InputError(
                 f"has {width} columns, 0 to {width - 1}; there is no column {name}{as_text}.",
-                path=path,
-                line=first[0],
+                place=Place(path, first[0]),
             )
     return [int(name) for name in names]

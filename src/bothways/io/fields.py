@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.broken import TEXT
 from bothways.io.lines import Line
 
@@ -181,24 +181,21 @@ def csv_records(
             raise InputError(
                 f"holds a field longer than {TEXT.mib:g} MiB{TEXT.remedy} Or close the quotation "
                 "mark that opens it.",
-                path=path,
-                line=number,
+                place=Place(path, number),
             ) from None
         if "new-line character" in str(error):
             raise InputError(
                 "a line break within a field (a carriage return) is not in quotation marks; put "
                 "the field into quotation marks, or remove it. If such lines end there: "
                 "tr '\\r' '\\n' < OLD > NEW.",
-                path=path,
-                line=number,
+                place=Place(path, number),
             ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice"
             + (_BACKSLASHES if any(r"\"" in line for _, line in taken) else ".")
             + " (Where quotation marks are text, name the file .tsv.)" * (separator == "\t"),
-            path=path,
-            line=number,
+            place=Place(path, number),
         ) from None
 
 
@@ -209,8 +206,7 @@ def _refuse_torn(left_out: Sequence[InputError], *, within: bool) -> None:
             raise InputError(
                 "cannot be left out, as it is in a field in quotation marks that has several "
                 f"lines; repair it: {error.problem}",
-                path=error.path,
-                line=error.line,
+                place=error.place,
             )
 
 

@@ -16,7 +16,7 @@ import re
 import stat
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 
 MOST_SETTINGS = 64
 """MiB of a JSON file of settings, such as config.json."""
@@ -79,32 +79,32 @@ def checked(path: Path) -> Path:
         raise InputError(
             f"has {size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
             "or another file.",
-            path=path,
+            place=Place(path),
         )
     try:
         with path.open("rb") as file:
             head = file.read(_MOST_ANSWER + 1)
     except OSError as error:
         raise InputError(
-            f"cannot be read: {error.strerror}. Check its permissions.", path=path
+            f"cannot be read: {error.strerror}. Check its permissions.", place=Place(path)
         ) from None
     if head.startswith(_POINTER):
         raise InputError(
             "is a pointer of git-lfs, not the file that it stands for: the repository was cloned "
             "without it. Run `git lfs pull` in its folder, or download the file.",
-            path=path,
+            place=Place(path),
         )
     if head.lstrip().lower().startswith(_PAGES):
         raise InputError(
             "is a page of HTML or XML, as a download that failed leaves it; download the file "
             "again.",
-            path=path,
+            place=Place(path),
         )
     if answer := _answer_of_server(head):
         raise InputError(
             f"holds what a server answers in place of a file ({answer}), as a download that failed "
             "leaves it; download the file again, or remove it if there is none of this name there.",
-            path=path,
+            place=Place(path),
         )
     return path
 
@@ -154,7 +154,7 @@ def refuse_no_file(path: Path) -> int:
         about = path.stat()
     except OSError as error:
         if not is_there(path):
-            raise InputError("does not exist.", path=path) from None
+            raise InputError("does not exist.", place=Place(path)) from None
         what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
         if error.errno not in (errno.ELOOP, errno.ENOENT):
             what = f"not to be read: {error.strerror}"
@@ -163,10 +163,10 @@ def refuse_no_file(path: Path) -> int:
             remedy = (
                 "the Hub's cache lacks the file that it stands for, so download the model again"
             )
-        raise InputError(f"is {what}; {remedy}.", path=path) from None
+        raise InputError(f"is {what}; {remedy}.", place=Place(path)) from None
     for is_of, kind in _NO_FILES:
         if is_of(about.st_mode):
-            raise InputError(f"is {kind}, not a file; put the file there.", path=path)
+            raise InputError(f"is {kind}, not a file; put the file there.", place=Place(path))
     return about.st_size
 
 

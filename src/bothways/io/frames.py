@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import BothwaysError, InputError, explain_missing
+from bothways.errors import BothwaysError, InputError, Place, explain_missing
 from bothways.io.broken import TEXT, Broken
 from bothways.io.folder_files import refuse_no_file
 from bothways.io.lines import column_name, listed
@@ -68,11 +68,11 @@ def frame_objects(path: Path, broken: Broken) -> Objects:
         long = next((name for name, value in row.items() if _is_long(value)), None)
         if long is not None:
             problem = f"column {long!r} holds a text longer than {TEXT.mib:g} MiB{TEXT.remedy}"
-            broken.leave_out(InputError(problem, path=path, line=number))
+            broken.leave_out(InputError(problem, place=Place(path, number)))
             continue
         yield number, row
     if empty:
-        raise InputError("has no rows; it needs one example per row.", path=path)
+        raise InputError("has no rows; it needs one example per row.", place=Place(path))
 
 
 def _is_long(value: Any) -> bool:
@@ -112,13 +112,13 @@ def _of_spreadsheet(path: Path, broken: Broken) -> Objects:
             finally:
                 book.close()
     except FileNotFoundError:
-        raise InputError("no such file.", path=path) from None
+        raise InputError("no such file.", place=Place(path)) from None
     except BothwaysError:
         raise
     except Exception as error:  # of zip, of XML and its own
         raise InputError(
             f"cannot be read as a spreadsheet ({error}). Save it again as .xlsx, or as CSV.",
-            path=path,
+            place=Place(path),
         ) from error
 
 
@@ -187,7 +187,7 @@ def _marks(book: Any, sheet: Any, path: Path) -> tuple[dict[tuple[int, int], str
                     raise InputError(
                         f"has the merged cells {name}, more than {_MOST_MERGED:,}, of which only "
                         "the first has the value; unmerge them.",
-                        path=path,
+                        place=Place(path),
                     )
                 cells = product(range(top, bottom + 1), range(left, right + 1))
                 why = (
@@ -216,8 +216,7 @@ def _of_cells(
                 f"holds {str([*beyond, *unnamed][0])[:40]!r} in a column without a name; row "
                 f"{first} has the names of the columns. Name it, or clear it; if the names stand "
                 "further down, remove the rows above them.",
-                path=path,
-                line=number,
+                place=Place(path, number),
             )
         padded = [*values, *[None] * (len(names) - len(values))]
         row = {n: _cell_text(v) for n, v in zip(names, padded, strict=False) if n}
@@ -230,7 +229,7 @@ def _of_cells(
 
 def _refuse_twice(names: Sequence[str], path: Path, line: int | None = None) -> None:
     if twice := next((name for name in names if name and names.count(name) > 1), None):
-        raise InputError(f"has the column {twice!r} twice; rename one.", path=path, line=line)
+        raise InputError(f"has the column {twice!r} twice; rename one.", place=Place(path, line))
 
 
 def _cell_text(value: Any) -> Any:
@@ -291,14 +290,14 @@ def _of_parquet(path: Path, broken: Broken) -> Objects:
                             for name, value in zip(raw, row, strict=True)
                         }
                     except InputError as error:
-                        broken.leave_out(error.at(path, number))
+                        broken.leave_out(error, Place(path, number))
                         continue
                     yield number, _as_object(values, odd - texts, classes)
     except FileNotFoundError:
-        raise InputError("no such file.", path=path) from None
+        raise InputError("no such file.", place=Place(path)) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
+            f"cannot be read as Parquet ({error}). Copy or write the file again.", place=Place(path)
         ) from error
 
 
@@ -371,7 +370,8 @@ def _of_dataset(path: Path) -> Objects:
                         yield number, _as_object(row, odd, classes)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"cannot be read ({error}). Save the data set again (save_to_disk).", path=file
+                f"cannot be read ({error}). Save the data set again (save_to_disk).",
+                place=Place(file),
             ) from error
 
 
@@ -381,19 +381,21 @@ def _arrow_files(path: Path) -> list[Path]:
         raise InputError(
             f"is a data set with the splits {', '.join(map(str, splits))}; name the folder of one, "
             f"such as {path / str(next(iter(splits), 'train'))}.",
-            path=path,
+            place=Place(path),
         )
     state = _json(path / _STATE)
     if any(state.get(name) for name in _SELECTIONS):
         raise InputError(
             "is a selection of the rows of another data set, as old versions of its library save "
             "it; save it again after flatten_indices().",
-            path=path,
+            place=Place(path),
         )
     try:
         return [path / Path(str(one["filename"])).name for one in state.get("_data_files") or ()]
     except (KeyError, TypeError):
-        raise InputError("does not list its files; save the data set again.", path=path) from None
+        raise InputError(
+            "does not list its files; save the data set again.", place=Place(path)
+        ) from None
 
 
 def _classes_of_schema(schema: Any) -> dict[str, Any]:
@@ -444,5 +446,5 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read ({error}).", path=path) from None
+        raise InputError(f"cannot be read ({error}).", place=Place(path)) from None
     return value if isinstance(value, dict) else {}

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.annotators import (
     ANNOTATED_TWICE,
     is_annotated_twice,
@@ -55,14 +55,14 @@ def read_json_file(path: Path) -> Any:
     except json.JSONDecodeError as error:
         hint = python_spelling(text, whole=True)
         raise InputError(
-            f"is not JSON ({error.msg}).{hint}", path=path, line=error.lineno
+            f"is not JSON ({error.msg}).{hint}", place=Place(path, error.lineno)
         ) from None
     except _KeyTwiceError as error:
-        raise InputError(f"{error}.", path=path) from None
+        raise InputError(f"{error}.", place=Place(path)) from None
     except ValueError as error:
-        raise InputError(f"holds {_why(error)}.", path=path) from None
+        raise InputError(f"holds {_why(error)}.", place=Place(path)) from None
     except RecursionError:
-        raise InputError("is nested too deeply.", path=path) from None
+        raise InputError("is nested too deeply.", place=Place(path)) from None
 
 
 def _why(error: Exception) -> str:
@@ -96,13 +96,13 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
             if isinstance(error, MissingColumnError):
                 explain_missing(error, item, layout, path, broken)
                 if first is not None:
-                    error.add(
-                        f"Line {first[0]} has it, with {listed(first[1])}; give all examples the "
+                    error.problem += (
+                        f" Line {first[0]} has it, with {listed(first[1])}; give all examples the "
                         "same keys."
                     )
                 elif error.missing == names[0] or error.missing in layout.labels:
-                    error.add(_which_keys(item, path))
-            broken.leave_out(error.at(path, number))
+                    error.problem += f" {_which_keys(item, path)}"
+            broken.leave_out(error, Place(path, number))
             continue
         any_row = True
         first = first or (number, list(row))
@@ -111,7 +111,7 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         raise InputError(
             "has no examples that were annotated; predictions of a tool, and what the annotator "
             "rejected or skipped, have no labels.",
-            path=path,
+            place=Place(path),
         )
     if rejected:
         broken.remark(
@@ -262,7 +262,7 @@ def _nested_records(item: dict[str, Any], path: Path) -> tuple[str, list[Any]] |
             f"holds {len(found)} lists of examples, {listed([name for name, _ in found])}; write "
             'each to a file: python3 -c "import json, sys; print(json.dumps(json.load(sys.stdin)'
             f'{place}))" < OLD > NEW.json (for {first!r}).',
-            path=path,
+            place=Place(path),
         )
     return found[0] if found and not (len(item) > 1 and _has_columns(item)) else None
 
@@ -293,7 +293,7 @@ def _line_objects(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
             if not isinstance(item, dict | list):
                 raise _not_an_object(line, path)
         except InputError as error:
-            broken.leave_out(error.at(path, number))
+            broken.leave_out(error, Place(path, number))
             continue
         yield number, item
     if commas:
@@ -358,16 +358,14 @@ def _wrapped(path: Path, broken: Broken) -> Iterator[tuple[int, Any]]:
         raise InputError(
             f"is one object with a value under each of its {len(item):,} keys; if they are texts "
             f"and labels, {_to_objects(longest, 'json.load(sys.stdin).items()')}.",
-            path=path,
-            line=line,
+            place=Place(path, line),
         )
     else:
         raise InputError(
             "is not a JSON list, nor an object with one "
             f"({', '.join(_RECORDS[:4])}) or with columns; its keys are {listed(list(item))}. "
             f"{_take_list(item)}",
-            path=path,
-            line=line,
+            place=Place(path, line),
         )
 
 
@@ -382,7 +380,9 @@ def _one_after_another(text: str, path: Path) -> list[tuple[int, Any]]:
             item, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             hint = python_spelling(text, whole=True)
-            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
+            raise InputError(
+                f"is not JSON ({_why(error)}).{hint}", place=Place(path, line)
+            ) from None
         found.append((line, item))
         end = _skip_space(text, end)
         end = _skip_space(text, end + 1) if text.startswith(",", end) else end
@@ -409,7 +409,7 @@ def _records(
             yield number, dict(zip(names, value, strict=True))
         else:
             problem = f"has {len(value)} values for {len(names)} columns ({listed(names)})."
-            broken.leave_out(InputError(problem, path=path, line=number))
+            broken.leave_out(InputError(problem, place=Place(path, number)))
 
 
 def _all_of(path: Path) -> str:
@@ -512,13 +512,13 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
     line = 1 + text.count("\n", 0, position)
     if not text.startswith("[", position):
         if not text.strip():
-            raise InputError("is empty; it needs one example per line.", path=path)
+            raise InputError("is empty; it needs one example per line.", place=Place(path))
         problem = (
             "is not a JSON list; it must begin with '[' (name a file with one object per line "
             ".jsonl)."
         )
         hint = python_spelling(text, whole=True)
-        raise InputError(problem + hint, path=path, line=line)
+        raise InputError(problem + hint, place=Place(path, line))
     end = _skip_space(text, position + 1)
     if text.startswith("]", end):
         _refuse_more(text, end + 1, path)
@@ -531,10 +531,12 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             hint = python_spelling(text, whole=True)
-            raise InputError(f"is not JSON ({_why(error)}).{hint}", path=path, line=line) from None
+            raise InputError(
+                f"is not JSON ({_why(error)}).{hint}", place=Place(path, line)
+            ) from None
         if not isinstance(item, dict | list):
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
-            raise InputError(problem, path=path, line=line)
+            raise InputError(problem, place=Place(path, line))
         yield item_number if on_one_line else line, item
         position = _skip_space(text, end)
         line += text.count("\n", start, position)
@@ -543,7 +545,7 @@ def json_items(path: Path) -> Iterator[tuple[int, Any]]:
             return
         if not text.startswith(",", position):
             problem = "the list breaks off here; ',' or ']' must follow an object."
-            raise InputError(problem, path=path, line=line)
+            raise InputError(problem, place=Place(path, line))
 
 
 def _refuse_more(text: str, end: int, path: Path) -> None:
@@ -553,8 +555,7 @@ def _refuse_more(text: str, end: int, path: Path) -> None:
         raise InputError(
             f"{text[more : more + 40]!r} follows the end of the list; a file holds one list (were "
             "two files joined? Join their lists into one).",
-            path=path,
-            line=1 + text.count("\n", 0, more),
+            place=Place(path, 1 + text.count("\n", 0, more)),
         )
 
 
@@ -601,7 +602,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
         if not isinstance(item, dict):
             raise _not_an_object(line, path)
     except InputError as error:
-        error.at(path, number)
+        error.place = error.place or Place(path, number)
         raise
     return item
 

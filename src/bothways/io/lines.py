@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.broken import BLANK, Broken
 from bothways.io.text import read_texts
 
@@ -55,11 +55,10 @@ class MissingColumnError(InputError):
         problem: str,
         columns: Sequence[str],
         *,
-        path: Path | None = None,
-        line: int | None = None,
+        place: Place | None = None,
         missing: str = "",
     ):
-        super().__init__(problem, path=path, line=line)
+        super().__init__(problem, place=place)
         self.columns, self.missing = tuple(columns), missing
 
 
@@ -89,8 +88,7 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
                 raise InputError(
                     f"more than {BLANK:,} blank lines in a row; if this is a file of text, "
                     f"`cat -s {path}` writes it with one of them.",
-                    path=path,
-                    line=number,
+                    place=Place(path, number),
                 )
             continue
         any_text = True
@@ -98,7 +96,7 @@ def stream_lines(path: Path, *, tabs: bool = False, broken: Broken | None = None
         blank.clear()
         yield number, text
     if not any_text:
-        raise InputError("is empty; it needs one example per line.", path=path)
+        raise InputError("is empty; it needs one example per line.", place=Place(path))
 
 
 TRUE, FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")

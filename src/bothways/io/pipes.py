@@ -14,7 +14,7 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.folder_files import is_there, refuse_no_file
 
 _SECONDS = 5
@@ -54,7 +54,7 @@ def open_in_any_order(path: Path) -> BufferedReader:
         raise InputError(
             "is a pipe, and files of this format are not read from the first byte to the last; "
             "write it to a file, and name that.",
-            path=path,
+            place=Place(path),
         )
     return open_file(path)
 
@@ -83,7 +83,7 @@ class _Pipe:
                 raise InputError(
                     "is a named pipe, and nobody writes to it; give a file, or start the program "
                     "that writes first.",
-                    path=path,
+                    place=Place(path),
                 )
         except BaseException:
             os.close(self._open)

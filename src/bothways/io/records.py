@@ -9,7 +9,7 @@ from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from bothways.errors import InputError, type_of
+from bothways.errors import InputError, Place, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.lines import python_spelling
 from bothways.io.oddities.forms import KEEP, look_at_forms
@@ -111,7 +111,7 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
             yield texts.cast(pa.large_binary()), table.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
+            f"cannot be read as Parquet ({error}). Copy or write the file again.", place=Place(path)
         ) from error
 
 
@@ -122,7 +122,7 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
         raise InputError(
             f"there is no column {column!r}; the file has {', '.join(schema.names)}. Name the "
             "column that holds the text: --text_field NAME.",
-            path=path,
+            place=Place(path),
         )
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
@@ -138,7 +138,7 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
         raise InputError(
             f"column {column!r} holds {kind}, not text. Name a column of strings: "
             "--text_field NAME.",
-            path=path,
+            place=Place(path),
         )
 
 
@@ -154,7 +154,7 @@ def record_text(
         text = json_field(line, field)
     except ValueError as error:
         problem = str(error).rstrip(".")
-        broken.leave_out(InputError(f"{problem}.", path=source, line=number))
+        broken.leave_out(InputError(f"{problem}.", place=Place(source, number)))
         return None
     return checked_text(text, b"", source, number, broken)
 
@@ -168,7 +168,7 @@ def column_text(
         InputError: it is null, too long or not text, and nothing is left out or replaced.
     """
     if row is None:
-        broken.leave_out(InputError(f"column {field!r} is null.", path=source, line=number))
+        broken.leave_out(InputError(f"column {field!r} is null.", place=Place(source, number)))
         return None
     if len(row.removesuffix(b"\r")) > limit.bytes:
         raise limit.error(source, number)
@@ -178,7 +178,7 @@ def column_text(
         if broken.action != "replace":
             raise broken.with_remedy(
                 InputError(
-                    f"the text is not UTF-8 at byte {error.start}.", path=source, line=number
+                    f"the text is not UTF-8 at byte {error.start}.", place=Place(source, number)
                 )
             ) from None
         text = row.decode("utf-8", "replace")
@@ -195,7 +195,7 @@ def checked_text(
     """
     if broken.action != "replace" and ("\0" in text or SURROGATES.search(text)):
         problem = "the text has a NUL character or half a surrogate pair."
-        raise broken.with_remedy(InputError(problem, path=source, line=number))
+        raise broken.with_remedy(InputError(problem, place=Place(source, number)))
     return replace_broken(text, original, source, number, broken)
 
 

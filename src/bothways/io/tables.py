@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_rows
 from bothways.io.frames import FRAMES, is_dataset
@@ -62,15 +62,17 @@ def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> 
     if path.is_dir() and reader is None:
         raise InputError(
             "is a folder, and not that of a data set; name a file in it (of several: join them).",
-            path=path,
+            place=Place(path),
         )
     if reader is None:
         if path.suffix.lower() in COMPRESSED:
-            raise InputError("labelled files are not read compressed; decompress it.", path=path)
+            raise InputError(
+                "labelled files are not read compressed; decompress it.", place=Place(path)
+            )
         other = _OTHERS.get(ending(path)) or "rename it if it has one of these formats"
         raise InputError(
             f"examples are read from {', '.join(_READERS)} files and folders of data sets, not "
             f"from {path.suffix or 'this'!r}; {other}.",
-            path=path,
+            place=Place(path),
         )
     yield from reader(path, names, layout, broken)

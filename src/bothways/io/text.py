@@ -27,7 +27,7 @@ from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
-from bothways.errors import EncodingError, InputError
+from bothways.errors import EncodingError, InputError, Place
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
 from bothways.io.files import PARTIAL, real_path
 from bothways.io.oddities.encodings import (
@@ -190,14 +190,14 @@ def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> Buffered
         file = BufferedReader(cast(RawIOBase, file), _SAMPLE)
     head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
     if problem := not_text(head):
-        raise InputError(problem, path=source)
+        raise InputError(problem, place=Place(source))
     if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
         raise _wide_error(name, source)
     if (name := encoded_twice(head)) is not None:
         raise EncodingError(
             f"is UTF-8 that was read as {name} and written as UTF-8 again, so that é is Ã©; turn "
             f"it back: iconv -f UTF-8 -t {name} OLD > NEW.",
-            path=source,
+            place=Place(source),
         )
     if b"\r" in head[:-1] and b"\n" not in head:
         return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
@@ -301,7 +301,8 @@ def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> No
     """
     if holds_records(path, also=also):
         raise InputError(
-            f"this holds records, and their syntax would be read as text too; {remedy}.", path=path
+            f"this holds records, and their syntax would be read as text too; {remedy}.",
+            place=Place(path),
         )
 
 
@@ -477,8 +478,7 @@ def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, brok
                 f"NUL character at character {text.index(chr(0))} of the line (from 0), so this is "
                 "most likely not text. Remove the file, or the characters: "
                 "tr -d '\\000' < OLD > NEW.",
-                path=source,
-                line=number,
+                place=Place(source, number),
             )
         )
     return without_marks(replace_broken(text, body, source, number, broken))
@@ -524,17 +524,17 @@ def _not_utf8(
         f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0)."
     )
     if halves := halves_encoded(line):
-        return InputError(f"{problem} {halves}", path=source, line=number)
+        return InputError(f"{problem} {halves}", place=Place(source, number))
     if around.has_utf8 and around.encoding is not None:
         advice = (
             f"Other lines are UTF-8, and {around.broken} at the beginning of the file look like "
             f"{around.encoding.iconv} ({around.encoding.script}); convert these alone: "
             f"{line_by_line(around.encoding.python)}."
         )
-        return InputError(f"{problem} {advice}", path=source, line=number)
+        return InputError(f"{problem} {advice}", place=Place(source, number))
     if around.has_utf8:
         advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
-        return InputError(f"{problem} {advice}", path=source, line=number)
+        return InputError(f"{problem} {advice}", place=Place(source, number))
     if (found := around.encoding or single_byte_or_east_asian(line)) is not None:
         advice = (
             f"The file looks like {found.iconv} ({found.script}); convert it: "
@@ -545,7 +545,7 @@ def _not_utf8(
             "Remove the line; or, if the whole file is in another encoding, which its bytes do not "
             "tell, convert it: iconv -f ITS_ENCODING -t UTF-8 OLD > NEW."
         )
-    told = EncodingError(f"{problem} {advice}", path=source, line=number)
+    told = EncodingError(f"{problem} {advice}", place=Place(source, number))
     told.whole = around.is_elsewhere
     return told
 
@@ -611,8 +611,7 @@ def _sample(path: Path) -> bytes:
 def _wide_error(name: str, source: str | Path) -> InputError:
     return EncodingError(
         f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW.",
-        path=source,
-        line=1,
+        place=Place(source, 1),
     )
 
 
@@ -620,7 +619,7 @@ def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:
     return InputError(
         f"the compressed file is truncated or damaged after line {lines} ({error}); "
         "copy or compress it again.",
-        path=path,
+        place=Place(path),
     )
 
 
@@ -629,9 +628,9 @@ def _unreadable_error(path: Path, error: OSError) -> InputError:
         return InputError(
             "no file has this name; standard input is /dev/stdin where a file is expected, or is "
             "read line by line where no file is named.",
-            path=path,
+            place=Place(path),
         )
     return InputError(
         f"cannot be read: {error.strerror or error}. Check that it exists and its permissions.",
-        path=path,
+        place=Place(path),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, real_path
 from bothways.io.hub import model_folder
@@ -131,7 +131,7 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
             try:
                 words.append(single_word(tokenizer, line.strip()))
             except InputError as error:
-                raise InputError(error.problem, path=path, line=number) from error
+                raise InputError(error.problem, place=Place(path, number)) from error
     return words
 
 

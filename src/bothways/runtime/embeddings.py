@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bothways import arrays
 from bothways.batch import Batch, collate
 from bothways.config.fields import require_choice
-from bothways.errors import ConfigError, InputError, NonFiniteError
+from bothways.errors import ConfigError, InputError, NonFiniteError, Place
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.io.written import ARROW, cell_text, cells_column, write_tables
@@ -490,7 +490,7 @@ def check_format(path: Path, kept: Collection[str] = (), *, tokens: bool = False
             name itself.
     """
     if path.suffix not in FORMATS:
-        raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
+        raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", place=Place(path))
     if path.suffix == ".npy" and (kept or tokens):
         what = "keep" if kept else "pooling tokens"
         raise ConfigError(f"{what}: a .npy file holds one array; write another format, or .npz.")

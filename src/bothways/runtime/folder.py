@@ -686,7 +686,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         problem = error.problem.rstrip(".")
         if isinstance(error, EncodingError):  # a remedy of its own; the folder is whole
             raise ModelError(f"{path}: {problem}.") from None
-        where = f"line {error.line} " if error.line else ""
+        row = error.place and error.place.row
+        where = f"line {row} " if row else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")

@@ -298,6 +298,5 @@ def _unknown_column(error: MissingColumnError, column: str, path: Path) -> Input
     return InputError(
         f"has no column {column!r}; its columns are {listed(error.columns)}."
         f"{did_you_mean(column, error.columns)} To embed a column, {remedy}.",
-        path=path,
-        line=error.line,
+        place=error.place,
     )

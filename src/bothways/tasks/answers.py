@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.json_files import read_json_file
 from bothways.io.terminal import counted
@@ -185,7 +185,7 @@ def score_file(
         if odds is not None:
             raise InputError(
                 "every question has an answer, so odds of no answer have no use; leave out --odds.",
-                path=rows.path,
+                place=Place(rows.path),
             )
         return {"exact_match": _percent(scores.exact), "f1": _percent(scores.f1)}, notes
     found = _by_answerable(scores, answers, rows)
@@ -247,7 +247,8 @@ def _read_predictions(path: Path) -> dict[str, str]:
     for id, answer in content.items():
         if not isinstance(answer, str):
             raise InputError(
-                f"the prediction for {id!r} is {str(answer)[:40]!r}; it must be a text.", path=path
+                f"the prediction for {id!r} is {str(answer)[:40]!r}; it must be a text.",
+                place=Place(path),
             )
     return content
 
@@ -257,14 +258,15 @@ def _read_odds(path: Path, rows: Questions, answers: Sequence[str | None]) -> di
     for id, value in content.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             raise InputError(
-                f"the odds for {id!r} are {str(value)[:40]!r}; they must be a number.", path=path
+                f"the odds for {id!r} are {str(value)[:40]!r}; they must be a number.",
+                place=Place(path),
             )
     for id, answer in zip(rows.ids, answers, strict=True):
         if answer is not None and id not in content:
             raise InputError(
                 f"has no odds for {id!r}, which has a prediction; give the file that was written "
                 "with the predictions.",
-                path=path,
+                place=Place(path),
             )
     return content
 
@@ -272,7 +274,7 @@ def _read_odds(path: Path, rows: Questions, answers: Sequence[str | None]) -> di
 def _read_object(path: Path, values: str) -> dict[str, Any]:
     content = read_json_file(path)
     if not isinstance(content, dict):
-        raise InputError(f"is not a JSON object of question ids and {values}.", path=path)
+        raise InputError(f"is not a JSON object of question ids and {values}.", place=Place(path))
     return content
 
 

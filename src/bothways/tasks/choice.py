@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import bounds, softmax, split
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CHOICE
 from bothways.io.broken import Broken
 from bothways.io.json_files import json_texts
@@ -96,7 +96,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
                 choices = _choices(values[1:], options)
                 label = clean_label(values[-1]) if labelled else ""
             except InputError as error:
-                rows.broken.leave_out(error.at(path, line))
+                rows.broken.leave_out(error, Place(path, line))
                 continue
             rows.lines.append(line)
             rows.contexts.append(values[0])
@@ -166,8 +166,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
                 raise InputError(
                     f"the label {label!r} names none of the {len(choices)} choices; they are "
                     f"{listed(names)} (task.labels gives other names).",
-                    path=rows.path,
-                    line=line,
+                    place=Place(rows.path, line),
                 )
             targets.append(names.index(label))
         return np.array(targets, dtype=np.int64)[:, np.newaxis]

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, Place
 from bothways.io.lines import listed
 
 MISSING = frozenset(
@@ -122,7 +122,7 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
                     "everywhere (or name all labels in task.labels, if both are meant)."
                 )
         if problem:
-            raise InputError(problem, path=path, line=line)
+            raise InputError(problem, place=Place(path, line))
 
 
 # What is wrong with a label, and what to do; empty if nothing is.

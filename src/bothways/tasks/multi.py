@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import expit
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
@@ -77,7 +77,9 @@ class MultiLabelTask(TextTask):
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If labels are not given, they are the columns', or collected from the training file."""
         if not options.labels and train.several is not None and not any(train.several):
-            raise InputError("no example has a label; there is nothing to learn.", path=train.path)
+            raise InputError(
+                "no example has a label; there is nothing to learn.", place=Place(train.path)
+            )
         given = options.labels or options.label_columns
         labels = renamed(given, options) or in_order_of_names(_find_labels(train), options)
         check_all_named(labels, options)
@@ -120,8 +122,7 @@ class MultiLabelTask(TextTask):
                         f"unknown label {label!r}; the labels are {listed(self.labels)} "
                         "(task.labels, or what the training file has)."
                         f"{did_you_mean(label, self.labels)}{self._hint(label)}",
-                        path=rows.path,
-                        line=line,
+                        place=Place(rows.path, line),
                     )
                 targets_NC[n, column_of[label]] = 1
         return targets_NC
@@ -282,7 +283,7 @@ class MultiRegressionTask(TextTask):
             names = tuple(f"{options.label}_{i}" for i in range(len(train.several[0])))
             if not names:
                 raise InputError(
-                    "the first example has no scores.", path=train.path, line=train.lines[0]
+                    "the first example has no scores.", place=Place(train.path, train.lines[0])
                 )
         _check_names(names, "a task of several scores")
         metrics = choose_metrics("multiregression", options.metrics)
@@ -302,8 +303,7 @@ class MultiRegressionTask(TextTask):
                 raise InputError(
                     f"has {len(cells)} scores; the task has {self.outputs} "
                     f"({listed(self.labels)}). Give each example all of them.",
-                    path=rows.path,
-                    line=line,
+                    place=Place(rows.path, line),
                 )
             for i, (name, cell) in enumerate(zip(self.labels, cells, strict=True)):
                 targets_NC[n, i] = read_score(cell, rows.path, line, f"score {name!r}")
@@ -411,6 +411,6 @@ def _find_labels(train: Rows) -> tuple[str, ...]:
             f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
             "set task.label_separator to what separates them, task.label if this is the wrong "
             "column, or task.labels if this is intended.",
-            path=train.path,
+            place=Place(train.path),
         )
     return labels

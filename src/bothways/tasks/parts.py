@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
 from bothways.io.terminal import counted
 from bothways.randomness import Purpose, permutation
@@ -134,7 +134,7 @@ def parts_of(
                 f"no example would be in a part of {share:.3g}: there are {len(rows):,} in "
                 f"{len(set(groups)):,} groups, which stay together (equal texts, or those of "
                 "task.group). Hold out more, or name a file.",
-                path=rows.path,
+                place=Place(rows.path),
             )
     return [taken(rows, indices, broken=not p) for p, indices in enumerate(found)]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import IGNORE
-from bothways.errors import InputError, LengthError
+from bothways.errors import InputError, LengthError, Place
 from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.options import SpanOptions
@@ -167,7 +167,9 @@ class _LocatedAnswers:
             tokenized = passages[rows.passage_of[q]]
             place = locate_answer(tokenized, text, answer)
             if place is None and options.misaligned == "error":
-                raise InputError(_misaligned_message(rows.ids[q], text, answer), path=rows.path)
+                raise InputError(
+                    _misaligned_message(rows.ids[q], text, answer), place=Place(rows.path)
+                )
             if place is None and options.misaligned == "search":
                 place = locate_answer(tokenized, text, answer, search=True)
                 self._moved += place is not None

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.tagged import likely_kind
 from bothways.io.broken import Broken
 from bothways.io.json_files import cell_value, json_list, json_text
@@ -138,7 +138,7 @@ def row_windows(
         try:
             wanted.add(found, values, number, done + len(found) + broken.left_out)
         except InputError as error:
-            broken.leave_out(error.at(path, number))
+            broken.leave_out(error, Place(path, number))
             continue
         size += sum(map(len, values[: len(wanted.texts)]))
     _check_window(found, options, wanted.texts, first=not done)
@@ -262,8 +262,9 @@ def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Value
         if wanted.labelled and (kind := likely_kind(path)):
             asked = wanted.options.kind
             # Lists of labels, of which some are empty, look like spans.
-            say = error.add if asked in SEVERAL else error.precede
-            say(f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}.")
+            looks = f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}."
+            parts = [error.problem, looks] if asked in SEVERAL else [looks, error.problem]
+            error.problem = " ".join(parts)
         raise
     return wanted, rows if first is None else chain([first], rows)
 
@@ -329,8 +330,7 @@ def _refuse_total(rows: Rows, options: TaskOptions) -> None:
         raise InputError(
             f"the last row, {rows.a[-1]!r} with {label!r}, seems to sum up the others; remove it "
             "(or name all labels in task.labels, if it is an example).",
-            path=rows.path,
-            line=rows.lines[-1],
+            place=Place(rows.path, rows.lines[-1]),
         )
 
 
@@ -355,8 +355,7 @@ def _refuse_spelt(column: Sequence[str], rows: Rows) -> None:
         raise InputError(
             f"every text is written as Python writes bytes, {texts[0][:40]!r}; decode them where "
             "they are written: text.decode('utf-8').",
-            path=rows.path,
-            line=rows.lines[0],
+            place=Place(rows.path, rows.lines[0]),
         )
     if len(texts) > 1 and all(
         re.fullmatch("""\\[(['"]).*\\1\\]""", text, re.DOTALL) for text in texts
@@ -534,8 +533,7 @@ def _refuse_vectors(rows: Rows, options: TaskOptions) -> None:
             raise InputError(
                 f"every example has the labels {one[0]} and {one[1]}, as vectors of 0 and 1 have; "
                 "name the labels in their order: task.labels with 2 names.",
-                path=rows.path,
-                line=rows.lines[0],
+                place=Place(rows.path, rows.lines[0]),
             )
 
 
@@ -596,9 +594,9 @@ def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
     """
     for name, texts in columns.items():
         if not texts:
-            raise InputError("has no examples.", path=path)
+            raise InputError("has no examples.", place=Place(path))
         if len(texts) > 1 and not any(text.strip() for text in texts):
             raise InputError(
                 f"every text in column {name!r} is empty; most likely this is the wrong column.",
-                path=path,
+                place=Place(path),
             )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bothways.io.html import shorten
 
 Cell = str | int | float
-Place = tuple[int, int, str]
+MarkedSpan = tuple[int, int, str]
 """Start, end and name of an entity or answer in a text."""
 
 SHOWN_ERRORS = 50
@@ -103,7 +103,7 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
 
 
 def marked_text(
-    text: str, gold: Collection[Place], predicted: Collection[Place]
+    text: str, gold: Collection[MarkedSpan], predicted: Collection[MarkedSpan]
 ) -> tuple[tuple[str, str, str], ...]:
     """A text in pieces, each with its mark and a note.
 
@@ -147,7 +147,7 @@ def marked_text(
     return tuple(pieces)
 
 
-def _differ(one: Place, other: Place) -> bool:
+def _differ(one: MarkedSpan, other: MarkedSpan) -> bool:
     """Whether two places overlap, and are not the same."""
     return one[0] < other[1] and other[0] < one[1] and one[:2] != other[:2]
 

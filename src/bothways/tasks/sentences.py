@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.column_forms import TAG
 from bothways.io.annotations.conll import ConllFormat
 from bothways.io.annotations.spans import SpanText
@@ -24,7 +24,7 @@ from bothways.tasks.schemes import (
     standard_tag,
     write_tags,
 )
-from bothways.tasks.words import Alignment, Place, spans_over_words, words_of_text
+from bothways.tasks.words import Alignment, WordSpan, spans_over_words, words_of_text
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Sentences:
     broken: int = 0
     format: str = "conll"
     texts: list[SpanText] | None = None
-    places: list[list[Place]] = field(default_factory=list)
+    places: list[list[WordSpan]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
 
     @property
@@ -151,7 +151,7 @@ def _from_texts(
     if len(kept) < len(places):
         notes += (f"{path.name}: {len(places) - len(kept):,} texts without words are left out",)
     if not kept:
-        raise InputError("no text has a word.", path=path)
+        raise InputError("no text has a word.", place=Place(path))
     texts = [file.texts[n] for n in kept]
     places = [places[n] for n in kept]
     words = [[t.text[a:b] for a, b in own] for t, own in zip(texts, places, strict=True)]
@@ -231,8 +231,7 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence
                 f"the tag {tags[word]!r} {before} breaks the scheme {scheme.upper()}, {origin} "
                 "(task.tagging.scheme). Correct it, name the scheme, or set task.tagging.broken to "
                 "repair, which reads such tags as conlleval does.",
-                path=sentences.path,
-                line=lines[word],
+                place=Place(sentences.path, lines[word]),
             )
     standard = [[standard_tag(tag) for tag in tags] for tags in sentences.tags]
     return replace(sentences, tags=standard, scheme=scheme, broken=broken)
@@ -247,8 +246,7 @@ def _refuse_numbers(sentences: Sentences) -> None:
             f"its tags are numbers, such as {max(found)}, whose names it does not have; name all "
             "tags in the order of their numbers: --task.labels O B-PER I-PER ... (if they mean no "
             "entities: --task.tagging.scheme none).",
-            path=sentences.path,
-            line=sentences.lines[0][0],
+            place=Place(sentences.path, sentences.lines[0][0]),
         )
 
 
@@ -280,8 +278,7 @@ def _refuse_wrapped(sentences: Sentences) -> None:
             raise InputError(
                 f"the tag {first} has {what} around or behind it. Write {meant}, and the others "
                 f"like it{command} (if they mean no entities: --task.tagging.scheme none).",
-                path=sentences.path,
-                line=line,
+                place=Place(sentences.path, line),
             )
 
 
@@ -300,8 +297,7 @@ def _refuse_missing(sentences: Sentences) -> None:
             raise InputError(
                 f"the tag {tag!r} is how programs write a missing value; write the tag, O for a "
                 "word of no entity.",
-                path=sentences.path,
-                line=line,
+                place=Place(sentences.path, line),
             )
 
 
@@ -313,14 +309,12 @@ def _refuse_unknown_prefixes(sentences: Sentences) -> None:
         if _TWO_TAGS.search(tag):
             raise InputError(
                 f"the tag {tag!r} is two, and a word has one. Keep one of them.",
-                path=sentences.path,
-                line=line,
+                place=Place(sentences.path, line),
             )
         if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
             raise InputError(
                 f"the tag {tag!r} has no type behind its prefix. Correct it.",
-                path=sentences.path,
-                line=line,
+                place=Place(sentences.path, line),
             )
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
             comment = _A_COMMENT if word.startswith("#") else ""
@@ -328,6 +322,5 @@ def _refuse_unknown_prefixes(sentences: Sentences) -> None:
                 f"the tag {tag!r} has no prefix that says where its entity begins; the known "
                 "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
                 f"task.tagging.scheme to none if the tags are independent labels.{comment}",
-                path=sentences.path,
-                line=line,
+                place=Place(sentences.path, line),
             )

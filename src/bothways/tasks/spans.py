@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from bothways.arrays import softmax
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import SPAN
 from bothways.io.annotations.squad import Questions, read_questions
 from bothways.io.files import write_json
@@ -128,7 +128,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             raise InputError(
                 "no question has an answer, as where they are withheld from a test file; give the "
                 "file that has them (answers, with text and answer_start).",
-                path=train.path,
+                place=Place(train.path),
             )
         spans = options.spans
         if spans.no_answer is None:
@@ -169,7 +169,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             raise InputError(
                 f"question {first!r} has no answer, but all questions of this task have one "
                 "(task.spans.no_answer, or what the training file has).",
-                path=rows.path,
+                place=Place(rows.path),
             )
         part = encode_questions(tokenizer, rows, self.options.spans, length=length)
         part = replace(part, notes=(*rows.notes, *part.notes))

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.io.annotations.squad import read_questions
 from bothways.io.broken import Broken
 from bothways.io.delimited import (
@@ -60,7 +60,7 @@ def split(options: SplitConfig) -> list[str]:
         raise InputError(
             f"only files with the suffixes {', '.join((*_TABLES, *_JSON))} can be split, not "
             f"{ending or 'this'!r}.",
-            path=path,
+            place=Place(path),
         )
     content = _squad_content(path) if ending == ".json" else None
     kept = ".json" if content else ".jsonl" if ending in _JSON else ending
@@ -80,10 +80,10 @@ def split(options: SplitConfig) -> list[str]:
         else:
             header, names = line + "\n", key
     if not any(splits.values()):
-        raise InputError("has no examples.", path=path)
+        raise InputError("has no examples.", place=Place(path))
     for name, lines in splits.items():
         if not lines:
-            raise InputError(f"no example would go to {name}; change --share.", path=path)
+            raise InputError(f"no example would go to {name}; change --share.", place=Place(path))
     _write({targets[n]: (header + "\n".join(lines) + "\n").encode() for n, lines in splits.items()})
     told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
     if names:
@@ -136,7 +136,7 @@ def _split_articles(
         ]
         counts[name] = sum(len(p["qas"]) for article in splits[name] for p in article["paragraphs"])
         if not counts[name]:
-            raise InputError(f"no question would go to {name}; change --share.", path=path)
+            raise InputError(f"no question would go to {name}; change --share.", place=Place(path))
     _write({targets[name]: as_json({**content, "data": some}) for name, some in splits.items()})
     return [
         f"{counts[name]:,} questions of {len(some):,} articles: {targets[name]}"
@@ -208,7 +208,7 @@ def _table(
         records = chain(begun, records)
         title = title_above([(number, line), *((n, raw) for n, _, raw in begun)])
         if title is not None:
-            raise InputError(remove_above(title), path=path, line=number)
+            raise InputError(remove_above(title), place=Place(path, number))
     column, empty = None, 0
     if options.by is not None and options.header:
         columns = [name.strip() for name in names]
@@ -234,7 +234,7 @@ def _table(
             continue
         if len(values) != len(names):
             problem = ragged_row(values, len(names), number, dialect, at)
-            raise InputError(problem, path=path, line=at)
+            raise InputError(problem, place=Place(path, at))
         yield (line if column is None else values[column]), line
     if empty:
         broken.remark(without_values(empty))
@@ -252,6 +252,6 @@ def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
         try:
             key = line if options.by is None else json_value(item, options.by)
         except InputError as error:
-            error.at(path, number)
+            error.place = error.place or Place(path, number)
             raise
         yield str(key), line.encode("utf-8", "backslashreplace").decode()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import bounds
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.annotators import FORMATS
 from bothways.io.annotations.conll import DOCUMENT
@@ -36,9 +36,9 @@ from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
 from bothways.tasks.report_panels import (
     ExampleScores,
+    MarkedSpan,
     Mistake,
     Panel,
-    Place,
     confusion_panel,
     marked_text,
 )
@@ -395,8 +395,7 @@ class TaggingTask(Task[Sentences, Tags]):
                         f"unknown tag {tags[word]!r}{needed}; the model learns "
                         f"{listed(self.labels)} (task.labels, or what the training file has)."
                         f"{did_you_mean(tag, self.labels)}",
-                        path=rows.path,
-                        line=rows.lines[s][word],
+                        place=Place(rows.path, rows.lines[s][word]),
                     )
                 targets.append(class_of[tag])
         return np.array(targets, dtype=np.int64)
@@ -411,8 +410,7 @@ class TaggingTask(Task[Sentences, Tags]):
                         f"the tags of this file, such as {tag!r}, mark no entities, but those of "
                         f"the training file do ({self.learned_scheme.upper()}). Write entity tags, "
                         "or name the column that has them with task.tagging.tag.",
-                        path=rows.path,
-                        line=line,
+                        place=Place(rows.path, line),
                     )
 
     def _notes(
@@ -562,7 +560,7 @@ class TaggingTask(Task[Sentences, Tags]):
                 mistakes.append(Mistake(s, texts, missed, spurious, differing, note, marked))
         return mistakes
 
-    def _places(self, words: list[str], tags: list[str], space: int) -> list[Place]:
+    def _places(self, words: list[str], tags: list[str], space: int) -> list[MarkedSpan]:
         """Where the entities are in the sentence; where tags mark none, the words with a tag."""
         starts = list(accumulate((len(word) + space for word in words), initial=0))
         if self.learned_scheme == "none":
@@ -762,14 +760,15 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
             raise InputError(
                 f"{len(labels):,} different tags for {words:,} words ({listed(labels, 4)}); set "
                 "task.tagging.tag if this is the wrong column.",
-                path=train.path,
+                place=Place(train.path),
             )
     else:
         types = {span.type for tags in train.tags for span in entity_spans(tags)}
         labels = scheme_tags(types, learn)
     if len(labels) < 2:
         raise InputError(
-            f"every word has the tag {labels[0]!r}; there is nothing to learn.", path=train.path
+            f"every word has the tag {labels[0]!r}; there is nothing to learn.",
+            place=Place(train.path),
         )
     return labels
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import softmax
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER, TAGGER
 from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.examples import Examples, encode_examples
@@ -208,8 +208,7 @@ class ClassificationTask(TextTask):
                 raise InputError(
                     f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
                     f"or what the training file has).{did_you_mean(label, self.labels)}",
-                    path=rows.path,
-                    line=line,
+                    place=Place(rows.path, line),
                 )
         return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
 
@@ -480,14 +479,14 @@ def _find_labels(train: Rows, options: TaskOptions) -> tuple[str, ...]:
     if len(labels) == 1:
         raise InputError(
             f"every example has the label {labels[0]!r}; there is nothing to learn.",
-            path=train.path,
+            place=Place(train.path),
         )
     if len(labels) > 2 and len(train) < 2 * len(labels):
         raise InputError(
             f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
             "set task.kind to regression if these are scores, task.label if this is the wrong "
             "column, or task.labels if this is intended.",
-            path=train.path,
+            place=Place(train.path),
         )
     return labels
 
@@ -530,14 +529,12 @@ def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
     if not math.isfinite(value):
         raise InputError(
             f"the {name} {text!r} is not a finite number; {_number_remedy(text)}",
-            path=path,
-            line=line,
+            place=Place(path, line),
         )
     if abs(value) > _LARGEST_SCORE:
         raise InputError(
             f"the {name} {text!r} is too large; training computes with scores up to "
             f"{_LARGEST_SCORE:.3g}. Divide all scores by the same number.",
-            path=path,
-            line=line,
+            place=Place(path, line),
         )
     return value

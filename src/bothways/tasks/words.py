@@ -15,7 +15,7 @@ from bothways.io.annotations.spans import CharacterSpan
 from bothways.tasks.schemes import EntitySpan
 from bothways.tokenization.tokenizer import Tokenizer
 
-Place = tuple[int, int]
+WordSpan = tuple[int, int]
 """The first character of a word, and the one after its last."""
 
 # Kinds of characters: a letter, w other in a word, p punctuation, . period, m combining mark,
@@ -27,7 +27,7 @@ _PERIOD = re.compile(rf"\.{_MARKS}")
 _IDEOGRAPHS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 
 
-def split_words(tokenizer: Tokenizer, text: str) -> list[Place]:
+def split_words(tokenizer: Tokenizer, text: str) -> list[WordSpan]:
     """Words of running text, cut as in the CoNLL files that taggers are trained on.
 
     Words end at white space. Punctuation before and after a word is cut off, each mark a word of
@@ -53,7 +53,7 @@ def split_words(tokenizer: Tokenizer, text: str) -> list[Place]:
     return [span for span, pieces in zip(spans, ids, strict=True) if pieces]
 
 
-def words_of_text(text: str, *, spaces: bool = True) -> list[Place]:
+def words_of_text(text: str, *, spaces: bool = True) -> list[WordSpan]:
     """:func:`split_words` for a text that is read before there is a tokenizer.
 
     Args:
@@ -65,7 +65,7 @@ def words_of_text(text: str, *, spaces: bool = True) -> list[Place]:
     return _cut(text, _plain_kind)
 
 
-def _cut(text: str, kind: Callable[[str], str]) -> list[Place]:
+def _cut(text: str, kind: Callable[[str], str]) -> list[WordSpan]:
     kind_of = {character: kind(character) for character in set(text)}
     kinds = "".join(map(kind_of.__getitem__, text))
     spans, end = [], 0
@@ -153,7 +153,7 @@ class Alignment:
 
 
 def spans_over_words(
-    words: Sequence[Place], spans: Sequence[CharacterSpan], found: Alignment
+    words: Sequence[WordSpan], spans: Sequence[CharacterSpan], found: Alignment
 ) -> list[EntitySpan]:
     """Character spans of a text as entities over its words, in order, without overlaps.
 

@@ -15,7 +15,7 @@ from bothways.config.fields import changed, recipe_fields
 from bothways.config.parsing import read_recipe
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest, TokenStore
-from bothways.errors import ConfigError, InputError, StoreError
+from bothways.errors import ConfigError, InputError, Place, StoreError
 from bothways.experiments.documentation import TEXT
 from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import HeldOutOptions, Step, first_alike
@@ -321,7 +321,7 @@ class _GridBuilder:
         recipe = replace(recipe, task=_measured_only(recipe.task, measure=measure))
         for file in (recipe.task.train, recipe.task.dev):
             if not Path(file).exists():
-                raise InputError(f"there is no such file (--{source.data}).", path=file)
+                raise InputError(f"there is no such file (--{source.data}).", place=Place(file))
         check_content(recipe.task, self.config)
         return _Task(recipe, tuple(file_digests(recipe.task).values()))
 
@@ -330,7 +330,7 @@ class _GridBuilder:
         source = TASKS[name]
         file, column = source.split
         if not (data / file).exists():
-            raise InputError("there is no such file (--glue).", path=data / file)
+            raise InputError("there is no such file (--glue).", place=Place(data / file))
         folder = Path(file).parent
         options = SplitConfig(file=str(data / file), out=str(folder), by=column)
         digest = sha256(data / file)[:16]
@@ -459,7 +459,7 @@ def _squad_files(folder: Path) -> dict[str, str]:
         if (folder / train).exists() and (folder / dev).exists():
             return {"task.train": str(folder / train), "task.dev": str(folder / dev)}
     pairs = " nor ".join(map(" with ".join, _SQUAD))
-    raise InputError(f"there is neither {pairs}.", path=folder)
+    raise InputError(f"there is neither {pairs}.", place=Place(folder))
 
 
 # --------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.spans import CharacterSpan, SpanText, differs
 from bothways.io.annotations.written_spans import (
     WrittenText,
@@ -775,8 +775,7 @@ def read_brat(path: Path, text: str, annotations: Sequence[tuple[int, str]]) -> 
             raise InputError(
                 f"{line[:60]!r} is no annotation of a text; it must be T1, a tab, a type with the "
                 "first character and the one after the last, a tab, and the text.",
-                path=path,
-                line=number,
+                place=Place(path, number),
             )
         start, end = int(pieces[0][0]), int(pieces[-1][1])
         said = fields[2] if len(fields) > 2 else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.annotators import (
     chosen_names,
     kind_of_control,
@@ -65,8 +65,7 @@ class Choices:
                     f"the {name!r} of this task is of its own data, and what was chosen stands "
                     f"under {listed(sorted(own))}: --label {min(own)} (if the {name!r} of the data "
                     "is meant, rename it there).",
-                    path=self.path,
-                    line=number,
+                    place=Place(self.path, number),
                 )
             self.of_data.setdefault(name, number)
 
@@ -82,8 +81,7 @@ class Choices:
         return InputError(
             f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that the task's "
             "own data hold is no annotation; leave the task out, or rename it in the data.",
-            path=self.path,
-            line=number,
+            place=Place(self.path, number),
         )
 
 
@@ -93,17 +91,21 @@ def explain_missing(
     """Add what may be the reason why a column is missing."""
     if path.suffix.lower() == SPREADSHEET:
         for remark in broken.remarks:
-            error.add(f"({path.name}: {remark}.)")
+            error.problem += f" ({path.name}: {remark}.)"
     of_label_studio = "annotation_id" in item or chosen_names(item) is not None
     if kind := kind_of_control(item, error.missing):
-        error.add(f"In this task of Label Studio it is a {kind}, which is read as no label.")
+        error.problem += f" In this task of Label Studio it is a {kind}, which is read as no label."
     if error.missing in layout.labels and (own := sorted(chosen_names(item) or ())):
-        error.add(f"What was chosen in this task stands under {listed(own)}: --label {own[0]}.")
+        error.problem += (
+            f" What was chosen in this task stands under {listed(own)}: --label {own[0]}."
+        )
     elif kind:
         return
     elif error.missing in layout.labels and (own := values_of_controls(item)):
-        error.add(
-            f"If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
+        error.problem += (
+            f" If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
         )
     elif error.missing in layout.labels and of_label_studio:
-        error.add("Nothing was chosen for it in this task of Label Studio; leave such tasks out.")
+        error.problem += (
+            " Nothing was chosen for it in this task of Label Studio; leave such tasks out."
+        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 
 # Names of columns, in small letters alone.
 WORD_NAMES = ("word", "words", "token", "tokens", "form", "wordform", "text")
@@ -104,8 +104,7 @@ def refuse_numbers_of_sentences(path: Path, table: Sequence[Sequence[str]], sepa
     raise InputError(
         "its first column seems to have numbers of sentences, and the words stand in the next; "
         f"name the columns: (printf '{names}\\n'; {copied}) > {new}.",
-        path=path,
-        line=1,
+        place=Place(path, 1),
     )
 
 
@@ -138,39 +137,34 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
         raise InputError(
             "it is the TSV of INCEpTION and WebAnno, whose layers are not read; export the "
             "documents as CoNLL 2002, with one layer of entities.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     if first.startswith("#begin document"):
         raise InputError(
             "it is CoNLL-2012, whose entities in brackets over several lines are not read. Its "
             "parts of speech are: --task.tagging.word 3 --task.tagging.tag 4 "
             "--task.tagging.comment '#'.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     if _NOTATION.match(first) and re.search("[:,]", first):
         raise InputError(
             "this is JSON, or what Python prints; name a file with JSON .json or .jsonl, and write "
             "Python's lists with json.dump.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     written = [word for line in begun for word in line.split()]
     if len(written) > 2 and "\t" not in first and all(map(_QUOTED.fullmatch, written)):
         raise InputError(
             f"each column stands in quotation marks, such as {written[0]}; remove them: "
             "tr -d '\"' < OLD > NEW.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     languages = {match[0] if (match := _LANGUAGE.match(line)) else "" for line in begun}
     if len(begun) > 2 and len(languages) == 1 and (language := languages.pop()):
         raise InputError(
             f"each of its words has {language!r} before it, as in WikiANN's files; take it out: "
             f"sed 's/^{language}//' OLD > NEW.",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     mark = _mark_before_tags(written) if len(written) > 1 else ""
     if mark and (labelled or mark != "_"):  # words may have capitals behind one, too
@@ -182,14 +176,13 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
             f"its words have their tags after {_MARKS[mark]}, such as {written[0]!r}; put them "
             f"into columns, a word a line: {apart} '{cut}'{'' if by_line else ' OLD'} > NEW"
             f"{' (for sentences in lines)' if by_line else ''}.",
-            path=path,
+            place=Place(path),
         )
     if _I2B2.match(first):
         raise InputError(
             "these are the concepts of i2b2, whose text is in another file; write its words, each "
             "in a line with its tag (B-PER, I-PER, O).",
-            path=path,
-            line=1,
+            place=Place(path, 1),
         )
     if labelled and not any(TAG.fullmatch(line.split()[-1]) for line in begun):
         for number, line in enumerate(lines[:LOOKED_AT], start=1):
@@ -197,6 +190,5 @@ def refuse_other_forms(path: Path, lines: Sequence[str], *, labelled: bool) -> N
                 raise InputError(
                     f"its words carry tags of their own, such as {marked[0][:40]!r}; write a word "
                     "and its tag (B-PER, I-PER, O) in each line, or texts with spans in JSON.",
-                    path=path,
-                    line=number,
+                    place=Place(path, number),
                 )

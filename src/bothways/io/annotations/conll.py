@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.column_forms import (
     LOOKED_AT,
     TAG,
@@ -120,7 +120,7 @@ class SentenceCollector:
         """
         self.end_sentence()
         if not self.words:
-            raise InputError("has no sentences; it needs one word per line.", path=path)
+            raise InputError("has no sentences; it needs one word per line.", place=Place(path))
         if len(self.words) == 1 and len(self.words[0]) > _LONG_SENTENCE:
             remarks = [*remarks, f"it has {without_ends}, so it is one sentence"]
         return ConllFile(
@@ -172,7 +172,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             values = rows.values(line, labelled=labelled)
             word, tag = _word_and_tag(values, rows.width, layout, labelled=labelled)
         except InputError as error:
-            error.at(path, number)
+            error.place = error.place or Place(path, number)
             raise
         collected.current.append((word, number, tag))
     collected.end_sentence()
@@ -439,7 +439,7 @@ def _check_last_column(
             f"its words are numbered and have {width} columns, as in CoNLL-2009; name those of the "
             f"words and of the tags, from 0: --task.tagging.word {word} --task.tagging.tag 4 (the "
             "part of speech there).",
-            path=path,
+            place=Place(path),
         )
     for column in range(word + 1, width - 1):
         header = len(table) > 2 and TAG.fullmatch(table[0][column].strip()) is None
@@ -452,7 +452,7 @@ def _check_last_column(
                 f"every word has {what} in the last column, and tags stand in column {column}, "
                 f"such as {_longest(tags)!r}; name the columns, from 0: "
                 f"--task.tagging.word {word} --task.tagging.tag {column}.",
-                path=path,
+                place=Place(path),
             )
         follows = all(map(TAG.fullmatch, found))
         if header and follows:
@@ -466,7 +466,7 @@ def _check_last_column(
                 f"{named}the last column has {last!r}, and column {column} tags such as {such!r}; "
                 f"name the columns, from 0: --task.tagging.word {word} --task.tagging.tag {column} "
                 f"(the last is {width - 1}).",
-                path=path,
+                place=Place(path),
             )
         return [
             f"tags stand in column {column}, too, such as {_longest(tags)!r}; "
@@ -477,7 +477,7 @@ def _check_last_column(
         raise InputError(
             f"every word has {found.pop()!r} in the last column; name the columns, from 0: "
             f"--task.tagging.word {word} --task.tagging.tag {column}.",
-            path=path,
+            place=Place(path),
         )
     return []
 
@@ -504,7 +504,7 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
         raise InputError(
             f"the first column has tags, such as {_longest(words)!r}; name the "
             "columns, from 0: --task.tagging.word 1 --task.tagging.tag 0.",
-            path=path,
+            place=Place(path),
         )
     every = [word for sentence in collected.words for word in sentence]
     as_tags = [word for word in every if TAG.fullmatch(word)]
@@ -513,7 +513,7 @@ def _refuse_tags_first(collected: SentenceCollector, path: Path) -> None:
         raise InputError(
             f"among its words are tags, such as {strict!r}, as where lines of words and of tags "
             "take turns; write a word and its tag in each line.",
-            path=path,
+            place=Place(path),
         )
 
 
@@ -526,7 +526,7 @@ def _refuse_texts(collected: SentenceCollector, path: Path) -> None:
         raise InputError(
             f"the last column holds texts, such as {texts[0][:40]!r}, and no tags; for labels of "
             "whole texts choose another --kind, for tags write a word and its tag in each line.",
-            path=path,
+            place=Place(path),
         )
 
 
@@ -620,7 +620,7 @@ def _read_conllu(
                         "task.tagging.tag names the column of the tags, from 0 (UPOS 3, XPOS 4)."
                     )
             except InputError as error:
-                error.at(path, number)
+                error.place = error.place or Place(path, number)
                 raise
             collected.current.append((word, number, tag))
     remarks = [f"it is CoNLL-U: words in {names}"]
@@ -669,8 +669,7 @@ def _conllu_columns(
             f"its columns are {listed(columns)}, and none is {missing[0]}; name them, from 0: "
             f"--task.tagging.word {columns.index('FORM') if 'FORM' in columns else 1} "
             f"--task.tagging.tag {len(columns) - 1}.",
-            path=path,
-            line=number,
+            place=Place(path, number),
         )
     word = columns.index("FORM")
     tag = columns.index("UPOS") if "UPOS" in columns else len(columns)
@@ -696,7 +695,7 @@ def _refuse_running_text(
         as_lines = separator == " " and _all_ends_differ(collected)
         is_text = as_lines or _looks_like_text(collected, columns)
     if is_text:
-        raise InputError(f"{_RUNNING_TEXT}.", path=path)
+        raise InputError(f"{_RUNNING_TEXT}.", place=Place(path))
 
 
 def _all_ends_differ(collected: SentenceCollector) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.terminal import counted
 
 
@@ -94,8 +94,7 @@ def checked_spans(record: SpanText, path: Path, checks: SpanChecks) -> list[Char
         if problem := _problem_of(span, text):
             raise InputError(
                 f"the span {span.start} to {span.end} ({span.label}) {problem}",
-                path=path,
-                line=record.line,
+                place=Place(path, record.line),
             )
         own = text[span.start : span.end]
         start = span.start + len(own) - len(own.lstrip())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
 from bothways.io.delimited import table_items
 from bothways.io.json_files import (
@@ -98,7 +98,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
     try:
         return _questions_of(path, labelled=labelled)
     except InputError as error:
-        error.at(path)
+        error.place = error.place or Place(path)
         raise
 
 

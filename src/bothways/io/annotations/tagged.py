@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.annotators import (
     ANNOTATED_TWICE,
     FORMATS,
@@ -144,7 +144,7 @@ def read_tagged(
     if path.is_dir() and not is_frame(path) and form != BRAT:
         raise InputError(
             "is a folder without brat's files (.ann, each with its .txt beside it); name a file.",
-            path=path,
+            place=Place(path),
         )
     if form in (COLUMNS, TABLE):
         read = read_conll if form == COLUMNS else read_word_rows
@@ -206,7 +206,8 @@ def _brat_document(path: Path, beside: Counter[str]) -> SpanText:
     text = path.with_suffix(".txt")
     if not text.is_file():
         raise InputError(
-            f"the text that it annotates is not beside it: {text.name} is missing.", path=path
+            f"the text that it annotates is not beside it: {text.name} is missing.",
+            place=Place(path),
         )
     lines = [*read_texts(path)] if path.stat().st_size else []
     beside.update(line[0] for _, line in lines if line[:1] in _OF_BRAT)
@@ -222,11 +223,11 @@ def _read_json(
         number, inner = items[0]
         items = [(number, item) for item in inner] if _are_items(inner) else items
     if not items:
-        raise InputError("has no examples.", path=path)
+        raise InputError("has no examples.", place=Place(path))
     if have_words([item for _, item in items[:_LOOKED_AT]]):
         for number, item in items:
             if not isinstance(item, dict):
-                raise _no_object(item).at(path, number)
+                raise _no_object(item, Place(path, number))
         rows = words_of_objects(path, items, layout, labelled=labelled)
         said = (*broken.remarks, *rows.remarks)
         return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
@@ -244,7 +245,7 @@ def _read_json(
         raise InputError(
             "has no examples that were annotated; predictions of a tool, and what the annotator "
             "rejected or skipped, are not read.",
-            path=path,
+            place=Place(path),
         )
     words = [record for record in kept if isinstance(record, TaggedWords)]
     if words:
@@ -252,7 +253,7 @@ def _read_json(
         if len(full) < len(words):
             remarks.append(f"{len(words) - len(full):,} examples without words are left out")
         if not full:
-            raise InputError("no example has a word.", path=path)
+            raise InputError("no example has a word.", place=Place(path))
         sentences = _sentences(full, path, names, labelled=labelled)
         sentences, named = _named(sentences, names, path, labelled=labelled)
         return TaggedFile(form, sentences, remarks=(*remarks, *named))
@@ -279,7 +280,7 @@ def _refuse_choices_alone(
         raise InputError(
             f"no task has a span; what was chosen, for whole texts, stands under "
             f"{listed(sorted(chosen))}: --kind classification --label {name}.",
-            path=path,
+            place=Place(path),
         )
 
 
@@ -299,8 +300,7 @@ def _form_of(items: Sequence[tuple[int, object]], path: Path, *, labelled: bool)
     raise InputError(
         f"has {keys}, which no known format of tags has: "
         f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}. {_PLAIN}",
-        path=path,
-        line=line,
+        place=Place(path, line),
     )
 
 
@@ -364,16 +364,16 @@ def _record(
         return None
     try:
         if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
-            raise _no_object(item)
+            raise _no_object(item, Place(path, number))
         record = FORMATS[form].read(item, number)
         return text_alone(item, number) if record is None and not labelled else record
     except InputError as error:
-        error.at(path, number)
+        error.place = error.place or Place(path, number)
         raise
 
 
-def _no_object(item: object) -> InputError:
-    return InputError(f"{as_json(item)} is no object, as others of this file are.")
+def _no_object(item: object, place: Place) -> InputError:
+    return InputError(f"{as_json(item)} is no object, as others of this file are.", place=place)
 
 
 def _are_items(values: list[object]) -> bool:
@@ -392,14 +392,14 @@ def _with_texts(
                     "an empty list to those without entities."
                 )
         except InputError as error:
-            error.at(text.path or path, text.line)
+            error.place = error.place or Place(text.path or path, text.line)
             raise
     remarks = [*remarks, *_odd_labels(texts, path)]
     kept = [text for text in texts if text.text.strip()]
     if len(kept) < len(texts):
         remarks.append(f"{len(texts) - len(kept):,} empty texts are left out")
     if not kept:
-        raise InputError("every text is empty.", path=path)
+        raise InputError("every text is empty.", place=Place(path))
     if any(text.spans is None for text in kept):
         return TaggedFile(form, None, tuple(kept), None, tuple(remarks))
     checks = SpanChecks()
@@ -422,8 +422,7 @@ def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
     if "O" in first:
         raise InputError(
             "a span has the label O, which says that there is no entity; remove such spans.",
-            path=first["O"].path or path,
-            line=first["O"].line,
+            place=Place(first["O"].path or path, first["O"].line),
         )
     if first and all(map(TAG.fullmatch, first)):
         label, text = next(iter(first.items()))
@@ -431,8 +430,7 @@ def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
             f"the label of a span is {label!r}, a tag of a word; give one span to each entity, "
             "with its type alone (transformers' pipeline does so with "
             "aggregation_strategy='simple').",
-            path=text.path or path,
-            line=text.line,
+            place=Place(text.path or path, text.line),
         )
     if first and all(map(str.isdigit, first)):
         return [
@@ -468,7 +466,7 @@ def _sentences(
                     raise InputError("a word is empty.")
             tags.append([_tag(tag, names, labelled=labelled) for tag in own or []])
         except InputError as error:
-            error.at(path, record.line)
+            error.place = error.place or Place(path, record.line)
             raise
         words.append(record.words)
         lines.append([record.line] * len(record.words))
@@ -505,7 +503,7 @@ def _named(
     for tags, lines in zip(file.tags, file.lines, strict=True):
         for tag, line in zip(tags, lines, strict=True):
             if labelled and tag not in known:
-                raise _no_name(tag, names).at(path, line)
+                raise _no_name(tag, names, Place(path, line))
     if not known:
         return file, []
     tag = max(known, key=by_number.__getitem__)
@@ -513,14 +511,16 @@ def _named(
     return replace(file, tags=[[known.get(t, t) for t in tags] for tags in file.tags]), [remark]
 
 
-def _no_name(tag: str, names: tuple[str, ...]) -> InputError:
+def _no_name(tag: str, names: tuple[str, ...], place: Place | None = None) -> InputError:
     if tag.startswith("-"):
         return InputError(
             f"the tag is the number {tag}, and tags count from 0; -100 is what training leaves "
-            "out in data that were cut into pieces already: take the words and tags from before."
+            "out in data that were cut into pieces already: take the words and tags from before.",
+            place=place,
         )
     known = f"task.labels has {len(names)} names" if names else "the file does not name them"
     return InputError(
         f"the tag is the number {tag}, and {known}; name all tags in the order of their numbers: "
-        "--task.labels O B-PER I-PER ..."
+        "--task.labels O B-PER I-PER ...",
+        place=place,
     )

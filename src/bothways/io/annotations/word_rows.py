@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.annotations.column_forms import (
     COUNT_NAMES,
     DOCUMENT_NAMES,
@@ -113,15 +113,14 @@ def _word_columns(
                 f"the first line names no column of {missing}; its columns are {listed(header)}. "
                 "Call them word, tag and sentence_id, or give their numbers, from 0, as "
                 "task.tagging.word and task.tagging.tag.",
-                path=path,
-                line=line,
+                place=Place(path, line),
             )
         word, tag = column_numbers(len(header), layout)
     if word is None or (labelled and tag is None):
         raise InputError(
             f"has {len(header)} columns; task.tagging.word is {layout.word} and task.tagging.tag "
             f"{layout.tag}.",
-            path=path,
+            place=Place(path),
         )
     sentence = None if is_word else column_of(header, SENTENCE_NAMES)
     document = None if is_word else column_of(header, DOCUMENT_NAMES)
@@ -289,7 +288,7 @@ def word_rows(
             error.problem = remove_above(line)
         elif problem := _sentence_a_row(header, rows[1:2]):
             error.problem = problem
-        error.at(path, first)
+        error.place = error.place or Place(path, first)
         raise
     rows = rows if columns.is_word else rows[1:]
     if layout.is_default:
@@ -317,7 +316,7 @@ def word_rows(
             _refuse_lists(values, columns)
             _refuse_no_word(values[word], own, labelled=labelled)
         except InputError as error:
-            error.at(path, number)
+            error.place = error.place or Place(path, number)
             raise
         collected.current.append((values[word], number, own))
     collected.end_sentence()
@@ -375,7 +374,7 @@ def _refuse_texts_as_words(sentences: Sequence[Sequence[str]], path: Path, *, mo
         raise InputError(
             f"its rows hold texts, such as {several[0][:40]!r}, and a row is one word here; for "
             "labels of whole texts choose another --kind, for tags of words write a word per row.",
-            path=path,
+            place=Place(path),
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bothways.errors import InputError
+from bothways.errors import InputError, Place
 from bothways.io.oddities.beside_text import beside_text
 from bothways.io.oddities.syntaxes import OPTION, Syntax, other_syntax
 
@@ -46,7 +46,7 @@ class Forms:
             raise InputError(
                 f"{self.syntax.problem} If this is the text that is meant, such as program code "
                 f"or logs, {meant}.",
-                path=source,
+                place=Place(source),
             )
 
 
