@@ -71,6 +71,7 @@ container-steps:
 # Every warning is an error: a broken link, a page outside the navigation, a docstring that is no reST.
 site: .venv/.dev
 	rm -rf build/site  # a page that is not read again would not warn again
+	.venv/bin/python scripts/write_names.py
 	.venv/bin/python -m sphinx -q -W --keep-going -c docs/site . build/site
 	@echo "build/site/index.html"
 

@@ -135,7 +135,7 @@ def albert_text(text: str) -> str:
 
 
 def report(name: str, found: Sequence[str]) -> None:
-    """Print one comparison. Numbers before commas are told apart: see docs/internals.md."""
+    """Print one comparison."""
     numbers = sum(bool(re.search(r"\d,", line)) for line in found)
     print(f"  {name}: {len(found):,} differ, {numbers:,} of them with a number before a comma")
     found = [line for line in found if not re.search(r"\d,", line)]

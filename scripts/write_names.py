@@ -1,8 +1,6 @@
-"""Write docs/names.md: the verbs, options and Python names, from the code that has them.
+"""Write docs/names.md, a page of the site: the verbs, options and Python names.
 
-    python scripts/write_names.py
-
-tests/test_names.py fails where the page and the code differ.
+python scripts/write_names.py
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 _HEAD = """\
 # Names
 
-The verbs, options and Python names of bothways. They are stable: others may be added, and a name
-that changes or goes is announced in [CHANGELOG.md](../CHANGELOG.md). This page is written
-by `python scripts/write_names.py` from the code; a test compares the two. It gives the first
-sentence on each option; `bothways help VERB all` gives the whole text and the default.
+The verbs, options and Python names of bothways, written by `make site` from the code. They are
+stable: others may be added, and a name that changes or goes is announced in
+[CHANGELOG.md](../CHANGELOG.md). This page gives the first sentence on each option;
+`bothways help VERB all` gives the whole text and the default.
 
 An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and
 `NAME=VALUE` in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,

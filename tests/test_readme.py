@@ -57,7 +57,6 @@ DOCUMENTS = [
     "EXPERIMENTS.md",
     "docs/architecture.md",
     "docs/decisions.md",
-    "docs/internals.md",
     "docs/differences.md",
     "docs/install.md",
     "docs/ko.md",

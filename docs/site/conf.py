@@ -73,7 +73,6 @@ NAVIGATION = {
     ],
     "How it is built, and measured": [
         "docs/architecture",
-        "docs/internals",
         "docs/decisions",
         "CONTRIBUTING",
         "EXPERIMENTS",

@@ -1,4 +1,4 @@
-"""Malformed inputs, each with its defined outcome; docs/internals.md has the same table."""
+"""Malformed inputs, each with its defined outcome."""
 
 from __future__ import annotations
 

@@ -200,7 +200,8 @@ def test_a_damaged_archive_is_refused(suffix: str, damage: str, tmp_path: Path) 
     path = write(tmp_path, f"t{suffix}", bytes(data))
     with pytest.raises(InputError, match=r"truncated or damaged|not UTF-8|NUL") as caught:
         list(read_lines(path))
-    assert caught.value.place and caught.value.place.source == path
+    assert caught.value.place
+    assert caught.value.place.source == path
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
