@@ -61,7 +61,6 @@ _LONG = (
     "test_jobs.py",
     "test_demo.py",
     "test_end_to_end.py",
-    "test_reproduce_in_earnest.py",
     "test_kill.py",
 )
 

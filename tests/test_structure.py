@@ -220,28 +220,28 @@ _NO_CODE = {
 # Code lines, as `lines_of_code` counts them, and words of documentation. A number falls with what
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
-    "api": 3180,
+    "api": 3190,
     "cli": 1060,
     "config": 980,
     "corpus": 2070,
-    "experiments": 4100,
+    "experiments": 3300,
     "exporting": 710,
     "families": 1280,
     "finetuning": 2990,
-    "io": 8790,
+    "io": 8780,
     "model": 4240,
     "objectives": 260,
     "pretraining": 2030,
     "runtime": 6090,
     "serving": 2550,
     "shipped": 20,
-    "tasks": 5080,
+    "tasks": 5070,
     "tokenization": 3680,
     "top": 490,
     "training": 2120,
     "scripts": 5120,
-    "tests": 49960,
-    "words of docs": 29180,
+    "tests": 48990,
+    "words of docs": 28950,
 }
 
 
@@ -279,7 +279,7 @@ OWN_FILES = {
     "experiments.bench_infer": "copies of a model folder; the null device",
     "experiments.demo": "its own text and settings",
     "experiments.documentation": "sources of installed packages",
-    "experiments.reproduce.execute": "its own records and logs",
+    "experiments.reproduce.steps": "its own records",
     "experiments.reproduce.run": "its own table",
     "experiments.reproduce.tables": "its own tables and scales",
     "finetuning.features": "its own records",

@@ -197,7 +197,7 @@ class ReproduceConfig(DeviceOptions):
     steps they have in common."""
 
     first: ClassVar[tuple[str, ...]] = (
-        *("name", "scale", "out", "corpus", "glue", "squad", "ner", "seeds", "plan", "jobs"),
+        *("name", "scale", "out", "corpus", "glue", "squad", "ner", "seeds", "plan"),
     )
 
     name: str
@@ -235,23 +235,15 @@ class ReproduceConfig(DeviceOptions):
     """Pre-training recipe, by name or a .yaml file, that overrides the scale's; each row's changes
     are applied on top of it."""
     plan: bool = False
-    """Only show which steps there are, which are done, and roughly how long the rest takes."""
-    jobs: int = 1
-    """Number of independent steps run in parallel, each in a process with its share of the
-    threads. A GPU computes one step at a time."""
+    """Only show which steps there are, and which are done."""
     threads: int = 0
-    """Total CPU threads of all jobs; 0: one per core."""
+    """CPU threads; 0: one per core."""
     precision: Precision = "auto"
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster."""
-    keep_models: bool = False
-    """Keep the fine-tuned models and the features; pre-trained models are always kept."""
-    step: str | None = None
-    """Run a single step of the plan, by name."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("jobs", self.jobs, 1)
         require("threads", self.threads, 0)
         if self.steps is not None:
             require("steps", self.steps, 1)

@@ -6,7 +6,7 @@ is one step, because the name of a step holds a digest of all that it depends on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from bothways.config.fields import changed, recipe_fields
 from bothways.config.parsing import read_recipe
 from bothways.corpus.options import CorpusConfig
-from bothways.corpus.store import Manifest, TokenStore
-from bothways.errors import ConfigError, InputError, Place, StoreError
+from bothways.corpus.store import Manifest
+from bothways.errors import ConfigError, InputError, Place
 from bothways.experiments.documentation import TEXT
 from bothways.experiments.options import ReproduceConfig
-from bothways.experiments.reproduce.steps import HeldOutOptions, Step, first_alike
+from bothways.experiments.reproduce.steps import RUNS, HeldOutOptions, Part, Step
 from bothways.experiments.reproduce.tables import (
     HELDOUT,
     TABLES,
@@ -30,49 +30,32 @@ from bothways.experiments.reproduce.tables import (
     Table,
     bind_columns,
 )
-from bothways.families.config import ModelConfig
 from bothways.finetuning.features import chosen_layers
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import file_digests
 from bothways.io.files import sha256
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.text import list_files
-from bothways.pretraining.instances import store_problem
 from bothways.pretraining.options import MaskOptions, PretrainConfig
 from bothways.pretraining.pretrain import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.kinds import KINDS
-from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.tasks.options import SplitConfig
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.runfolder import versions
 
-RUNS = "runs"
-_DATA = {
-    "glue": "GLUE's folder with MRPC, SST-2 ...",
-    "squad": "SQuAD 1.1's train and dev files",
-    "ner": "CoNLL-2003: eng.train, eng.testa, eng.testb",
-    "sick": "SICK's three files",
-    "corpus": "a corpus folder made by `bothways corpus`",
-    "text": "text files",
-}
+DATA = ("corpus", "text", "glue", "squad", "ner", "sick")
+"""The options that give data."""
 _SQUAD = (("train-v1.1.json", "dev-v1.1.json"), ("train.json", "dev.json"))
 _SIZE = ("model.layers", "model.hidden", "model.heads")
 
 
-@dataclass(frozen=True)
-class ScoreSource:
-    """Where the scores of a cell come from.
-
-    Attributes:
-        step: name of the step that computes them.
-        pretrain_seed: of the model.
-        parts: the step's parts, which end in the seeds; empty for held-out text.
-    """
+class Source(NamedTuple):
+    """Where scores of a cell come from: a step with some of its parts, and the model's seed."""
 
     step: str
     pretrain_seed: int
-    parts: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,14 +66,14 @@ class GridRow:
         label: its cells under the headings.
         published: the published figure for each column of the grid.
         cells: for each column, the sources of its scores, one for each pre-training seed.
-        group, x: for curves: the curve, and the steps of this point.
+        curve, x: in a figure: the name of the curve, and the steps of this point.
     """
 
     label: tuple[str, ...]
     published: tuple[float | None, ...]
-    cells: tuple[tuple[ScoreSource, ...], ...]
-    group: str = ""
-    x: float = 0.0
+    cells: tuple[tuple[Source, ...], ...]
+    curve: str = ""
+    x: int = 0
 
     @property
     def name(self) -> str:
@@ -100,16 +83,9 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table at a scale.
-
-    Attributes:
-        table, scale: what is recomputed.
-        columns: the columns that have a task here.
-        rows: with the sources of their scores.
-        steps: by name, each after the steps it needs.
-        notes: for the reader: which tasks stand in, what is left out.
-        base: the pre-training recipe that the rows change.
-    """
+    """A table at a scale: its columns that have a task here, its rows with the sources of their
+    scores, the steps by name, each after those that it needs, notes for the reader, and the
+    pre-training recipe that the rows change."""
 
     table: Table
     scale: Scale
@@ -128,33 +104,40 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
         InputError, StoreError: data that cannot be used.
     """
     columns, notes = bind_columns(table, scale, config)
-    check_data(table, scale, columns, config)
+    _check_data(table, scale, columns, config)
     builder = _GridBuilder(table, scale, config, columns)
     rows = tuple(grid_row for row in table.rows for grid_row in builder.rows(row))
-    seen: dict[tuple[tuple[ScoreSource, ...], ...], GridRow] = {}
+    seen: dict[Any, GridRow] = {}
     for row in rows:
         if (equal := seen.setdefault(row.cells, row)) is not row:
             raise ConfigError(
-                f"{config.recipe or config.scale}: with this recipe the rows {equal.name!r} and "
-                f"{row.name!r} of {table.name} are the same runs; leave out of the recipe what "
-                "the rows vary."
+                f"with this recipe the rows {equal.name!r} and {row.name!r} of {table.name} are "
+                "the same runs; leave out of the recipe what the rows vary."
             )
-    sizes = [row.label for row in table.rows if row.size is not None]
-    if sizes and sizes != [row.label for row in rows]:
-        shown = ", ".join(map("/".join, sizes))
-        notes += (f"The published figures are for layers/hidden/heads {shown}, in this order.",)
-    notes += recipe_notes(table, scale, builder.base)
+    sizes = (scale.sizes_note,) * table.sizes
+    notes = (*table.notes, *notes, *filter(None, (*scale.notes, scale.budget_note, *sizes)))
     return Grid(table, scale, columns, rows, builder.steps, notes, builder.base)
 
 
-class _Task(NamedTuple):
-    """A task with its files, which may not exist yet.
+def _check_data(
+    table: Table, scale: Scale, columns: Sequence[BoundColumn], config: ReproduceConfig
+) -> None:
+    """Refuse to start without the data that the table needs, naming all of them."""
+    needed = {TASKS[bound.task].data for bound in columns if bound.task} - {"text"}
+    needed |= set() if scale.embedded else {"text" if table.learns_vocabulary else "corpus"}
+    missing = [f"--{name}" for name in DATA if name in needed and not getattr(config, name)]
+    if missing:
+        raise ConfigError(
+            f"{table.name} at scale {scale.name} needs {', '.join(missing)}; give them, or choose "
+            "among its tasks with --tasks."
+        )
+    if scale.embedded and any(getattr(config, name) for name in DATA):
+        raise ConfigError(f"scale {scale.name} makes its own text and tasks; choose another.")
 
-    Attributes:
-        recipe: of fine-tuning, without model and run folder.
-        inputs: digests of the files, or of the step that makes them.
-        needs: names of the steps that make the files.
-    """
+
+class _Task(NamedTuple):
+    """A task with its files, which may not exist yet: the recipe without model and run folder,
+    digests of the files or of the step that makes them, and the names of such steps."""
 
     recipe: FinetuneConfig
     inputs: tuple[str, ...]
@@ -174,7 +157,7 @@ class _GridBuilder:
     ):
         self.table, self.scale, self.config, self.columns = table, scale, config, columns
         self.steps: dict[str, Step] = {}
-        self.base = base_recipe(table, scale, config)
+        self.base = base_recipe(scale, config)
         self.total = self.base.clock.steps or 0
         count = scale.many_seeds if table.many_seeds else scale.seeds
         self.seeds = config.seeds or tuple(range(count))
@@ -185,7 +168,7 @@ class _GridBuilder:
     def _add(self, step: Step) -> Step:
         """Add a step, or its parts to the equal step that was added before."""
         if (added := self.steps.get(step.name)) is not None:
-            step = replace(added, wanted=tuple(dict.fromkeys([*added.wanted, *step.wanted])))
+            step = replace(added, parts=tuple(dict.fromkeys([*added.parts, *step.parts])))
         self.steps[step.name] = step
         return step
 
@@ -203,65 +186,56 @@ class _GridBuilder:
         )
         if not row.snapshots:
             return [GridRow(label, published, self._cells(row, None))]
-        return [
-            GridRow(
-                (*label[:-1], f"{step:,}"),
-                published,
-                self._cells(row, step if step < self.total else None),
-                label[0],
-                step,
-            )
-            for step in self.snapshots
-        ]
+        found = []
+        for step in self.snapshots:
+            cells = self._cells(row, step if step < self.total else None)
+            found.append(GridRow((label[0], f"{step:,}"), published, cells, label[0], step))
+        return found
 
-    def _cells(self, row: Row, snapshot: int | None) -> tuple[tuple[ScoreSource, ...], ...]:
-        """For each column, the sources of its scores, one for each pre-training seed; of a step's
-        snapshot, or of the finished model."""
+    def _cells(self, row: Row, snapshot: int | None) -> tuple[tuple[Source, ...], ...]:
         runs = [(self._pretraining(row, seed), seed) for seed in self.config.pretrain_seeds or (0,)]
         return tuple(
-            tuple(self._measurement(row, column, run, seed, snapshot) for run, seed in runs)
+            tuple(self._source(row, column, run, seed, snapshot) for run, seed in runs)
             for column in self.columns
         )
 
-    def _measurement(
+    def _source(
         self, row: Row, bound: BoundColumn, run: Step, seed: int, snapshot: int | None
-    ) -> ScoreSource:
+    ) -> Source:
         """Add the step that computes an encoder's scores in a cell; where they will be found."""
         if bound.column.of == HELDOUT:
-            return ScoreSource(self._heldout(run).name, seed)
-        shape: ModelConfig = run.config.model.resolve(vocab_size=1)
+            return Source(self._heldout(run).name, seed)
+        shape = run.config.model.resolve(vocab_size=1)
         layers, task = row.layers or bound.column.layers, self._task(bound.task)
-        recipe: Any
+        own = ""
+        recipe: Any = task.recipe
         if layers is not None:
-            other = "choose another --scale, or a --recipe with more (model.layers)"
-            chosen_layers(layers, shape.layers, other)  # refuses layers that the encoder lacks
+            chosen_layers(layers, shape.layers)  # refuses layers that the encoder lacks
             numerics = {name: getattr(self.config, name) for name in ("precision", "threads")}
             recipe = replace(self.scale.features, task=task.recipe.task, **numerics).located()
-            own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
         else:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
+            own = difference(task.recipe, recipe)
             if recipe.sequence_length > shape.positions:
                 raise ConfigError(
-                    f"{bound.title} is read in sequences of {recipe.sequence_length}, but the "
-                    f"encoder of {run.label} has {shape.positions} positions (model.positions); "
-                    "choose among --tasks."
+                    f"{bound.title} is read in sequences of {recipe.sequence_length}, and the "
+                    f"encoder of {run.label} has {shape.positions} positions; choose --tasks."
                 )
-            own, parts = difference(task.recipe, recipe), tuple(map(str, self.seeds))
-        model, at, inputs = self._folder(run) / MODEL, "", [*task.inputs, run.key]
+        model, at = self._folder(run) / MODEL, ""
         if snapshot is not None:
             model, at = snapshot_folder(self._folder(run), snapshot), f"at-{snapshot}"
-            inputs.append(f"step {snapshot}")
         step = Step(
             "finetune" if layers is None else "features",
             "-".join(filter(None, (bound.task, run.label, at, own))),
             replace(recipe, model=str(model)),
-            tuple(inputs),
+            (*task.inputs, run.key, *filter(None, (at,))),
             (*task.needs, run.name),
-            parts,
+            tuple(Part(seed, layers) for seed in self.seeds),
             snapshot,
         )
-        return ScoreSource(self._add(step).name, seed, parts)
+        self._add(step)
+        return Source(step.name, seed, step.parts)
 
     def _heldout(self, run: Step) -> Step:
         recipe: PretrainConfig = run.config
@@ -276,32 +250,26 @@ class _GridBuilder:
             device=self.config.device,
             threads=self.config.threads,
         )
-        if not run.needs:  # the corpus was given: better missed now than after hours
-            store = TokenStore.open(recipe.corpus, "heldout")
-            if problem := store_problem(store, recipe.pairs.kind):
-                raise ConfigError(
-                    f"{recipe.corpus}: {self.table.name} measures held-out text, but there is "
-                    f"{problem} `bothways corpus --heldout` sets some aside."
-                )
         return self._add(Step("heldout", run.label, options, (run.key,), (run.name, *run.needs)))
 
     # -------------------------------------------------------------------------------- tasks
 
     def _task(self, name: str) -> _Task:
-        """A task at this scale; adds the steps that make its files.
-
-        Raises:
-            InputError: a file is missing, or cannot be read as this task's.
-        """
+        """A task at this scale; adds the steps that make its files."""
         if name not in self.tasks:
             task = self._found_task(name)
-            scale, numerics = self.scale.finetune, ("device", "precision", "threads")
-            changes = {**scale.get("", {}), **scale.get(name, {})}
+            changes = {**self.scale.finetune.get("", {}), **self.scale.finetune.get(name, {})}
+            numerics = ("device", "precision", "threads")
             changes |= {option: getattr(self.config, option) for option in numerics}
             self.tasks[name] = task._replace(recipe=changed(task.recipe, changes))
         return self.tasks[name]
 
     def _found_task(self, name: str) -> _Task:
+        """A task with its declared recipe and files.
+
+        Raises:
+            InputError: a file is missing.
+        """
         source = TASKS[name]
         if source.data == "text":
             text = self._text()
@@ -310,35 +278,25 @@ class _GridBuilder:
             recipe = changed(FinetuneConfig(), {**files, **source.changes, **folder}).located()
             return _Task(recipe, (text.key, name), (text.name,))
         data = Path(getattr(self.config, source.data))
+        needs, inputs = tuple[str, ...](), tuple[str, ...]()
         if source.split:
-            return self._split_task(name, data)
-        if source.data == "squad":
+            file, column = source.split
+            options = SplitConfig(file=str(data / file), out=str(Path(file).parent), by=column)
+            step = self._add(Step("split", options.out, options, (sha256(data / file)[:16],)))
+            recipe = task_recipe(source.declared, data=str(self._folder(step))).located()
+            task = replace(recipe.task, name=source.title)
+            recipe, inputs, needs = replace(recipe, task=task), (step.key,), (step.name,)
+        elif source.data == "squad":
             recipe = task_recipe(source.declared, **_squad_files(data))
         else:
             recipe = task_recipe(source.declared, data=str(data)).located()
         recipe = changed(recipe, source.changes)
         measure = tuple(file for file in recipe.task.measure if Path(file).exists())
-        recipe = replace(recipe, task=_measured_only(recipe.task, measure=measure))
-        for file in (recipe.task.train, recipe.task.dev):
+        task = replace(recipe.task, test=None, predict=(), measure=() if needs else measure)
+        for file in (task.train, task.dev) * (not needs):
             if not Path(file).exists():
-                raise InputError(f"there is no such file (--{source.data}).", place=Place(file))
-        check_content(recipe.task, self.config)
-        return _Task(recipe, tuple(file_digests(recipe.task).values()))
-
-    def _split_task(self, name: str, data: Path) -> _Task:
-        """A task whose only labelled file is split into train and dev by a step."""
-        source = TASKS[name]
-        file, column = source.split
-        if not (data / file).exists():
-            raise InputError("there is no such file (--glue).", place=Place(data / file))
-        folder = Path(file).parent
-        options = SplitConfig(file=str(data / file), out=str(folder), by=column)
-        digest = sha256(data / file)[:16]
-        step = self._add(Step("split", folder.name, options, (digest,)))
-        recipe = task_recipe(source.declared, data=str(self._folder(step))).located()
-        task = _measured_only(recipe.task, name=source.title)
-        check_content(replace(task, train=options.file, dev=options.file), self.config)
-        return _Task(replace(recipe, task=task), (step.key,), (step.name,))
+                raise InputError("there is no such file", place=Place(file), option=source.data)
+        return _Task(replace(recipe, task=task), inputs or (*file_digests(task).values(),), needs)
 
     # --------------------------------------------------------------------- text to encoders
 
@@ -367,12 +325,11 @@ class _GridBuilder:
         if not embedded and not self.table.learns_vocabulary:
             folder = Path(config.corpus or "")
             return folder, (Manifest.read(folder).fingerprint,), ()
-        files: tuple[str, ...] = config.text
-        needs: tuple[str, ...] = ()
-        inputs: tuple[str, ...]
+        files, needs = config.text, tuple[str, ...]()
         if embedded:
             text = self._text()
-            files, inputs, needs = (str(self._folder(text) / TEXT),), (text.key,), (text.name,)
+            files, needs = (str(self._folder(text) / TEXT),), (text.name,)
+            inputs: tuple[str, ...] = (text.key,)
         else:
             inputs = tuple(sha256(path)[:16] for path in list_files(files, INPUT_SUFFIXES))
         label, learned = self._vocabulary_label(row), changed(self.scale.vocabulary, row.vocabulary)
@@ -399,67 +356,13 @@ class _GridBuilder:
         return self._add(Step("text", "", self.scale.text, installed))
 
 
-# --------------------------------------------------------------------------------
-# Data.
-
-
-def check_data(
-    table: Table, scale: Scale, columns: Sequence[BoundColumn], config: ReproduceConfig
-) -> None:
-    """Refuse to start without the data that the table needs.
-
-    Raises:
-        ConfigError: some data were not given, or data that the scale does not read; the message
-            names all of them.
-    """
-    unread = [f"--{name}" for name in _DATA if getattr(config, name)]
-    if scale.embedded and unread:
-        raise ConfigError(
-            f"scale {scale.name} makes its own text and tasks and does not read "
-            f"{', '.join(unread)}; leave them out, or choose another --scale."
-        )
-    needed: dict[str, list[str]] = {}
-    if not scale.embedded:
-        needed["text" if table.learns_vocabulary else "corpus"] = ["pre-training"]
-    for source in (TASKS[bound.task] for bound in columns if bound.task):
-        if source.data != "text":
-            needed.setdefault(source.data, []).append(source.title)
-    lines = [
-        f"  --{name} {'FILES' if name == 'text' else 'FOLDER'}  {_DATA[name]} "
-        f"(for {', '.join(dict.fromkeys(uses))})"
-        for name, uses in needed.items()
-        if not getattr(config, name)
-    ]
-    if lines:
-        raise ConfigError(
-            f"{table.name} at scale {scale.name} needs data that were not given:\n"
-            + "\n".join(lines)
-            + "\nGive them, or choose among its tasks with --tasks."
-        )
-
-
-def check_content(task: TaskOptions, config: ReproduceConfig) -> None:
-    """Refuse files that cannot be read as the task's now, not after hours of pre-training."""
-    if config.step is not None:  # one step, usually of a plan that was checked
-        return
-    kind = KINDS[task.kind]
-    defined = kind.define(task, kind.read(Path(task.train), task, labelled=True))
-    for file in {task.dev, *task.measure} - {task.train}:
-        kind.read(Path(file), defined.options, labelled=True)
-
-
-def _measured_only(task: TaskOptions, measure: tuple[str, ...] = (), **changes: Any) -> TaskOptions:
-    """A task with nothing to predict, and these further files to measure."""
-    return replace(task, test=None, predict=(), measure=measure, **changes)
-
-
 def _squad_files(folder: Path) -> dict[str, str]:
     """The official files, or a train.json and a dev.json."""
     for train, dev in _SQUAD:
         if (folder / train).exists() and (folder / dev).exists():
             return {"task.train": str(folder / train), "task.dev": str(folder / dev)}
     pairs = " nor ".join(map(" with ".join, _SQUAD))
-    raise InputError(f"there is neither {pairs}.", place=Place(folder))
+    raise InputError(f"there is neither {pairs}", place=Place(folder), option="squad")
 
 
 # --------------------------------------------------------------------------------
@@ -482,99 +385,29 @@ def model_size(recipe: PretrainConfig) -> tuple[int, ...]:
     return shape.layers, shape.hidden, shape.heads
 
 
-def base_recipe(table: Table, scale: Scale, config: ReproduceConfig) -> PretrainConfig:
+def base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
     """The scale's pre-training recipe with the changes of the command line.
 
     Raises:
-        ConfigError: the recipe has a clock without steps, starts from a model, or sets what the
-            rows or other options set.
+        ConfigError: the recipe has a clock without steps, starts from a model or sets the seed.
     """
-    base, path = scale.pretrain, config.recipe
-    if path:
-        values = read_recipe(PretrainConfig, path)
-        if values.get("start") is not None:
+    base = scale.pretrain
+    if config.recipe:
+        values = read_recipe(PretrainConfig, config.recipe)
+        if values.get("start") is not None or "seed" in values:
             raise ConfigError(
-                f"{path}: start is {values['start']}, but the rows of a table start from new "
-                "weights; leave it out."
-            )
-        if "seed" in values:
-            raise ConfigError(
-                f"{path}: seed is {values['seed']}, but a table may have several; leave it out, "
-                f"and give --pretrain_seeds {values['seed']}."
+                f"{config.recipe}: the rows of a table start from new weights with seeds of their "
+                "own (--pretrain_seeds); leave out start and seed."
             )
         if "model.size" in values:  # not with the numbers of the scale's own size
             base = changed(base, dict.fromkeys(_SIZE))
         base = changed(base, values)
-        own_size = model_size(base) != model_size(scale.pretrain) or base.model.intermediate
-        if table.sizes and own_size:
-            raise ConfigError(
-                f"{path}: it sets the size of the model, but so do the rows of {table.name}; leave "
-                "out model.size, layers, hidden, heads and intermediate."
-            )
     if config.steps:
         base = changed(base, {"clock.steps": config.steps})
     if base.clock.steps is None:
         raise ConfigError(
-            f"{path}: the rows of a table must train for the same number of steps; set clock.steps "
-            "in the recipe, or --steps."
+            f"{config.recipe}: the rows of a table must train for the same number of steps; set "
+            "clock.steps in the recipe, or --steps."
         )
     numerics = {name: getattr(config, name) for name in ("device", "precision", "threads")}
     return changed(base, {k: value for k, value in numerics.items() if value not in ("auto", 0)})
-
-
-# --------------------------------------------------------------------------------
-# Notes for the reader of a table that follow from its rows, its scale and its recipe.
-
-
-def recipe_notes(table: Table, scale: Scale, base: PretrainConfig) -> tuple[str, ...]:
-    """What is true of the runs of a table, whose rows change the recipe ``base``."""
-    model, notes = base.model, [*scale.notes]
-    if model.init == "primed":
-        notes.append(
-            "All models start from primed weights (model.init; EXPERIMENTS.md, section 8)."
-        )
-    if model.dropout == model.attention_dropout == 0:
-        notes.append("All models are pre-trained without dropout.")
-    budgets = [
-        (model_size(recipe), recipe.clock, recipe.phases) for recipe in (base, scale.pretrain)
-    ]
-    notes += [scale.budget_note] * (budgets[0] == budgets[1]) + [scale.sizes_note] * table.sizes
-    label = {row.layers: " / ".join(row.label) for row in table.rows if row.layers is not None}
-    layers = model_size(base)[0]
-    return (
-        *filter(None, notes),
-        *(
-            f"With {layers} layers, the rows {label[first]!r} and {label[choice]!r} are the same, "
-            "and are computed once."
-            for choice, first in first_alike(list(label), layers).items()
-            if choice != first
-        ),
-    )
-
-
-def training_tokens(run: Step) -> int | None:
-    """Tokens of the text that a pre-training run reads; None if its corpus is not built yet."""
-    try:
-        return int(Manifest.read(Path(run.config.corpus)).report["train"]["tokens"])
-    except StoreError:
-        return None
-
-
-def unrepeated_masks(table: Table, steps: Iterable[Step]) -> list[str]:
-    """Whether static masks are never repeated, because the runs read too little text for that."""
-    notes = []
-    for step in steps if any(row.static for row in table.rows) else ():
-        duplicates = step.config.masking.duplicates if step.kind == "pretrain" else 0
-        tokens = training_tokens(step) if duplicates else None
-        if tokens is None:
-            continue
-        # Every phase draws its own masks and counts its own passes.
-        read = max(p.share * p.batch * p.length for p in step.config.phases)
-        passes = read * step.config.clock.steps / tokens
-        if passes <= duplicates:
-            notes.append(
-                f"Static masks are repeated after pass {duplicates} over the corpus, but no phase "
-                f"reads it more than about {passes:.2g} times: both rows are the same computation. "
-                "Only more --steps or a smaller corpus can tell them apart."
-            )
-    return list(dict.fromkeys(notes))

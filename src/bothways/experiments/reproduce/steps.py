@@ -1,18 +1,20 @@
-"""The steps that tables are made of, and how each is computed.
+"""The steps that tables are made of, how each is computed, and its record.
 
-A step is one call of a verb's function, with its own folder below ``runs/``. The folder's name
-holds a digest of the step's recipe and of what it reads, so equal steps of several tables share a
-folder.
+A step is one call of a verb's function in a folder of its own below ``runs/``, and resumes as that
+verb does. Its name holds a digest of the recipe and of what it reads, so equal steps of several
+tables share a folder. ``steps/NAME.json`` records the result; a recorded step is never computed
+again.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,38 +26,45 @@ from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import MANIFEST, TokenStore
 from bothways.errors import DivergenceError
 from bothways.experiments.documentation import TextOptions, make_text
-from bothways.families import config_of
-from bothways.finetuning.features import chosen_layers, tag_by_features
+from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig, LayerChoice
-from bothways.finetuning.seed import SCORES
-from bothways.io.files import new_folder
-from bothways.io.hub import model_folder
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, LayerChoice
+from bothways.io.files import new_folder, write_json
 from bothways.model.device import borrowed_process, choose_device, set_threads
 from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
-from bothways.runtime.folder import CONFIG, read_json
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.checkpoint import checkpoints
+from bothways.training.runfolder import versions
 
+RUNS, STEPS = "runs", "steps"
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
 ]
 Result = dict[str, Any]
-# Options that hold paths but count as recipe in their configs; they do not identify a step.
+# Options that hold paths although they are recipe fields of their configs.
 _PATHS = ("files", "tokenizer", "out", "file")
-# Names in a step's folder that other steps read, besides snapshots.
-_WHOLE = ("",)
-_OUTPUTS: dict[str, tuple[str, ...]] = {
-    "text": _WHOLE, "vocabulary": _WHOLE, "split": _WHOLE, "corpus": (MANIFEST,),
-    "pretrain": (MODEL,),
-}  # fmt: skip
+_READ = {"corpus": MANIFEST, "pretrain": MODEL}
+"""What other steps read in the folder of a step, if not all of it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One training of a step: a seed of fine-tuning, or layers of features with a seed."""
+
+    seed: int
+    layers: LayerChoice | None = None
+
+    @property
+    def name(self) -> str:
+        """Its key in the step's result."""
+        return f"{self.layers}:{self.seed}" if self.layers else f"{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,7 @@ class Step:
         config: the function's options, without the folder to write to.
         inputs: digests of what it reads: files, or the keys of other steps.
         needs: names of the steps that must be computed before it.
-        wanted: the parts to compute, for steps that can add parts later: seeds, or layers with
-            seeds.
+        parts: its trainings; tables may add some to a step.
         snapshot: the step of the pre-training run whose snapshot it reads; None for the finished
             model.
     """
@@ -79,12 +87,12 @@ class Step:
     config: Any
     inputs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
     snapshot: int | None = None
 
     @cached_property
     def key(self) -> str:
-        """Digest of the recipe and of what is read; not of paths, threads or wanted parts."""
+        """Digest of the recipe and of what is read; not of paths, threads or parts."""
         return digest([self.kind, self.settings(), *self.inputs])[:10]
 
     @cached_property
@@ -96,69 +104,126 @@ class Step:
         """The options that decide the result, by dotted name; without paths."""
         return {k: v for k, v in recipe_fields(self.config).items() if k not in _PATHS}
 
-    def outputs(self) -> tuple[str, ...]:
-        """Names in its folder that other steps read, besides snapshots; empty if no step needs this
-        kind."""
-        return _OUTPUTS.get(self.kind, ())
-
-    def reads(self, needed: Step) -> tuple[str, ...]:
-        """Names in the folder of a step that it needs which this step reads."""
+    def reads(self, needed: Step) -> str:
+        """The file or folder, in the folder of a step that it needs, that this step reads."""
         if needed.kind == "pretrain" and self.snapshot is not None:
-            return (f"{SNAPSHOTS}/{self.snapshot}",)
-        return needed.outputs()
+            return f"{SNAPSHOTS}/{self.snapshot}"
+        return _READ.get(needed.kind, "")
 
-    def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> Result:
-        """Compute the step in its folder, or continue there.
 
-        Args:
-            folder: created if it does not exist.
-            parts: the parts to compute.
-            keep: keep models and features after they were measured.
+@dataclass(frozen=True)
+class Ledger:
+    """The records of the steps computed in a folder."""
 
-        Raises:
-            DivergenceError: training diverged without any result.
-            BothwaysError: as the function of this kind.
-        """
-        return _COMPUTE[self.kind](self.config, folder, parts, keep)
+    out: Path
+
+    def record(self, step: Step) -> dict[str, Any]:
+        """The record of a step; empty if there is none."""
+        try:
+            record: dict[str, Any] = json.loads(self._path(step).read_text(encoding="utf-8"))
+            return record if record["key"] == step.key else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def result(self, step: Step) -> Result:
+        """The result of a step; empty if it has none. A step whose training diverged, as it would
+        again, has ``diverged_at``."""
+        return dict(self.record(step).get("result", {}))
+
+    def done(self, step: Step) -> bool:
+        """Whether the step, with all of its parts, needs no computing."""
+        result = self.result(step)
+        parts = {**result.get("runs", {}), **result.get("diverged", {})}
+        return bool(result) and (
+            "diverged_at" in result or {p.name for p in step.parts} <= {*parts}
+        )
+
+    def blocked(self, step: Step, steps: Mapping[str, Step]) -> str:
+        """The step that this one needs, directly or not, and that diverged; empty if none did."""
+        for needed in (steps[name] for name in step.needs):
+            if "diverged_at" in self.result(needed):
+                return needed.name
+            if found := self.blocked(needed, steps):
+                return found
+        return ""
+
+    def to_compute(self, steps: Mapping[str, Step]) -> set[str]:
+        """Names of the steps that are not done, and of the done ones whose files these need and
+        that are gone: records are small, and may be kept without models and corpora."""
+        pending: set[str] = set()
+
+        def add(step: Step) -> None:
+            pending.add(step.name)
+            for needed in (steps[name] for name in step.needs):
+                there = (self.out / RUNS / needed.name / step.reads(needed)).exists()
+                if needed.name not in pending and not (self.done(needed) and there):
+                    add(needed)
+
+        for step in steps.values():
+            if not self.done(step) and not self.blocked(step, steps):
+                add(step)
+        return pending
+
+    def compute(self, step: Step) -> None:
+        """Compute a step, or continue it, and record the result."""
+        started = time.monotonic()
+        try:
+            result = _COMPUTE[step.kind](step, self.out / RUNS / step.name)
+        except DivergenceError as error:
+            result = {"diverged_at": str(error)}
+        before = self.result(step)
+        for runs in {"runs", "diverged"} & {*result}:
+            result[runs] = {**before.get(runs, {}), **result[runs]}
+        record = {
+            **{name: getattr(step, name) for name in ("name", "kind", "key", "inputs", "needs")},
+            "settings": step.settings(),
+            "result": result,
+            "seconds": round(time.monotonic() - started, 2),
+            "machine": versions(),
+        }
+        write_json(self._path(step), record)
+
+    def _path(self, step: Step) -> Path:
+        return self.out / STEPS / f"{step.name}.json"
 
 
 # --------------------------------------------------------------------------------
 # Text to encoders.
 
 
-def _text(config: TextOptions, folder: Path, *_: Any) -> Result:
+def _text(step: Step, folder: Path) -> Result:
+    config: TextOptions = step.config
     return dict(make_text(config, folder))
 
 
-def _vocabulary(config: VocabularyConfig, folder: Path, *_: Any) -> Result:
-    report = build_vocabulary(replace(config, out=str(folder)))
-    vocabulary = {k: v for k, v in report["vocabulary"].items() if k != "folder"}
-    return {"vocabulary": vocabulary, "learned_from": report["learned_from"]}
+def _vocabulary(step: Step, folder: Path) -> Result:
+    config: VocabularyConfig = step.config
+    return {"learned_from": build_vocabulary(replace(config, out=str(folder)))["learned_from"]}
 
 
-def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> Result:
+def _corpus(step: Step, folder: Path) -> Result:
+    config: CorpusConfig = step.config
     report = build_corpus(replace(config, out=str(folder)))
     return {part: report[part] for part in ("train", "heldout")}
 
 
-def _split(config: SplitConfig, folder: Path, *_: Any) -> Result:
+def _split(step: Step, folder: Path) -> Result:
+    config: SplitConfig = step.config
     with new_folder(folder) as partial:
         lines = split(replace(config, out=str(partial / Path(config.out).name)))
     return {"examples": [line.partition(":")[0] for line in lines if " examples: " in line]}
 
 
-def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> Result:
+def _pretrain(step: Step, folder: Path) -> Result:
     """Continues a run, unless snapshots of it are gone: later checkpoints cannot give them."""
+    config: PretrainConfig = step.config
     saved = [int(path.name.removeprefix("step-")) for path in checkpoints(folder / CHECKPOINTS)]
-    if not saved and folder.exists():  # a finished model whose checkpoints were removed
-        shutil.rmtree(folder)
-    passed = [step for step in config.snapshots if step < max(saved, default=0)]
-    if not all(snapshot_folder(folder, step).exists() for step in passed):
-        print(f"{folder}: snapshots that the run passed are gone, so it starts again from step 1")
+    passed = [at for at in config.snapshots if at < max(saved, default=0)]
+    whole = saved and all(snapshot_folder(folder, at).exists() for at in passed)
+    if folder.exists() and not whole:
         shutil.rmtree(folder)
     result = pretrain(replace(config, run=str(folder)))
-    heldout = None if result.heldout is None else result.heldout.record()
-    return {"steps": result.steps, "heldout": heldout}
+    return {"steps": result.steps, "heldout": result.heldout and result.heldout.record()}
 
 
 # --------------------------------------------------------------------------------
@@ -228,100 +293,45 @@ def pieces_per_character(store: TokenStore) -> float:
     return len(tokens) / max(characters, 1)
 
 
-def _heldout(config: HeldOutOptions, *_: Any) -> Result:
-    return {"scores": measure_heldout(config)}  # leaves no files
+def _heldout(step: Step, _: Path) -> Result:
+    return {"scores": measure_heldout(step.config)}
 
 
-def _finetune(config: FinetuneConfig, folder: Path, parts: Sequence[str], keep: bool) -> Result:
-    """Every seed; those that diverge are recorded, and the others continue."""
-    diverged: dict[str, str] = {}
-    while remaining := tuple(int(part) for part in parts if part not in diverged):
+def _finetune(step: Step, folder: Path) -> Result:
+    """Every seed; those that diverge are recorded. A model is removed once it is measured."""
+    config: FinetuneConfig = step.config
+    found: Result = {"runs": {}, "diverged": {}}
+    for part in step.parts:
         try:
-            result = finetune(replace(config, run=str(folder), seeds=remaining))
-            break
+            result = finetune(replace(config, run=str(folder), seeds=(part.seed,)))
         except DivergenceError as error:
-            unfinished = [s for s in remaining if not (folder / f"seed-{s}" / SCORES).exists()]
-            if not unfinished:
-                raise
-            diverged[str(unfinished[0])] = str(error)
-    else:
-        return {"runs": {}, "diverged": diverged}
-    if not keep:
-        for seed in remaining:
-            shutil.rmtree(folder / f"seed-{seed}" / "model", ignore_errors=True)
-    return {
-        "runs": {str(run.seed): run.record() for run in result.seeds},
-        "diverged": diverged,
-        "metrics": list(result.metrics),
-        "baseline": result.baseline,
-        "dev_examples": result.dev_examples,
-        "notes": list(result.notes),
-    }
+            found["diverged"][part.name] = str(error)
+            continue
+        found["runs"][part.name] = result.seeds[0].record()
+        found |= {"baseline": result.baseline, "dev_examples": result.dev_examples}
+        shutil.rmtree(result.seeds[0].model, ignore_errors=True)
+    return found
 
 
-def _features(config: FeaturesConfig, folder: Path, parts: Sequence[str], keep: bool) -> Result:
-    """Every choice of layers with every seed that any of them wants.
-
-    Those that diverge are recorded, and the others continue.
-    """
-    wanted = [part.partition(":")[0] for part in parts]
-    alike = first_alike([c for c in LAYER_CHOICES if c in wanted], _depth(config.model))
-    layers = tuple(dict.fromkeys(alike.values()))
-    seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
-    trained: dict[tuple[str, int], dict[str, float]] = {}
-    failed: dict[tuple[str, int], str] = {}
-
-    def tag(layers: tuple[LayerChoice, ...], seeds: tuple[int, ...]) -> None:
-        found = tag_by_features(replace(config, run=str(folder), layers=layers, seeds=seeds))
-        for choice, (i, seed) in product(layers, enumerate(seeds)):
-            tests = {"test": found.test[choice][i]} if found.test else {}
-            trained[choice, seed] = {"dev": found.dev[choice][i], **tests}
-
-    try:
-        tag(layers, seeds)
-    except DivergenceError:  # one by one, to see which; finished ones are not trained again
-        for choice, seed in product(layers, seeds):
-            try:
-                tag((choice,), (seed,))
-            except DivergenceError as error:
-                failed[choice, seed] = str(error)
-    if not keep:
-        shutil.rmtree(folder / "features", ignore_errors=True)
-    every = [(f"{choice}:{seed}", (alike[choice], seed)) for choice, seed in product(alike, seeds)]
-    return {
-        "runs": {part: trained[run] for part, run in every if run in trained},
-        "diverged": {part: failed[run] for part, run in every if run in failed},
-    }
+def _features(step: Step, folder: Path) -> Result:
+    """Every choice of layers with its seeds, as :func:`_finetune`."""
+    config: FeaturesConfig = step.config
+    found: Result = {"runs": {}, "diverged": {}}
+    for part in step.parts:
+        choice = part.layers or config.layers[0]
+        one = replace(config, run=str(folder), layers=(choice,), seeds=(part.seed,))
+        try:
+            result = tag_by_features(one)
+        except DivergenceError as error:
+            found["diverged"][part.name] = str(error)
+            continue
+        tests = {"test": result.test[choice][0]} if result.test else {}
+        found["runs"][part.name] = {"dev": result.dev[choice][0], **tests}
+    shutil.rmtree(folder / "features", ignore_errors=True)
+    return found
 
 
-def first_alike(choices: Sequence[LayerChoice], layers: int) -> dict[LayerChoice, LayerChoice]:
-    """For each choice of layers the first that gives the same features and tagger.
-
-    The weighted sums of the last four layers and of all layers are the same if there are four.
-
-    Args:
-        choices: of layers.
-        layers: of the encoder.
-
-    Raises:
-        ConfigError: the encoder has too few layers for a choice.
-    """
-    firsts: dict[tuple[int, int, bool], LayerChoice] = {}
-    alike = {}
-    for choice in choices:
-        chosen = chosen_layers(choice, layers)
-        features = (chosen.start, chosen.stop, choice.startswith("sum"))
-        alike[choice] = firsts.setdefault(features, choice)
-    return alike
-
-
-def _depth(model: str) -> int:
-    """How many layers the encoder in a model folder has."""
-    path = model_folder(model) / CONFIG
-    return config_of(read_json(path, "a model folder holds it"), where=str(path))[0].layers
-
-
-_COMPUTE: dict[Kind, Callable[..., Result]] = {
+_COMPUTE = {
     "text": _text,
     "vocabulary": _vocabulary,
     "corpus": _corpus,

@@ -75,7 +75,6 @@ class Scale:
         heldout: how many sequences the language model is measured on.
         embedded: text and tasks are made from packages that every installation has.
         text: how much of them, then.
-        chance: say below a table which differences from its base row are more than chance.
         notes: for the reader, printed below the tables.
         budget_note: the same, unless the size, steps or phases of the recipe were changed.
         sizes_note: the same, below tables whose rows differ in size.
@@ -95,7 +94,6 @@ class Scale:
     heldout: int = 4096
     embedded: bool = False
     text: TextOptions = field(default_factory=TextOptions)
-    chance: bool = False
     notes: tuple[str, ...] = ()
     budget_note: str = ""
     sizes_note: str = ""
