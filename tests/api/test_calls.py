@@ -784,6 +784,21 @@ def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
         bw.pretraining_step(bw.load("mini-en"), corpus)
 
 
+def test_a_step_is_of_the_direction_of_the_model(corpus: bw.Corpus, tmp_path: Path) -> None:
+    causal: dict[str, Any] = {"masking": {"kind": "left_to_right"}, "pairs": {"kind": "full"}}
+    size: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2}
+    both, left = (bw.new_model(corpus, **size, **options) for options in ({}, causal))
+    for model, options in ((both, causal), (left, {"pairs": {"kind": "full"}})):
+        with pytest.raises(ConfigError, match=r"reads .*; weights .* Give bw\.new_model the same"):
+            bw.pretraining_step(model, corpus, batch=2, length=32, **options)
+    step = bw.pretraining_step(left, corpus, batch=2, length=32, **causal)
+    assert step.targets
+    for target in step.targets:  # the next token
+        assert step.tokens[target.sequence][target.position + 1] == target.original
+    left.save(tmp_path / "left")
+    assert bw.load(tmp_path / "left").loaded.config.left_to_right
+
+
 def test_a_model_that_has_answered_still_gives_steps(tmp_path: Path) -> None:
     model = bw.load("mini-en", engine="torch", precision="fp32")
     texts = ["The dog slept. It was warm.", "Prices rose. Nobody knew why."]
