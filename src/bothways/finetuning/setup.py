@@ -392,7 +392,7 @@ def _encoded_train(
             "task.spans.misaligned to search, or correct the file.",
             path=rows.path,
         )
-    read = Reading.of(loaded.tokenizer, encoded.examples)
+    read = Reading.of(loaded.tokenizer, encoded.examples, contents=task.contents(rows))
     unknown = unknown_notes(loaded.tokenizer, read, rows.path)
     return replace(encoded, notes=(*encoded.notes, *unknown))
 
