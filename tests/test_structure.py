@@ -34,7 +34,7 @@ FLOORS = (
     {"pretraining"},
     {"finetuning"},
     {"api"},
-    {"experiments", "serving"},
+    {"experiments", "serving", "sklearn"},
     {"cli"},
     {"__main__"},
 )

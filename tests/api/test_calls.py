@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import decimal
+import importlib
 import pickle
 import subprocess
 import sys
@@ -219,11 +220,15 @@ def test_the_usual_names_of_a_column_of_texts(
 def test_an_extra_that_is_missing_is_named(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "bothways.api.sklearn", raising=False)
+    for name in ("bothways.api.sklearn", "bothways.sklearn"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(vars(bw), "sklearn", raising=False)  # if it was imported by that name
     with pytest.raises(ConfigError, match=r"sklearn, .*pip install 'bothways\[metrics\]'"):
         bw.finetune(start, rows(32), rows(8), text="review", label="stars", length=16, freeze=True)
     with pytest.raises(ConfigError, match=r"bothways.sklearn needs sklearn, .*pip install"):
         _ = bw.sklearn
+    with pytest.raises(ConfigError, match=r"bothways.sklearn needs sklearn, .*pip install"):
+        importlib.import_module("bothways.sklearn")
 
 
 def test_whole_numbers_beside_missing_values_are_whole_numbers() -> None:
