@@ -36,7 +36,7 @@ FLOORS = (
     {"pretraining"},
     {"finetuning"},
     {"api"},
-    {"experiments", "serving"},
+    {"experiments", "serving", "sklearn"},
     {"cli"},
     {"__main__"},
 )
@@ -220,13 +220,13 @@ _NO_CODE = {
 # Code lines, as `lines_of_code` counts them, and words of documentation. A number falls with what
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
-    "api": 3190,
+    "api": 3210,
     "cli": 1060,
     "config": 980,
     "corpus": 2070,
     "experiments": 3300,
     "exporting": 710,
-    "families": 1280,
+    "families": 1290,
     "finetuning": 2990,
     "io": 8780,
     "model": 4240,
@@ -236,12 +236,12 @@ BUDGET = {
     "serving": 2550,
     "shipped": 20,
     "tasks": 5070,
-    "tokenization": 3680,
-    "top": 490,
+    "tokenization": 3720,
+    "top": 510,
     "training": 2120,
     "scripts": 5120,
-    "tests": 48990,
-    "words of docs": 28950,
+    "tests": 49130,
+    "words of docs": 29050,
 }
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import shutil
+import unicodedata
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -294,6 +295,37 @@ def test_embed_verb(
     error = refused("embed", folders / "pretrained", *file, capsys=capsys)
     assert "empty.txt: no text to embed" in error
     assert out.read_bytes() == before
+
+
+def test_decomposed_texts_are_counted(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As typed on a Mac, where the tokenizer of a folder does not compose them."""
+    words = [f"w{i}" for i in range(VOCABULARY - len(SPECIAL_PIECES))]
+    decomposed = unicodedata.normalize("NFD", "Đường [MASK]")
+    (tmp_path / "file.tsv").write_text(f"one\tgold\nw1\tred\n{decomposed}\tblue\n")
+    for rules in ("bert", "composed"):
+        folder = tmp_path / rules
+        shutil.copytree(folders, folder)
+        tokenizer = Tokenizer.from_pieces(
+            [*SPECIAL_PIECES, *words], lowercase=False, normalization=rules
+        )
+        for name in ("pretrained", "colours"):
+            (folder / name / "checksums.json").unlink()
+            tokenizer.save(folder / name)
+        for argv, what in (
+            (["fill-mask", folder / "pretrained", "w1 [MASK]", decomposed], "texts"),
+            (
+                ["embed", folder / "pretrained", "w1", decomposed, "--out", tmp_path / "v.npz"],
+                "texts",
+            ),
+            (["predict", folder / "colours", "w1", decomposed], "texts"),
+            (["predict", folder / "colours", "--file", tmp_path / "file.tsv"], "examples"),
+            (["evaluate", folder / "colours", tmp_path / "file.tsv"], "examples"),
+        ):
+            _, noted = run(*argv, capsys=capsys)
+            found = f"1 of 2 {what} have decomposed characters (Unicode NFD)" in noted
+            assert found == (rules == "bert"), argv
 
 
 def test_minilm_embeds_as_sentence_transformers_does(

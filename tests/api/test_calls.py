@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import decimal
+import importlib
 import pickle
 import subprocess
 import sys
@@ -219,11 +220,15 @@ def test_the_usual_names_of_a_column_of_texts(
 def test_an_extra_that_is_missing_is_named(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "bothways.api.sklearn", raising=False)
+    for name in ("bothways.api.sklearn", "bothways.sklearn"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(vars(bw), "sklearn", raising=False)  # if it was imported by that name
     with pytest.raises(ConfigError, match=r"sklearn, .*pip install 'bothways\[metrics\]'"):
         bw.finetune(start, rows(32), rows(8), text="review", label="stars", length=16, freeze=True)
     with pytest.raises(ConfigError, match=r"bothways.sklearn needs sklearn, .*pip install"):
         _ = bw.sklearn
+    with pytest.raises(ConfigError, match=r"bothways.sklearn needs sklearn, .*pip install"):
+        importlib.import_module("bothways.sklearn")
 
 
 def test_whole_numbers_beside_missing_values_are_whole_numbers() -> None:
@@ -782,6 +787,21 @@ def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
     assert again.tokens != step.tokens
     with pytest.raises(ConfigError, match="different tokenizers"):
         bw.pretraining_step(bw.load("mini-en"), corpus)
+
+
+def test_a_step_is_of_the_direction_of_the_model(corpus: bw.Corpus, tmp_path: Path) -> None:
+    causal: dict[str, Any] = {"masking": {"kind": "left_to_right"}, "pairs": {"kind": "full"}}
+    size: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2}
+    both, left = (bw.new_model(corpus, **size, **options) for options in ({}, causal))
+    for model, options in ((both, causal), (left, {"pairs": {"kind": "full"}})):
+        with pytest.raises(ConfigError, match=r"reads .*; weights .* Give bw\.new_model the same"):
+            bw.pretraining_step(model, corpus, batch=2, length=32, **options)
+    step = bw.pretraining_step(left, corpus, batch=2, length=32, **causal)
+    assert step.targets
+    for target in step.targets:  # the next token
+        assert step.tokens[target.sequence][target.position + 1] == target.original
+    left.save(tmp_path / "left")
+    assert bw.load(tmp_path / "left").loaded.config.left_to_right
 
 
 def test_a_model_that_has_answered_still_gives_steps(tmp_path: Path) -> None:

@@ -24,15 +24,15 @@ from sklearn.utils import estimator_checks as checks
 from sklearn.utils.validation import check_is_fitted
 
 import bothways as bw
-from bothways.api.sklearn import (
+from bothways.errors import ConfigError, InputError
+from bothways.finetuning.options import FinetuneConfig
+from bothways.sklearn import (
     MultiLabelClassifier,
     TextClassifier,
     TextEmbedder,
     TextRegressor,
     TextTagger,
 )
-from bothways.errors import ConfigError, InputError
-from bothways.finetuning.options import FinetuneConfig
 from bothways.training.trainer import Trainer
 from finetuning_examples import MAGIC, start_model, words
 
@@ -185,6 +185,15 @@ def test_numbers_and_booleans_are_classes(quick: Callable[..., Any]) -> None:
         quick(TextClassifier).fit(texts, ["a", "b", "a"])
     with pytest.raises(ValueError, match=r"y\[1\] is missing"):
         quick(TextClassifier).fit(texts[:2], ["a", float("nan")])
+
+
+@pytest.mark.parametrize("form", [list, lambda y: np.array(y, dtype=object), pd.Series])
+def test_labels_of_two_types_are_named(quick: Callable[..., Any], form: Callable[..., Any]) -> None:
+    texts, _ = examples(4)
+    with pytest.raises(InputError, match=r"such as '1' and 1; give labels of one type"):
+        quick(TextClassifier).fit(texts, form([1, "1", 2, "a"]))
+    with pytest.raises(InputError, match=r"such as '1' and 1; give labels of one type"):
+        quick(MultiLabelClassifier).fit(texts, form([[1], ["1", 2], ["a"], [1]]))
 
 
 def test_pairs(quick: Callable[..., Any]) -> None:

@@ -305,9 +305,11 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
         text = unicodedata.normalize(form, "한국어 문장")  # type: ignore[arg-type]
         path.write_text(f"sentence\tlabel\n{text}\ta\n{text}\tb\n")
         rows = ClassificationTask.read(path, options, labelled=True)
-        encoded = ClassificationTask.define(options, rows).encode(tokenizer, rows, length=16)
-        notes = unknown_notes(tokenizer, Reading.of(tokenizer, encoded.examples), path)
-        assert any("decomposed (Unicode NFD)" in note for note in notes) == noted
+        task = ClassificationTask.define(options, rows)
+        encoded = task.encode(tokenizer, rows, length=16)
+        reading = Reading.of(tokenizer, encoded.examples, contents=task.contents(rows))
+        notes = unknown_notes(tokenizer, reading, path)
+        assert any("2 of 2 examples have decomposed" in note for note in notes) == noted
 
 
 @pytest.mark.parametrize(("hidden", "rate"), [(128, 3e-4), (383, 3e-4), (384, 2e-5), (768, 2e-5)])

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.config.fields import fingerprint
+from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.model.batch import collate
@@ -85,6 +86,22 @@ def test_duplicate_token_heads_attend_to_copies_anywhere(
             row = attention[head, at]
             assert sorted(row.topk(2).indices.tolist()) == sorted([at, of]), (head, at)
             assert row[[at, of]].min() > 0.05, (head, at)  # uniform would be 0.01
+
+
+def test_families_with_other_positions() -> None:
+    """RoBERTa's are in the rows after that of padding; some have none of the hidden size."""
+    size = SizeOptions(family="roberta", layers=1, hidden=64, heads=2, positions=16, init="primed")
+    config = size.resolve(100)
+    assert config.place_offset
+    tables = []
+    for shape in (config, replace(config, place_offset=0)):
+        encoder = EncoderModel(shape, seed=1).encoder
+        prime_first_layer(encoder)
+        tables.append(encoder.embeddings.positions.weight[shape.place_offset :])
+    assert torch.equal(*tables)
+    for family, hidden in (("modernbert", 64), ("albert", 64), ("electra", 256)):
+        with pytest.raises(ConfigError, match=f"^model.init is primed, .* family {family} has"):
+            replace(size, family=family, hidden=hidden).resolve(100)
 
 
 def test_a_copy_in_the_other_segment_is_as_good() -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.io.text import read_lines
 from bothways.tokenization.learning import learn_vocabulary
-from bothways.tokenization.normalization import count_letters, normalizer, word_splitter
+from bothways.tokenization.normalization import (
+    count_decomposed,
+    count_letters,
+    normalizer,
+    word_splitter,
+)
+from bothways.tokenization.offsets import fit_to_characters
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -196,6 +206,56 @@ def test_decomposed_korean_gives_the_ids_of_composed_here_and_in_transformers(
         assert tokenizer.encode_plain(lines) == expected
         assert vocabulary_alone.encode_plain(lines) == expected
         assert theirs(lines, add_special_tokens=False)["input_ids"] == expected
+
+
+TYPED = [
+    "Tiếng Việt rất hay, Phở và Đường",
+    "Schöne Grüße aus Köln",
+    "Żółta łódź, gęś i miś",
+    "한국어 문장",
+]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "family"),
+    [
+        *(("wordpiece", "bert"), ("bpe", "bert"), ("byte-bpe", "bert")),
+        *(("gpt2-bpe", "roberta"), ("unigram", "albert")),
+    ],
+)
+def test_cased_text_has_the_ids_of_either_form(tmp_path: Path, algorithm: str, family: str) -> None:
+    """Here, in tokenizers and in transformers, with offsets of the text as given."""
+    options: dict[str, Any] = {"algorithm": algorithm, "lowercase": False}
+    size = {"gpt2-bpe": 400, "byte-bpe": 400, "unigram": 53}.get(algorithm, 150)
+    tokenizer = learn_vocabulary(TYPED * 3, size=size, **options)
+    decomposed = [unicodedata.normalize("NFD", text) for text in TYPED]
+    assert learn_vocabulary(decomposed * 3, size=size, **options).pieces == tokenizer.pieces
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    again = Tokenizer.from_folder(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    expected = [encoding.ids for encoding in tokenizer.encode_batch(TYPED)]
+    assert not any(tokenizer.unk_id in ids for ids in expected)
+    for texts in (TYPED, decomposed):
+        assert [encoding.ids for encoding in again.encode_batch(texts)] == expected
+        assert [encoding.ids for encoding in library.encode_batch(texts)] == expected
+        assert theirs(texts)["input_ids"] == expected
+        assert count_decomposed(texts, again.normalize) == 0
+    for text, other in zip(TYPED, decomposed, strict=True):
+        found = np.array([again.encode(form).offsets[1:-1] for form in (text, other)])
+        if algorithm in ("gpt2-bpe", "unigram"):  # the library's, until answers are made of them
+            for form, (starts, ends) in zip((text, other), found.transpose(0, 2, 1), strict=True):
+                fit_to_characters(form, starts, ends)
+        places = [len(unicodedata.normalize("NFD", text[:i])) for i in range(len(text) + 1)]
+        if algorithm != "gpt2-bpe" or text != TYPED[-1]:  # whose pieces divide syllables
+            assert found[1].tolist() == np.array(places)[found[0]].tolist()
+    if algorithm == "unigram":
+        return
+    plain = learn_vocabulary(TYPED * 3, size=size, normalization="bert", **options)
+    assert plain.encode_plain(decomposed) != plain.encode_plain(TYPED)
+    assert count_decomposed([*TYPED, ("a", decomposed[0])], plain.normalize) == 1
 
 
 @CASES

@@ -33,6 +33,8 @@ def test_what_the_next_token_holds_is_left_to_it() -> None:
     offsets = [(0, 1), (1, 2), (2, 3)]
     assert whole_characters(offsets, HAN) == offsets
     assert whole_characters([(0, 1)], HAN) == [(0, 3)]
+    of_bytes = [(0, 1), (0, 1), (1, 2), (1, 2)]  # of a letter and a vowel sign
+    assert whole_characters(of_bytes, "\u0938\u0947") == of_bytes
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,8 @@ def test_what_the_next_token_holds_is_left_to_it() -> None:
         ("ab\u0301c", [0, 1, 3], [1, 2, 4], [1, 3, 4]),
         ("a\u0301b", [0, 1], [1, 3], [1, 3]),  # the mark is part of the next piece
         ("\u0301a", [1], [2], [2]),
+        (HAN + HAN, [0, 3], [1, 4], [3, 6]),  # composed by the tokenizer
+        (HAN, [0, 1, 2], [1, 2, 3], [1, 2, 3]),  # or not
         ("abc", [0], [1], [1]),
     ],
 )

@@ -176,13 +176,19 @@ def test_templates_and_roles(folders: dict[str, Path]) -> None:
     assert len({tokenizer.fingerprint for tokenizer in found.values()}) == len(found)
 
 
-def test_one_segment_for_encoders_that_have_one(folders: dict[str, Path]) -> None:
+def test_one_segment_for_encoders_that_have_one(folders: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_folder(folders["klue"])
     one = tokenizer.in_one_segment()
     assert one.encode("the", "cat").segments == [0] * 5
     assert tokenizer.encode("the", "cat").segments == [0, 0, 0, 1, 1]
     assert one.encode("the", "cat").ids == tokenizer.encode("the", "cat").ids
-    assert one.fingerprint == tokenizer.fingerprint
+    one.save(tmp_path)  # beside settings whose inputs lack token_type_ids, as ModernBERT's do
+    read = Tokenizer.from_folder(tmp_path)
+    assert read.template == one.template
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("the", "cat")
+    assert {**theirs} == {"input_ids": one.encode("the", "cat").ids, "attention_mask": [1] * 5}
+    packed = PackedTokenizer.pack(read).unpack().tokenizer
+    assert len({each.fingerprint for each in (one, tokenizer, read, packed)}) == 1
     assert Tokenizer.from_folder(folders["roberta"]).in_one_segment().template.segments == 1
 
 

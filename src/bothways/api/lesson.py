@@ -138,15 +138,16 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
             one.
         size: ``tiny``, ``mini``, ``small`` ... as for `bothways pretrain` (``model.size``).
         seed: of the weights.
-        **options: of the group ``model``: ``layers``, ``hidden``, ``heads`` ...; and ``kind`` of
-            pairs (``next``, ``full`` ...).
+        **options: of the group ``model``: ``layers``, ``hidden``, ``heads`` ...; ``kind`` of
+            pairs (``next``, ``full`` ...); and the groups ``masking`` and ``pairs``, as for
+            :func:`pretraining_step`: ``masking={"kind": "left_to_right"}``.
 
     Raises:
         ConfigError: an option that there is not, or out of range.
     """
-    own = {f"model.{name}": value for name, value in options.items() if name != "kind"}
-    pairs = {"pairs.kind": options["kind"]} if "kind" in options else {}
-    given = {"seed": seed, "model.size": size, "phases": [{"length": 32}], **own, **pairs}
+    others = {"kind": "pairs.kind", "masking": "masking", "pairs": "pairs"}
+    own = {others.get(name, f"model.{name}"): value for name, value in options.items()}
+    given = {"seed": seed, "model.size": size, "phases": [{"length": 32}], **own}
     config = options_from(PretrainConfig, given)
     if isinstance(tokenizer, Corpus | Model):
         tokenizer = tokenizer.tokenizer
@@ -190,7 +191,8 @@ def pretraining_step(
         **options: of the groups ``masking`` and ``pairs``, as for `bothways corpus show`.
 
     Raises:
-        ConfigError: the tokenizers differ, the model lacks a head, or something is of another type.
+        ConfigError: the tokenizers differ, the masks are of the other direction than the model's,
+            the model lacks a head, or something is of another type.
         LengthError: ``length`` is beyond the encoder's positions.
         StoreError: the corpus cannot be read.
     """
@@ -213,7 +215,10 @@ def pretraining_step(
             "the corpus with the model's tokenizer, or make the model with the corpus's."
         )
     from bothways.pretraining.batches import PhaseBatches
+    from bothways.pretraining.start import check_direction
 
+    remedy = "Give bw.new_model the same masking"
+    check_direction(config, model.loaded.config, "the model", remedy)
     source = PhaseBatches(
         store, config.phases[0], pairs=config.pairs, masking=config.masking, seed=seed
     )

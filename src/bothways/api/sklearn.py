@@ -325,7 +325,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
 
         Raises:
             ValueError: lengths differ, or there are fewer than two classes.
-            InputError: something that is not a text.
+            InputError: something that is not a text, or ``y`` has strings and numbers.
         """
         columns, given = _examples(X, y)
         if any(isinstance(label, list) for label in given):
@@ -335,6 +335,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
                     "for MultiLabelClassifier."
                 )
             given = [label for (label,) in given]  # a matrix of one column
+        _check_one_type(given)
         labels = np.asarray(given)
         check_classification_targets(labels)
         classes, numbers = np.unique(labels, return_inverse=True)
@@ -438,6 +439,7 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
 
         Raises:
             ValueError: lengths differ, or a text has a string in place of a list.
+            InputError: ``y`` has strings and numbers.
         """
         columns, given = _examples(X, y)
         lists = not _is_matrix(given)
@@ -450,7 +452,9 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
                     f"[{labels!r}], or a matrix of 0 and 1."
                 )
         if lists:
-            classes = np.unique([label for labels in given for label in labels])
+            every = [label for labels in given for label in labels]
+            _check_one_type(every)
+            classes = np.unique(every)
             names = _names(classes)
             of_label = dict(zip(classes.tolist(), names, strict=True))
             columns["label"] = [[of_label[label] for label in labels] for labels in given]
@@ -686,6 +690,16 @@ def _check_lengths(X: list[Any], y: list[Any]) -> None:
     for place, label in enumerate(y):
         if label is None:
             raise ValueError(f"y[{place}] is missing (NaN or None).")
+
+
+def _check_one_type(labels: list[Any]) -> None:
+    """Refuse strings beside other labels, which NumPy makes strings of, or cannot sort."""
+    of_kinds = {isinstance(label, str): label for label in reversed(labels)}
+    if len(of_kinds) > 1:
+        raise InputError(
+            f"y has strings and other values, such as {of_kinds[True]!r} and {of_kinds[False]!r}; "
+            "give labels of one type."
+        )
 
 
 def _names(classes: NDArray[Any]) -> list[str]:

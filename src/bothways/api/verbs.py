@@ -78,6 +78,7 @@ from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task, number_columns, submission_rows
 from bothways.tasks.texts import TextTask, check_columns
 from bothways.tasks.windows import Reading
+from bothways.tokenization.normalization import count_decomposed, decomposed_notes
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -91,6 +92,8 @@ def fill_mask(config: FillMaskConfig) -> list[str]:
                 lines.append("")
     cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
     _note_cut(cut, len(config.texts), model.loaded.config.positions)
+    decomposed = count_decomposed(config.texts, model.tokenizer.normalize)
+    _note_decomposed(decomposed, len(config.texts))
     return lines
 
 
@@ -132,6 +135,8 @@ def rank(config: RankConfig) -> list[str]:
         ranked, found = rank_texts(model.loaded, config.query, config.texts)
     _note_cut(found.cut, len(config.texts), found.length)
     _note_windows(found.several, len(config.texts), found.length)
+    texts = (config.query, *config.texts)
+    _note_decomposed(count_decomposed(texts, model.tokenizer.normalize), len(texts))
     return [f"{one.score:9.6f}  {one.text}" for one in ranked[: config.top]]
 
 
@@ -159,6 +164,8 @@ def _predictions(
             _note_cut(prediction.cut, len(config.texts), prediction.length)
             _note_windows(prediction.several, len(config.texts), prediction.length)
             lines = _prediction_lines(prediction, model.loaded.task)
+        decomposed = count_decomposed(config.texts, model.tokenizer.normalize)
+        _note_decomposed(decomposed, len(config.texts))
     if config.out is None:
         return lines
     rows = [line.split("\t") for line in lines]
@@ -284,7 +291,7 @@ def _predict_rows(
         _note_tabs(out, counts["breaks"])
         return [f"{counts['rows']:,} predictions: {config.out}"]
     file = job.prepare(loaded, first)
-    reading = Reading.of(loaded.tokenizer, file.examples)
+    reading = Reading.of(loaded.tokenizer, file.examples, contents=task.contents(first))
     for note in (*notes, *file.notes, *unknown_notes(loaded.tokenizer, reading, first.path)):
         print_note(note)
     with progress_of("predicting") as progress:
@@ -469,6 +476,7 @@ def embed(config: EmbedConfig) -> str:
             )
             _note_column(Path(config.file or ""), last[-1], config.text_a)
             seen = (counts["rows"], counts["cut"], counts["long"])
+            decomposed = counts["decomposed"]
             vectors, size, tokens = counts["vectors"], about["size"], config.pooling == "tokens"
         else:
             if config.file is not None:
@@ -480,6 +488,7 @@ def embed(config: EmbedConfig) -> str:
             with progress_of("embedding") as progress:
                 found = embed_texts(loaded, first.texts, **how, progress=progress)
             seen, tokens = (len(first.texts), found.cut, found.long), found.pooled is None
+            decomposed = count_decomposed(first.texts, loaded.tokenizer.normalize)
             if found.pooled is None:
                 size = found.tokens[0].vectors.shape[1]
                 vectors = sum(len(text.tokens) for text in found.tokens)
@@ -489,6 +498,7 @@ def embed(config: EmbedConfig) -> str:
         write_vectors(out, first.texts, found, first.kept)
     length = config.length or own_length(loaded, tokens=tokens) or loaded.config.positions
     _note_embedded(loaded, *seen, length)
+    _note_decomposed(decomposed, seen[0])
     if tokens:
         return f"{vectors} vectors of size {size}, for the tokens of {seen[0]} texts: {config.out}"
     return f"{vectors} vectors of size {size}: {config.out}"
@@ -706,3 +716,8 @@ def _note_column(path: Path, found: FileTexts, named: str | None) -> None:
 def _note_cut(cut: int, texts: int, limit: int) -> None:
     if cut:
         print_note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")
+
+
+def _note_decomposed(count: int, texts: int) -> None:
+    for note in decomposed_notes(count, texts):
+        print_note(note)

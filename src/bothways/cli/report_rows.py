@@ -16,7 +16,7 @@ VOCABULARY = {
     "vocabulary score": "by what the next pair to join is chosen (--score)",
     "vocabulary case": "uncased: text is lower-cased first (--lowercase)",
     "vocabulary normalization": "how text is cleaned first (--normalization)",
-    "vocabulary normalization asked for": "auto: it was chosen by the letters of the text",
+    "vocabulary normalization asked for": "auto: it was chosen by case and letters of the text",
     "vocabulary start a word": "pieces that words begin with; the others (##ing) continue one",
     "vocabulary single syllables": "pieces that are one Hangul syllable",
     "vocabulary segmenter": "the function that divides words first (--segmenter)",

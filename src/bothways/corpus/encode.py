@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import Any
-from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +24,7 @@ from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.broken import Broken, of_corpus, shown_name
 from bothways.io.oddities.characters import ODD, odd_characters
+from bothways.tokenization.normalization import count_decomposed
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
@@ -151,10 +150,9 @@ def encode_unit(
     sources = {block.file: shown_name(block.source) for block in unit.blocks}
     _count_odd(files, documents, sources, counts)
     encoder = _encoder(tokenizer)
-    if _tells_forms_apart(encoder):
-        for file, (_, paragraphs) in zip(files, documents, strict=True):
-            if decomposed := sum(not is_normalized("NFC", text) for text in paragraphs):
-                counts.add_layout(DECOMPOSED, (decomposed, sources[file], _DECOMPOSED_TEXT))
+    for file, (_, paragraphs) in zip(files, documents, strict=True):
+        if decomposed := count_decomposed(paragraphs, encoder.tokenizer.normalize):
+            counts.add_layout(DECOMPOSED, (decomposed, sources[file], _DECOMPOSED_TEXT))
     return _encode_documents(documents, files, config, encoder, counts), counts
 
 
@@ -172,13 +170,6 @@ _DECOMPOSED_TEXT = (
     "for composed ones; convert the text to NFC, or learn a vocabulary with "
     "--normalization composed"
 )
-
-
-def _tells_forms_apart(encoder: SentenceEncoder) -> bool:
-    """Whether decomposed text gives other ids than the same text composed."""
-    composed = "é 각"
-    normalize = encoder.tokenizer.normalize
-    return normalize(composed) != normalize(unicodedata.normalize("NFD", composed))
 
 
 @lru_cache(maxsize=1)

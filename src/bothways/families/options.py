@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from bothways.config.fields import Options
+from bothways.errors import ConfigError
 from bothways.families import FAMILIES, ModelConfig, new_shape
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class SizeOptions(Options):
     init: Literal["normal", "primed"] = "normal"
     """Initial weights. normal: random, as in the original. primed: sinusoidal positions, and
     first-layer heads that attend to neighbouring tokens or to other occurrences of the same token
-    (the weights of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
+    (the weights of the latter stay fixed); a narrow encoder then learns in far fewer steps. Needs
+    position embeddings of the hidden size."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The architecture for a vocabulary of this size.
@@ -86,6 +88,11 @@ class SizeOptions(Options):
             **{name: value for name, value in given.items() if value is not None},
         )
         shape.refuse_to_train()
+        if self.init == "primed" and (shape.place != "learned" or shape.projects):
+            raise ConfigError(
+                "model.init is primed, which writes position embeddings of the hidden size, and "
+                f"family {self.family} has none; leave out model.init."
+            )
         wide = self.embedding is None and shape.embedding > hidden
         return replace(shape, embedding=hidden) if wide else shape
 

@@ -393,7 +393,7 @@ def _encoded_train(
             "task.spans.misaligned to search, or correct the file.",
             place=Place(rows.path),
         )
-    read = Reading.of(loaded.tokenizer, encoded.examples)
+    read = Reading.of(loaded.tokenizer, encoded.examples, contents=task.contents(rows))
     unknown = unknown_notes(loaded.tokenizer, read, rows.path)
     return replace(encoded, notes=(*encoded.notes, *unknown))
 

@@ -63,7 +63,7 @@ def prime_first_layer(encoder: Encoder) -> None:
     angles = torch.arange(config.positions)[:, None] * frequencies
     embeddings = encoder.embeddings
     assert embeddings.positions is not None, "positions are learned"
-    positions = embeddings.positions.weight
+    positions = embeddings.positions.weight[config.place_offset :]
     amplitude = _POSITION_SCALE * config.init_std * math.sqrt(2)
     positions[:, :count] = angles.sin() * amplitude
     positions[:, count : 2 * count] = angles.cos() * amplitude

@@ -137,7 +137,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             f"again with --tokenizer {config.start}."
         )
     shape = loaded.config
-    check_direction(config, shape)
+    check_direction(config, shape, config.start, "Leave start out")
     longest = max(phase.length for phase in config.phases)
     if longest > shape.positions:
         raise ConfigError(
@@ -161,11 +161,17 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     return model_of(shape, network.state_dict()).train(network.training)
 
 
-def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
-    """Refuse a --start whose attention does not fit the targets.
+def check_direction(config: PretrainConfig, shape: ModelConfig, model: str, remedy: str) -> None:
+    """Refuse a model whose attention does not fit the targets.
 
     A bidirectional encoder sees the next tokens that a left-to-right model has to predict, and a
     left-to-right encoder does not see the context after a mask.
+
+    Args:
+        config: the recipe.
+        shape: the model's.
+        model: named in the message.
+        remedy: how to get another model.
 
     Raises:
         ConfigError: the directions differ.
@@ -176,9 +182,9 @@ def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
     if shape.left_to_right:
         theirs, wanted = "reads left to right", "both ways"
     raise ConfigError(
-        f"{config.start} {theirs}, and masking.kind {config.masking.kind} trains a model that "
-        f"reads {wanted}; weights learned for one direction do not work for the other. Leave start "
-        f"out, or {'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
+        f"{model} {theirs}, and masking.kind {config.masking.kind} trains a model that "
+        f"reads {wanted}; weights learned for one direction do not work for the other. {remedy}, "
+        f"or {'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
     )
 
 

@@ -41,6 +41,7 @@ from bothways.tasks.readers import Rows
 from bothways.tasks.task import EncodedFile, number_columns, submission_rows
 from bothways.tasks.texts import TextTask
 from bothways.tasks.windows import Reading
+from bothways.tokenization.normalization import count_decomposed
 
 About = dict[str, Any]
 """What is known of a part: ``rows``, ``line`` (the last one) and counts."""
@@ -137,7 +138,8 @@ class Labelling(Job):
         with _explained(prepared.rows.lines[0]):
             header, *rows = self.table(loaded, prepared)
         numbers = self.numbers(header)
-        reading = Reading.of(loaded.tokenizer, prepared.examples, prepared.rows.empty)
+        contents = self.task.contents(prepared.rows)
+        reading = Reading.of(loaded.tokenizer, prepared.examples, prepared.rows.empty, contents)
         about = {"line": prepared.rows.lines[-1], "rows": len(rows), "header": header}
         about |= {**asdict(reading), "breaks": self.breaks(prepared.rows)}
         if self.suffix in ARROW:
@@ -182,6 +184,7 @@ class Embedding(Job):
             size = found.tokens[0].vectors.shape[1]
         about = {"line": prepared.last, "rows": len(prepared.texts), "size": size}
         about |= {"vectors": vectors, "cut": found.cut, "long": found.long}
+        about["decomposed"] = count_decomposed(prepared.texts, loaded.tokenizer.normalize)
         return vectors_content(self.suffix, prepared.texts, found, prepared.kept), about
 
     def head(self, first: About, counts: Mapping[str, int]) -> bytes:

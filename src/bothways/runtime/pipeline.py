@@ -6,7 +6,6 @@ N texts, R rows of outputs (one per token that the head reads), C outputs of the
 from __future__ import annotations
 
 import contextlib
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,6 @@ from bothways.errors import ConfigError, InputError, LengthError, ModelError, No
 from bothways.io import html
 from bothways.io.annotations.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
-from bothways.io.text import beginning
 from bothways.runtime.engine import Engine, batches_for
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
@@ -38,7 +36,7 @@ from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.texts import TextTask
 from bothways.tasks.windows import Reading
-from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.normalization import check_texts, decomposed_notes
 from bothways.tokenization.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
@@ -513,26 +511,22 @@ def encode_file(
     task = type(task).define(task.options, rows)
     reading = task.for_measuring()
     file = reading.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    read = Reading.of(loaded.tokenizer, file.examples)
+    read = Reading.of(loaded.tokenizer, file.examples, contents=task.contents(rows))
     unknown = unknown_notes(loaded.tokenizer, read, rows.path)
     return task, replace(file, notes=(*notes, *file.notes, *unknown))
 
 
 def unknown_notes(tokenizer: Tokenizer, reading: Reading, path: Path) -> tuple[str, ...]:
-    """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
-    unk_id = tokenizer.unk_id
+    """Notes if texts of a file are decomposed and the tokenizer does not compose them, and if much
+    of it is [UNK]."""
+    notes = decomposed_notes(reading.decomposed, reading.texts, "examples")
     unknown = reading.unknown / max(1, reading.tokens)
-    if unk_id is None or unknown <= _MANY_UNKNOWN:
-        return ()
-    reason = "the model's vocabulary does not suit this text"
-    text = beginning(path)
-    decomposed, composed = tokenizer.encode_plain([text, unicodedata.normalize("NFC", text)])
-    if composed.count(unk_id) < 0.75 * decomposed.count(unk_id):
-        reason = (
-            "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
-            "convert the file to NFC"
+    if unknown > _MANY_UNKNOWN:
+        notes.append(
+            f"{unknown:.0%} of the tokens are {tokenizer.roles.unk}: the model's vocabulary does "
+            "not suit this text"
         )
-    return (f"{path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
+    return tuple(f"{path.name}: {note}" for note in notes)
 
 
 def named_columns(loaded: LoadedModel, named: Mapping[str, Any]) -> TaskOptions | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bothways.errors import LengthError
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.options import WindowOptions
-from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.normalization import check_texts, count_decomposed
 from bothways.tokenization.tokenizer import Tokenizer
 
 # --------------------------------------------------------------------------------
@@ -189,6 +189,7 @@ class Reading:
         empty: have no text.
         tokens: of all windows.
         unknown: of these are the piece for what is unknown.
+        decomposed: texts or pairs that have other pieces than the same in composed form (NFC).
     """
 
     texts: int = 0
@@ -198,17 +199,24 @@ class Reading:
     empty: int = 0
     tokens: int = 0
     unknown: int = 0
+    decomposed: int = 0
 
     @staticmethod
-    def of(tokenizer: Tokenizer, examples: Examples, empty: int = 0) -> Reading:
-        """Of encoded texts."""
+    def of(
+        tokenizer: Tokenizer,
+        examples: Examples,
+        empty: int = 0,
+        contents: Sequence[Hashable] = (),
+    ) -> Reading:
+        """Of encoded texts; ``contents``: of the examples (``Task.contents``)."""
         texts, several = len(examples.first_items), examples.windowed
         unknown = 0
         if tokenizer.unk_id is not None:
             unknown = int((examples.tokens == tokenizer.unk_id).sum())
         windows = len(examples) - texts + several
         size = len(examples.tokens)
-        return Reading(texts, several, windows, examples.cut, empty, size, unknown)
+        decomposed = count_decomposed(contents, tokenizer.normalize)
+        return Reading(texts, several, windows, examples.cut, empty, size, unknown, decomposed)
 
     def __add__(self, other: Reading) -> Reading:
         pairs = zip(astuple(self), astuple(other), strict=True)

@@ -105,6 +105,7 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
     chosen, alphabet = report["vocabulary"]["normalization"], report["alphabet"]
     letters = alphabet["hangul_and_kana"] + alphabet["with_vowel_marks"]
     why = f": {letters:.0%} of the letters would lose parts by bert" if chosen != "bert" else ""
+    why = why if config.lowercase or not why else ": the Unicode forms of a letter have one id"
     asked = "" if config.normalization == "auto" else ", as asked for"
     yield f"language {found.language}: {found.why}; normalization {chosen}{asked or why}"
     if chosen == "bert" and letters > _SOME:
@@ -293,7 +294,9 @@ def _score_used(config: VocabularyConfig) -> str:
 def _normalization(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
     if config.algorithm == "unigram":
         return f"{NORMALIZATION}, SentencePiece's NFKC"
-    return "none" if config.algorithm == "gpt2-bpe" else tokenizer.normalization
+    if config.algorithm == "gpt2-bpe":
+        return "none" if config.normalization == "bert" else "composed"
+    return tokenizer.normalization
 
 
 def _most_frequent(counts: Counter[str]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-from tokenizers.normalizers import Normalizer
+from tokenizers.normalizers import NFC, Normalizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
@@ -233,13 +233,14 @@ def split_by_rules(chunks: dict[str, int], rules: Rules) -> Counter[str]:
     return words
 
 
-def split_with_spaces(chunks: dict[str, int]) -> Counter[str]:
-    """The words of chunks as GPT-2 splits text, each with the space before it."""
-    split = ByteLevel(add_prefix_space=False)
+def split_with_spaces(chunks: dict[str, int], *, composes: bool) -> Counter[str]:
+    """The words of chunks as GPT-2 splits text, each with the space before it; ``composes``: in
+    composed form (NFC)."""
+    split, compose = ByteLevel(add_prefix_space=False), NFC().normalize_str
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
-        text = " " + chunk
         try:
+            text = " " + (compose(chunk) if composes else chunk)
             spans = [span for _, span in split.pre_tokenize_str(text)]
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([chunk]) from error

@@ -54,7 +54,7 @@ from bothways.tokenization.normalization import (
 )
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
-from bothways.tokenization.reading import LONGEST_WORD, cleaning
+from bothways.tokenization.reading import LONGEST_WORD, SETTINGS_FILE, cleaning
 from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_classes import BYTE_PAIRS
@@ -130,7 +130,9 @@ def learn(
             "normalization": _normalization(options, letters),
         }
         with_spaces = options.algorithm == "gpt2-bpe"
-        split = split_with_spaces if with_spaces else partial(split_by_rules, rules=rules)
+        split = partial(split_by_rules, rules=rules)
+        if with_spaces:
+            split = partial(split_with_spaces, composes=options.normalization != "bert")
         words = count_words(chunks, split, workers=workers, progress=counted("counting words"))
     if with_spaces:
         return _learn_with_spaces(words, letters, options, progress)
@@ -139,9 +141,9 @@ def learn(
 
 def _normalization(options: LearningOptions, letters: LetterCounts) -> Normalization:
     """The preset: that of the text, or as asked for."""
-    if options.normalization == "auto":
+    if options.normalization == "auto" and options.lowercase:
         return letters.normalization
-    return letters.composed if options.normalization == "composed" else options.normalization
+    return "bert" if options.normalization == "bert" else letters.composed
 
 
 def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabulary:
@@ -187,6 +189,8 @@ def _learn_with_spaces(
         vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
         write_json(vocabulary, ids)
         write_text(merged, "#version: 0.2\n" + "".join(lines))
+        if options.normalization != "bert":
+            write_json(Path(name) / SETTINGS_FILE, {"normalization": "composed"})
         tokenizer = Tokenizer.from_folder(name)
     return LearnedVocabulary(tokenizer, words, letters, start.dropped)
 

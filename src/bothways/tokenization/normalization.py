@@ -20,7 +20,8 @@ No rule of either preset looks across a plain space.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NotRequired, TypedDict
@@ -156,6 +157,37 @@ def count_letters(batches: Iterable[Mapping[str, int]]) -> LetterCounts:
         ideographs += int(weights[_within(codes, _IDEOGRAPHS)].sum())
         marked += int(weights[_within(codes, _MARKED)].sum())
     return LetterCounts(letters, hangul_and_kana, ideographs, marked, zero_width)
+
+
+def count_decomposed(contents: Iterable[Any], normalize: Callable[[str], str]) -> int:
+    """How many contents a tokenizer reads otherwise than the same text composed (NFC).
+
+    Args:
+        contents: texts, or tuples of them.
+        normalize: the tokenizer's.
+    """
+
+    def changes(content: Any) -> bool:
+        if not isinstance(content, str):
+            return any(map(changes, content))
+        if unicodedata.is_normalized("NFC", content):
+            return False
+        return normalize(content) != normalize(unicodedata.normalize("NFC", content))
+
+    return sum(map(changes, contents)) if changes(_DECOMPOSED) else 0
+
+
+_DECOMPOSED = unicodedata.normalize("NFD", "é 각")
+
+
+def decomposed_notes(count: int, texts: int, what: str = "texts") -> list[str]:
+    """A note if some of the texts are decomposed, as counted by :func:`count_decomposed`."""
+    if not count:
+        return []
+    return [
+        f"{count:,} of {texts:,} {what} have decomposed characters (Unicode NFD), for which the "
+        "vocabulary has other pieces than for composed ones; convert them to NFC"
+    ]
 
 
 def code_points(text: str) -> NDArray[np.uint32]:

@@ -19,14 +19,19 @@ def whole_characters(offsets: Sequence[tuple[int, int]], text: str) -> list[tupl
         offsets: of the tokens of a text, start and end.
         text: the text.
     """
-    following = [*offsets[1:], (0, 0)]
+    if text.isascii():
+        return [*offsets]
     extended = []
-    for (start, end), (limit, _) in zip(offsets, following, strict=False):
-        limit = limit if limit >= end else len(text)
-        while start < end < limit and _continues(text, end):
-            end += 1
-        extended.append((start, end))
-    return extended
+    limit = following = len(text)
+    for start, end in reversed(offsets):
+        if following >= end:  # else it is of the same character, and ends where that one does
+            limit = following
+        stop = end
+        while start < stop < limit and _continues(text, stop):
+            stop += 1
+        extended.append((start, stop))
+        following = start
+    return extended[::-1]
 
 
 def _continues(text: str, at: int) -> bool:
@@ -61,7 +66,7 @@ def include_trailing_marks(text: str, starts: NDArray[Any], ends: NDArray[Any]) 
     """
     if text.isascii():
         return
-    for mark in (i for i, c in enumerate(text) if unicodedata.category(c)[0] == "M"):
+    for mark in (i for i in range(1, len(text)) if _continues(text, i)):
         # Several pieces may be parts of the character before the mark.
         first, after = (int(np.searchsorted(ends, mark, side=side)) for side in ("left", "right"))
         if first < after and (after == len(starts) or starts[after] > mark):

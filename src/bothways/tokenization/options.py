@@ -58,9 +58,10 @@ class LearningOptions(WorkerOptions):
     lowercase: bool = True
     """Lowercase and strip accents, as uncased BERT does."""
     normalization: Literal["auto", "bert", "composed"] = "auto"
-    """Text normalization. bert: as the original BERT's. composed: NFC, which keeps Hangul syllables
-    and kana voicing marks whole, and Indic and Thai vowels. auto: composed if more than a third of
-    the letters, ideographs aside, are of such scripts, else bert."""
+    """Text normalization. bert: as the original BERT's (gpt2-bpe: none). composed: NFC, which gives
+    both Unicode forms of a letter one id and keeps Hangul syllables and kana voicing marks whole,
+    and Indic and Thai vowels. auto: composed if case is kept, or if more than a third of the
+    letters, ideographs aside, are of such scripts, else bert."""
     min_count: int = 2
     """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100
@@ -97,7 +98,10 @@ class LearningOptions(WorkerOptions):
             )
 
     def _refuse_what_is_of_other_algorithms(self) -> None:
-        own = {"unigram": ("coverage", "byte_fallback", "unused"), "gpt2-bpe": ("min_count",)}
+        own = {
+            "unigram": ("coverage", "byte_fallback", "unused"),
+            "gpt2-bpe": ("min_count", "normalization"),
+        }
         names = {
             *("score", "normalization", "min_count", "min_pair_count", "alphabet", "unused"),
             *("coverage", "byte_fallback"),

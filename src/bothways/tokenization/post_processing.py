@@ -124,14 +124,13 @@ def _checked(template: Template, ids: Mapping[str, int], source: str | Path) -> 
     return template
 
 
-def post_processor(template: Template, *, trims: bool = False) -> processors.PostProcessor:
-    """A template as the library's post-processor; ``trims``: spaces are taken off offsets too."""
+def post_processor(template: Template) -> processors.PostProcessor:
+    """A template as the library's post-processor."""
     layouts = [template.single, template.pair or Template.bare().layout(2)]
     names = dict.fromkeys((s.piece, s.id) for layout in layouts for s in layout.specials)
-    placing = processors.TemplateProcessing(
+    return processors.TemplateProcessing(
         single=layouts[0].spelled, pair=layouts[1].spelled, special_tokens=[*names]
     )
-    return processors.Sequence([processors.ByteLevel(), placing]) if trims else placing
 
 
 def trims_offsets(step: Mapping[str, Any] | None) -> bool:

@@ -444,6 +444,8 @@ def _read_byte_pairs(
             f"{merges}: does not belong to {vocabulary.name}: {error}. Complete the download."
         ) from error
     library = tokenizers.Tokenizer(model)
+    if _composes(settings):
+        library.normalizer = normalizers.NFC()
     space = bool(settings.get("add_prefix_space", False))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     library.decoder = decoders.ByteLevel()
@@ -557,11 +559,12 @@ def _read_unigram(
         (piece, float(np.float32(score + _NEVER)) if _ends_in_number(piece) else score)
         for piece, score in model.pieces
     ]
+    keeps = settings.get("keep_accents", False)
     before = cleaning(
-        keep_accents=settings.get("keep_accents", False),
+        keep_accents=keeps,
         lowercase=settings.get("do_lower_case", True),
         # SentencePiece's map composes Hangul again, the library's copy of it does not.
-        composes=bool(model.character_map),
+        composes=_composes(settings) if keeps else bool(model.character_map),
     )
     spaces = _ANY_SPACES if settings.get("remove_space", True) else None
     library = _unigram(model, pieces, model.unk_id, before, spaces)
@@ -584,11 +587,17 @@ def cleaning(
     ]
     if not keep_accents:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-        if composes:
-            steps.append(normalizers.NFC())
+    if composes:
+        steps.append(normalizers.NFC())
     if lowercase:
         steps.append(normalizers.Lowercase())
     return steps
+
+
+def _composes(settings: Mapping[str, Any]) -> bool:
+    """Whether a vocabulary that was learned here composes text, as no class of transformers does
+    by itself."""
+    return settings.get("normalization") == "composed"
 
 
 def _ends_in_number(piece: str) -> bool:

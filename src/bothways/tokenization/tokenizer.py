@@ -303,11 +303,10 @@ class Tokenizer:
         if self.template.segments == 1:
             return self
         other = copy.copy(self)
-        other._library = tokenizers.Tokenizer.from_str(self._library.to_str())
         other.template = self.template.in_one_segment()
-        trims = trims_offsets(self._settings["post_processor"])
-        other._library.post_processor = post_processor(other.template, trims=trims)
-        return other  # with the same fingerprint: the ids of texts are the same
+        # With the same fingerprint, as the ids of texts are the same, and the same tokenizer.json,
+        # so that it has this fingerprint when it is read: its settings name the inputs.
+        return other
 
     def with_segmenter(self, segmenter: Segmenter | None) -> Tokenizer:
         """The same tokenizer after another segmenter, or after none."""

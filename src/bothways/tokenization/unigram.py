@@ -71,7 +71,11 @@ def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
     with tempfile.TemporaryDirectory(prefix="bothways-unigram-") as name:
         folder = Path(name)
         write_bytes(folder / ALBERT.files[0], model.getvalue())
-        settings = {"do_lower_case": options.lowercase, "keep_accents": not options.lowercase}
+        settings = {
+            "do_lower_case": options.lowercase,
+            "keep_accents": not options.lowercase,
+            "normalization": "composed",
+        }
         write_json(folder / SETTINGS_FILE, settings)
         return Tokenizer.from_folder(folder)
 
