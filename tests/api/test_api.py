@@ -293,7 +293,7 @@ def test_embed_verb(
     file = ("--file", tmp_path / "empty.txt", "--out", out)
     before = out.read_bytes()
     error = refused("embed", folders / "pretrained", *file, capsys=capsys)
-    assert "empty.txt: no text to embed" in error
+    assert "empty.txt: there is no text to embed" in error
     assert out.read_bytes() == before
 
 

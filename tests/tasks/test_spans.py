@@ -379,7 +379,7 @@ def test_the_verbs(
     assert "--context or --file" in capsys.readouterr().err
     text.write_text(" \n")
     assert cli.main([*given, "--file", str(text)]) == 1
-    assert "the text to search for an answer is empty" in capsys.readouterr().err
+    assert "the text to search is empty" in capsys.readouterr().err
 
 
 def test_where_an_answer_stands_counts_in_training_alone(

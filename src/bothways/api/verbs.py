@@ -79,6 +79,7 @@ from bothways.tasks.task import Task, number_columns, submission_rows
 from bothways.tasks.texts import TextTask, check_columns
 from bothways.tasks.windows import Reading
 from bothways.tokenization.normalization import count_decomposed, decomposed_notes
+from bothways.tokenization.tokenizer import Tokenizer
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -92,8 +93,7 @@ def fill_mask(config: FillMaskConfig) -> list[str]:
                 lines.append("")
     cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
     _note_cut(cut, len(config.texts), model.loaded.config.positions)
-    decomposed = count_decomposed(config.texts, model.tokenizer.normalize)
-    _note_decomposed(decomposed, len(config.texts))
+    _note_decomposed(config.texts, model.tokenizer)
     return lines
 
 
@@ -135,8 +135,7 @@ def rank(config: RankConfig) -> list[str]:
         ranked, found = rank_texts(model.loaded, config.query, config.texts)
     _note_cut(found.cut, len(config.texts), found.length)
     _note_windows(found.several, len(config.texts), found.length)
-    texts = (config.query, *config.texts)
-    _note_decomposed(count_decomposed(texts, model.tokenizer.normalize), len(texts))
+    _note_decomposed((config.query, *config.texts), model.tokenizer)
     return [f"{one.score:9.6f}  {one.text}" for one in ranked[: config.top]]
 
 
@@ -164,8 +163,7 @@ def _predictions(
             _note_cut(prediction.cut, len(config.texts), prediction.length)
             _note_windows(prediction.several, len(config.texts), prediction.length)
             lines = _prediction_lines(prediction, model.loaded.task)
-        decomposed = count_decomposed(config.texts, model.tokenizer.normalize)
-        _note_decomposed(decomposed, len(config.texts))
+        _note_decomposed(config.texts, model.tokenizer)
     if config.out is None:
         return lines
     rows = [line.split("\t") for line in lines]
@@ -374,9 +372,7 @@ def answer(config: AnswerConfig) -> list[str]:
     if config.file is not None:
         context = _text_to_search(Path(config.file))
     if not (context or "").strip():
-        raise InputError(
-            "the text to search for an answer is empty.", place=Place(config.file or "input")
-        )
+        raise InputError("the text to search is empty.", place=Place(config.file or "input"))
     with _open(config) as model:
         answers = model.answer(config.question, context or "", top=config.top)
     spans = model.loaded.task.options.spans
@@ -482,9 +478,7 @@ def embed(config: EmbedConfig) -> str:
             if config.file is not None:
                 _note_column(Path(config.file), first, config.text_a)
             if not first.texts:
-                raise InputError(
-                    "no text to embed; the file is empty.", place=Place(config.file or "input")
-                )
+                raise InputError("there is no text to embed.", place=Place(config.file or "-"))
             with progress_of("embedding") as progress:
                 found = embed_texts(loaded, first.texts, **how, progress=progress)
             seen, tokens = (len(first.texts), found.cut, found.long), found.pooled is None
@@ -498,7 +492,8 @@ def embed(config: EmbedConfig) -> str:
         write_vectors(out, first.texts, found, first.kept)
     length = config.length or own_length(loaded, tokens=tokens) or loaded.config.positions
     _note_embedded(loaded, *seen, length)
-    _note_decomposed(decomposed, seen[0])
+    for note in decomposed_notes(decomposed, seen[0]):
+        print_note(note)
     if tokens:
         return f"{vectors} vectors of size {size}, for the tokens of {seen[0]} texts: {config.out}"
     return f"{vectors} vectors of size {size}: {config.out}"
@@ -718,6 +713,6 @@ def _note_cut(cut: int, texts: int, limit: int) -> None:
         print_note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")
 
 
-def _note_decomposed(count: int, texts: int) -> None:
-    for note in decomposed_notes(count, texts):
+def _note_decomposed(texts: Sequence[str], tokenizer: Tokenizer) -> None:
+    for note in decomposed_notes(count_decomposed(texts, tokenizer.normalize), len(texts)):
         print_note(note)
