@@ -241,12 +241,6 @@ class _GridBuilder:
         else:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
-            if recipe.sequence_length > shape.positions:
-                raise ConfigError(
-                    f"{bound.title} is read in sequences of {recipe.sequence_length}, but the "
-                    f"encoder of {run.label} has {shape.positions} positions (model.positions); "
-                    "choose among --tasks."
-                )
             own, parts = difference(task.recipe, recipe), tuple(map(str, self.seeds))
         model, at, inputs = self._folder(run) / MODEL, "", [*task.inputs, run.key]
         if snapshot is not None:

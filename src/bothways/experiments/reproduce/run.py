@@ -257,8 +257,8 @@ def _estimate(step: Step, grid: Grid) -> _Estimate:
         return _Estimate(passes * (train + dev), passes * (train + dev / 3) * cost)
     if isinstance(config, FeaturesConfig):
         files = [file for file in (config.task.train, config.task.dev, config.task.test) if file]
-        tokens = sum(_tokens(file, config.task, config.length) for file in files)
-        cost = training_cost(_shape_of(step, grid), length=config.length, targets=0).whole
+        tokens = sum(_tokens(file, config.task, config.sequence_length) for file in files)
+        cost = training_cost(_shape_of(step, grid), length=config.sequence_length, targets=0).whole
         words = sum(map(_size, files)) / 8  # one word per line, with its columns
         passes = config.epochs * len(step.wanted)
         trained = words * passes * config.hidden**2 * _LSTM_OPERATIONS
