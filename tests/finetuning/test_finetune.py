@@ -313,9 +313,7 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("hidden", "rate"), [(128, 3e-4), (383, 3e-4), (384, 2e-5), (768, 2e-5)])
 @pytest.mark.parametrize(("positions", "length"), [(100, 100), (128, 128), (512, 128)])
-def test_defaults_follow_the_encoder(
-    hidden: int, rate: float, positions: int, length: int
-) -> None:
+def test_defaults_follow_the_encoder(hidden: int, rate: float, positions: int, length: int) -> None:
     shape = dataclasses.replace(small_config((2, hidden, 1, 64, 97)), positions=positions)
     chosen = FinetuneConfig().for_encoder(shape)
     assert (chosen.optimizer.lr, chosen.length) == (rate, length)

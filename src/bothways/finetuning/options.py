@@ -192,9 +192,10 @@ class FinetuneConfig(TrainingOptions):
     batch: int = 32
     """Batch size in examples."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans, but at most
-    the encoder's positions. Longer inputs are truncated, the longer text of a pair first, and their number is reported. Passages
-    with answers, and with --task.long windows any text, are read in overlapping windows instead."""
+    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans, but at
+    most the encoder's positions. Longer inputs are truncated, the longer text of a pair first, and
+    their number is reported. Passages with answers, and with --task.long windows any text, are read
+    in overlapping windows instead."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
@@ -503,8 +504,8 @@ class FeaturesConfig(Options):
     batch: int = 32
     """Batch size in sentences."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default: 128, but at most the encoder's positions. Context from the document fills what the sentence leaves
-    free."""
+    """Maximum sequence length in tokens. Default: 128, but at most the encoder's positions. Context
+    from the document fills what the sentence leaves free."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(
             lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True
