@@ -196,7 +196,7 @@ def test_an_unknown_label(world: World, refused: Refused, tmp_path: Path) -> Non
         ["evaluate", world.task_model, task],
     ):
         problem = "unknown label 'yess'; the labels are 'no', 'yes'"
-        refused(argv, f"{task}:3: {problem}", "Did you mean 'yes'?")
+        assert "Did you mean" not in refused(argv, f"{task}:3: {problem}")
 
 
 # ------------------------------------------------------------------------ vocabularies and lengths

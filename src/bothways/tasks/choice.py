@@ -31,7 +31,13 @@ from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import broken_lines, check_not_empty, clean_label, layout_of
+from bothways.tasks.readers import (
+    broken_lines,
+    check_not_empty,
+    clean_label,
+    layout_of,
+    refuse_not_given,
+)
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.texts import refuse_twice
@@ -104,6 +110,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             if rows.labels is not None:
                 rows.labels.append(label)
         check_not_empty(path, {options.text_a: rows.contexts})
+        refuse_not_given(path, rows.labels or (), options)
         return rows
 
     @classmethod

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bothways.arrays import softmax
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import CLASSIFIER, TAGGER
-from bothways.io.lines import did_you_mean, listed
+from bothways.io.lines import listed
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
@@ -207,7 +207,7 @@ class ClassificationTask(TextTask):
             if label not in class_of:
                 raise InputError(
                     f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    f"or what the training file has).{did_you_mean(label, self.labels)}",
+                    "or what the training file has).",
                     path=rows.path,
                     line=line,
                 )
@@ -464,7 +464,7 @@ def check_all_named(labels: Sequence[str], options: TaskOptions) -> None:
             raise ConfigError(
                 f"task.names has '{label}={name}', but no training example has the label "
                 f"{label!r}; the labels are {listed(labels)}. Leave it out, or write the label as "
-                f"the file has it.{did_you_mean(label, labels)}"
+                f"the file has it."
             )
 
 
