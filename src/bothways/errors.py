@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -137,6 +138,21 @@ def not_installed(module: str) -> str:
     package = module.partition(".")[0]
     wanted = f"'bothways[{EXTRAS[package]}]'" if package in EXTRAS else package
     return f"{package}, which is not installed: pip install {wanted}"
+
+
+def check_installed(what: str, *packages: str) -> None:
+    """Refuse what would need a missing package only at its end, before anything is computed.
+
+    Args:
+        what: needs them, for the message.
+        packages: as they are imported.
+
+    Raises:
+        ConfigError: one is not installed.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise ConfigError(f"{what} needs {not_installed(package)}.")
 
 
 @contextmanager

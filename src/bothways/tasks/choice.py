@@ -29,7 +29,7 @@ from bothways.io.json_files import json_texts
 from bothways.io.lines import listed
 from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.metrics import Measurement, measure_classes
+from bothways.tasks.metrics import Measurement, check_measuring, measure_classes
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import (
     broken_lines,
@@ -91,6 +91,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> ChoiceRows:
         """TSV, CSV or JSONL."""
         _check_columns(options)
+        if labelled:
+            check_measuring()
         names = [options.text_a, *options.choices]
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []

@@ -24,6 +24,7 @@ from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
     Measurement,
+    check_measuring,
     choose_metrics,
     measure_classes,
     measure_scores,
@@ -85,6 +86,8 @@ class TextTask(Task[Rows, Outputs]):
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
         """A TSV, CSV, JSONL or JSON file."""
         check_columns(options)
+        if labelled:
+            check_measuring()
         return read_rows(path, options, labelled=labelled)
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
