@@ -327,7 +327,7 @@ def test_a_default_length_is_at_most_the_encoders(
 ) -> None:
     own = dataclasses.replace(config, length=None, seeds=(0, 1), jobs=jobs)
     folder = Path(finetune(own).run)
-    assert "length 40: the encoder has positions for so many tokens" in capsys.readouterr().out
+    assert "length 40: the encoder has no more positions" in capsys.readouterr().out
     assert read_run(folder)["recipe"]["length"] == 40
     assert load_model(folder / "seed-1" / "model").about["length"] == 40
     finetune(dataclasses.replace(own, length=40))

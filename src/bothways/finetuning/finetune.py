@@ -375,7 +375,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedSetting | Pre
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
     if config.sequence_length < given.sequence_length:
-        say(f"length {config.length}: the encoder has positions for so many tokens")
+        say(f"length {config.length}: the encoder has no more positions")
     if not given.optimizer.lr and not config.searched.values["lr"] and not config.freeze:
         say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (set lr to change it)")
     if data.parts:
