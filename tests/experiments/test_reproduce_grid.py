@@ -331,6 +331,10 @@ def test_an_encoder_too_small_for_the_table_is_refused(
     path.write_text("model: {layers: 2, hidden: 64, heads: 2}\n")
     with pytest.raises(ConfigError, match="'sum-last-four' needs 4 layers, but this encoder has 2"):
         grid_of("table7", "cpu", **world, recipe=str(path))
+    path.write_text("model: {positions: 32}\nphases: [{length: 32, share: 1.0}]\n")
+    with pytest.raises(ConfigError, match=r"is read in sequences of 64, but .* 32 positions"):
+        grid_of("table5", "smoke", **world, recipe=str(path))
+    assert grid_of("table5", "cpu", **world, recipe=str(path)).steps  # read in sequences of 32
 
 
 def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path: Path) -> None:

@@ -241,6 +241,12 @@ class _GridBuilder:
         else:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
+            if (recipe.length or 0) > shape.positions:
+                raise ConfigError(
+                    f"{bound.title} is read in sequences of {recipe.length}, but the encoder of "
+                    f"{run.label} has {shape.positions} positions (model.positions); choose among "
+                    "--tasks."
+                )
             own, parts = difference(task.recipe, recipe), tuple(map(str, self.seeds))
         model, at, inputs = self._folder(run) / MODEL, "", [*task.inputs, run.key]
         if snapshot is not None:
