@@ -295,7 +295,7 @@ _OTHER_KINDS = {
 
 
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
-    refuse_not_given(rows.path, rows.labels or chain(*(rows.several or ())), options)
+    refuse_not_given(rows.path, rows.labels or chain.from_iterable(rows.several or ()), options)
     if not options.labels:
         _refuse_vectors(rows, options)
         _check_spellings(rows, options)

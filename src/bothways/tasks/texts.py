@@ -467,7 +467,7 @@ def check_all_named(labels: Sequence[str], options: TaskOptions) -> None:
             raise ConfigError(
                 f"task.names has '{label}={name}', but no training example has the label "
                 f"{label!r}; the labels are {listed(labels)}. Leave it out, or write the label as "
-                f"the file has it."
+                "the file has it."
             )
 
 
