@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -144,6 +145,21 @@ def not_installed(module: str) -> str:
     package = module.partition(".")[0]
     wanted = f"'bothways[{EXTRAS[package]}]'" if package in EXTRAS else package
     return f"{package}, which is not installed: pip install {wanted}"
+
+
+def check_installed(what: str, *packages: str) -> None:
+    """Refuse what would need a missing package only at its end, before anything is computed.
+
+    Args:
+        what: needs them, for the message.
+        packages: as they are imported.
+
+    Raises:
+        ConfigError: one is not installed.
+    """
+    for package in packages:
+        if find_spec(package) is None:
+            raise ConfigError(f"{what} needs {not_installed(package)}.")
 
 
 @contextmanager

@@ -199,8 +199,9 @@ def test_features_are_the_hidden_states_of_first_pieces(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bothways.finetuning.features.PREDICT_TOKENS", 60)  # several batches
-    one = dataclasses.replace(config, layers=("last",), epochs=1, length=30)
+    one = dataclasses.replace(config, layers=("last",), epochs=1, length=None)
     tag_by_features(one)
+    assert json.loads((Path(config.run) / "run.json").read_text())["recipe"]["length"] == 40
     kept = np.load(Path(config.run) / "features/dev/layers.npy")
     model = load(config.model)
     lines = (Path(config.task.dev)).read_text().split("\n\n")

@@ -43,6 +43,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
 from bothways.training import trainer as steps
 from bothways.training.options import OptimizerOptions
+from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import (
     FAST,
@@ -313,10 +314,26 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hidden", "rate"), [(128, 3e-4), (383, 3e-4), (384, 2e-5), (768, 2e-5)])
-def test_without_a_rate_the_width_decides(hidden: int, rate: float) -> None:
-    assert FinetuneConfig().for_width(hidden).optimizer.lr == rate
-    own = FinetuneConfig(optimizer=OptimizerOptions(lr=1e-5))
-    assert own.for_width(hidden) is own
+@pytest.mark.parametrize(("positions", "length"), [(100, 100), (128, 128), (512, 128)])
+def test_defaults_follow_the_encoder(hidden: int, rate: float, positions: int, length: int) -> None:
+    shape = dataclasses.replace(small_config((2, hidden, 1, 64, 97)), positions=positions)
+    chosen = FinetuneConfig().for_encoder(shape)
+    assert (chosen.optimizer.lr, chosen.length) == (rate, length)
+    given = FinetuneConfig(optimizer=OptimizerOptions(lr=1e-5), length=200)
+    assert given.for_encoder(shape) == given
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_default_length_is_at_most_the_encoders(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str], jobs: int
+) -> None:
+    own = dataclasses.replace(config, length=None, seeds=(0, 1), jobs=jobs)
+    folder = Path(finetune(own).run)
+    assert "length 40: the encoder has no more positions" in capsys.readouterr().out
+    assert read_run(folder)["recipe"]["length"] == 40
+    assert load_model(folder / "seed-1" / "model").about["length"] == 40
+    finetune(dataclasses.replace(own, length=40))
+    assert "seed 1: finished before, kept" in capsys.readouterr().out
 
 
 def test_the_rate_by_width_is_told_and_recorded(
@@ -500,7 +517,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
         ({"labels": ("with", "within")}, InputError, r"train\.tsv:2: unknown label 'without'"),
         ({"kind": "regression"}, InputError, r"train\.tsv:2: the score 'without'"),
         ({"metrics": ("pearson",)}, ConfigError, "not a metric for classification"),
-        ({"length": 41}, LengthError, "positions for 40"),
+        ({"length": 128}, LengthError, "positions for 40"),
         ({"length": 2}, LengthError, "at least 3"),
         ({"test": "none.tsv"}, InputError, r"none\.tsv: there is no such file .*test null"),
     ],

@@ -96,7 +96,7 @@ def test_settings_that_scores_depend_on() -> None:
         assert given == (128, 64, 30, 20)
         assert spans.no_answer is no_answer
     trained = {
-        name: (config.epochs, config.batch, config.optimizer.lr, config.length)
+        name: (config.epochs, config.batch, config.optimizer.lr, config.sequence_length)
         for name in ("squad", "squad2", "swag")
         for config in [task_recipe(name)]
     }

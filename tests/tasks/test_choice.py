@@ -331,7 +331,7 @@ HEAD = "context\tone\ttwo\tlabel\n"
             COLUMNS,
             r":2: the label '2' .* are '0', '1'",
         ),
-        ("x.tsv", HEAD + "w1\tw2\tw3\t-1\n", COLUMNS, "'-1' names none"),
+        ("x.tsv", HEAD + "w1\tw2\tw3\t-1\n", COLUMNS, "labels are not given: each is -1"),
         ("x.tsv", HEAD + "w1\tw2\tw3\t1.0\n", COLUMNS, r"'1\.0' names none"),
         ("x.tsv", HEAD + "w1\tw2\tw3\t \n", COLUMNS, r"x\.tsv:2: the label is empty"),
         ("x.tsv", HEAD + "w1\tw2\t\t0\n", COLUMNS, r"x\.tsv:2: choice 1 \(column 'two'\) is empty"),

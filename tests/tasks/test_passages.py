@@ -198,12 +198,15 @@ def test_an_answer_without_tokens() -> None:
 def test_long_and_empty_questions_and_passages() -> None:
     part = encode(asked("a b", ("a", 0), question="x y z"), query_length=2)
     assert len(part.examples.tokens) == 2 + 2 + 3
-    assert part.notes == ("q.json: 1 of 1 questions were cut to task.spans.query_length",)
+    assert part.notes == ("q.json: 1 of 1 questions were cut to 2 tokens",)
+    part = encode(asked("a b", ("b", 2), question="x y z"), length=6)  # room for three
+    assert part.examples.tokens.tolist() == [*TOKENIZERS["uncased"].encode("x", "a b").ids]
+    assert part.notes == ("q.json: 1 of 1 questions were cut to 1 tokens",)
     part = encode(asked("", question=" "))
     assert len(part.examples.tokens) == 3
     assert [note.partition(": ")[2] for note in part.notes] == [
         "1 of 1 questions are empty",
         "1 of 1 questions have an empty passage and thus no answer",
     ]
-    with pytest.raises(LengthError, match=r"'q' has 3 tokens.*no room.*query_length"):
-        encode(asked("a b", question="x y z"), length=6)
+    with pytest.raises(LengthError, match=r"4 tokens leaves no room .* at least 5"):
+        encode(asked("a b", question="x y z"), length=4)

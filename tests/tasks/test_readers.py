@@ -98,6 +98,20 @@ def test_json_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "label"), [("classification", "-1"), ("regression", "-1.0"), ("multilabel", "[-1]")]
+)
+def test_labels_that_are_not_given(tmp_path: Path, kind: Any, label: str) -> None:
+    """As in test files of GLUE on the Hub."""
+    path = write(tmp_path, f"sentence\tlabel\na\t{label}\nb\t{label}\n")
+    options = replace(SINGLE, kind=kind)
+    with pytest.raises(InputError, match=r"data\.tsv: labels are not given: each is -1"):
+        read_rows(path, options, labelled=True)
+    assert len(read_rows(path, options, labelled=False)) == 2
+    if kind != "regression":  # a model of -1, 0 and 1
+        assert len(read_rows(path, replace(options, labels=("-1", "1")), labelled=True)) == 2
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("sentence\tlabel\na\t1\nb\t0\tmore\n", r"data\.tsv:3: has 3 .* line 1 has 2"),

@@ -367,19 +367,40 @@ def test_the_verbs(
     assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6 " * 20]) == 0
     assert "1 of 1 texts are longer than" in capsys.readouterr().err
     long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
-    assert cli.main(["answer", model, *long]) == 1
-    assert "no room for the passage" in capsys.readouterr().err
+    assert cli.main(["answer", model, *long]) == 0
+    assert "the question was cut to " in capsys.readouterr().err
     shutil.copytree(model, tmp_path / "short")
     about = json.loads((tmp_path / "short" / "bothways.json").read_text())
     about["tasks"]["span"]["options"]["spans"]["query_length"] = 4
     (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
     assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
-    assert "the question was cut to 4 tokens" in capsys.readouterr().err
+    assert "the question was cut to 4 of its 65 tokens" in capsys.readouterr().err
     assert cli.main(given) == 1
     assert "--context or --file" in capsys.readouterr().err
     text.write_text(" \n")
     assert cli.main([*given, "--file", str(text)]) == 1
     assert "the text to search is empty" in capsys.readouterr().err
+
+
+def test_a_long_question_is_cut_and_counted(
+    tuned: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer, text = ("w3", 3), "w2 w3 w4"
+    items = [question("short", "w9", answer), question("long", "w8 " * 99, answer)]
+    path = squad_file(tmp_path / "q.json", [{"context": text, "qas": items}])
+    own = dataclasses.replace(tuned, run=str(tmp_path / "run"), epochs=1)
+    own = dataclasses.replace(own, task=dataclasses.replace(own.task, train=str(path)))
+    finetune(own)
+    model = str(model_of(tuned))
+    for verb in (["predict", model, "--file", str(path)], ["evaluate", model, str(path)]):
+        assert cli.main(verb) == 0
+    shown = capsys.readouterr()
+    note = "q.json: 1 of 2 questions were cut to 8 tokens"
+    assert (shown.out.count(note), shown.err.count(note)) == (1, 2)
+    found = load_model(model)
+    assert answer_questions(found, ["w8 " * 99], [text]) == answer_questions(
+        found, ["w8 " * 8], [text]
+    )
 
 
 def test_where_an_answer_stands_counts_in_training_alone(

@@ -578,8 +578,8 @@ class Model:
         """Answers to a question, or to several: spans of a text of any length, with probabilities.
 
         Args:
-            question: the question; 64 tokens of it are read (the task's ``spans.query_length``).
-                Or a list of questions.
+            question: the question; 64 tokens of it are read (the task's ``spans.query_length``),
+                at most half of a sequence. Or a list of questions.
             context: the text; ``context[answer.start:answer.end] == answer.text``. For several
                 questions one text, or one for each.
             top: maximum number of answers.

@@ -72,6 +72,7 @@ from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import other_kind
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.options import TaskOptions
+from bothways.tasks.passages import query_limit
 from bothways.tasks.readers import row_windows
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.tagging import TaggingTask
@@ -382,12 +383,13 @@ def answer(config: AnswerConfig) -> list[str]:
             "is answered; `bothways predict` with a --task that has kind: spans and "
             "spans: {no_answer: true} can leave questions unanswered"
         )
-    limit, length = spans.query_length, choose_length(model.loaded, None)
+    length = choose_length(model.loaded, None)
+    limit = query_limit(model.tokenizer, spans, length=length)
     texts = [config.question, context or ""]
     query, passage = map(len, model.tokenizer.encode_plain(texts))
     room = model.tokenizer.template.room(length, 2)
     if query > limit:
-        print_note(f"the question was cut to {limit} tokens; the rest is ignored")
+        print_note(f"the question was cut to {limit} of its {query} tokens")
     _note_windows(int(min(query, limit) + passage > room), 1, length)
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "

@@ -60,7 +60,14 @@ from bothways.corpus.store import (
     options_fingerprint,
     write_shard,
 )
-from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
+from bothways.errors import (
+    BothwaysError,
+    ConfigError,
+    DiskError,
+    InputError,
+    StoreError,
+    check_installed,
+)
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.parallel import in_processes
 from bothways.io.records import INPUT_SUFFIXES
@@ -117,6 +124,7 @@ def build_corpus(
             process; a worker process was lost.
         DiskError: a file could not be written; the previous content is intact.
     """
+    check_installed("a corpus", "pyarrow")
     if config.language != AUTO:
         check_language(config.language)
     if not config.out:

@@ -45,6 +45,7 @@ from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import curves_of
 from bothways.shipped import DEFAULT, DEFAULT_MASK
+from bothways.tasks.metrics import check_measuring
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.monitor import curve_section
@@ -116,6 +117,7 @@ def demo(config: DemoConfig) -> str:
         ``report.html`` in the folder.
     """
     start = time.monotonic()
+    check_measuring()
     out = Path(config.out)
     _check_settings(config, out)
     _prepare(config, out)

@@ -43,7 +43,7 @@ from bothways.runtime.texts import file_texts
 from bothways.runtime.weights import Weights
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.metrics import measure_scores
+from bothways.tasks.metrics import check_measuring, measure_scores
 from bothways.tasks.readers import read_rows
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import EncodedFile, Task
@@ -449,6 +449,7 @@ class _TextGate(_Gate):
         options = None if config.task is None else task_recipe(config.task).task
         self._gold: NDArray[np.float64] | None = None
         if options is not None and options.kind == "regression" and options.text_b is not None:
+            check_measuring()
             rows = read_rows(path, options, labelled=True)
             assert rows.b is not None, "the task has a second text"
             assert rows.labels is not None, "its file has scores"

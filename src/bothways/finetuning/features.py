@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -273,6 +273,8 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
     say = line_printer()
     loaded = load_model(config.model)
+    length = config.length or min(config.sequence_length, loaded.config.positions)
+    config = replace(config, length=length)
     layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
     run, precision = _open_run(config, loaded, say)
@@ -334,7 +336,7 @@ def _whose(own: dict[str, Any], record: dict[str, Any]) -> str:
 
 def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
     """The task and its encoded files, by name."""
-    check_length(loaded, config.length)
+    check_length(loaded, config.sequence_length)
     options = config.task
     train = TaggingTask.read(Path(options.train), options, labelled=True)
     task = TaggingTask.define(options, train)
@@ -342,7 +344,7 @@ def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dic
     if options.test:
         files["test"] = TaggingTask.read(Path(options.test), options, labelled=True)
     return task, {
-        name: task.encode(loaded.tokenizer, rows, length=config.length)
+        name: task.encode(loaded.tokenizer, rows, length=config.sequence_length)
         for name, rows in files.items()
     }
 

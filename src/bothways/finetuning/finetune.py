@@ -367,14 +367,16 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedSetting | Pre
     check_required(config)
     say = line_printer()
     loaded = load_model(config.model)
-    given, config = config, config.for_width(loaded.config.hidden)
+    given, config = config, config.for_encoder(loaded.config)
     data = load_data(config, loaded)
     keep_head = keeps_head(loaded, config, data.task)
     label_weights(config.class_weights, data.task, data.train)  # refuses what is none
     run = _open_run(config, loaded, keep_head, say)
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
-    if config is not given and not config.searched.values["lr"] and not config.freeze:
+    if config.sequence_length < given.sequence_length:
+        say(f"length {config.length}: the encoder has no more positions")
+    if not given.optimizer.lr and not config.searched.values["lr"] and not config.freeze:
         say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (set lr to change it)")
     if data.parts:
         rows = [f"{part}\t{place}" for part, places in data.parts.items() for place in places]

@@ -311,7 +311,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
         ("batch", ours(lambda c: c.batch), published("batch")),
         ("learning rate", ours(lambda c: f"{c.optimizer.lr:g}"), published("lr")),
         ("dropout", ours(lambda c: _dropout(c, shape)), "0.1"),
-        ("longest sequence", ours(lambda c: c.sequence_length), published("length")),
+        ("longest sequence", ours(lambda c: c.for_encoder(shape).length), published("length")),
         (
             "bias correction",
             ours(lambda c: "on" if c.optimizer.bias_correction else "off"),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
 from bothways.errors import ConfigError
+from bothways.families.config import ModelConfig
 from bothways.shipped import DEFAULT
 from bothways.tasks.options import OPTIONS_OF_KINDS, GridOptions, TaskOptions, share
 from bothways.training.options import (
@@ -191,9 +192,10 @@ class FinetuneConfig(TrainingOptions):
     batch: int = 32
     """Batch size in examples."""
     length: int | None = None
-    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans. Longer
-    inputs are truncated, the longer text of a pair first, and their number is reported. Passages
-    with answers, and with --task.long windows any text, are read in overlapping windows instead."""
+    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans, but at
+    most the encoder's positions. Longer inputs are truncated, the longer text of a pair first, and
+    their number is reported. Passages with answers, and with --task.long windows any text, are read
+    in overlapping windows instead."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
@@ -305,7 +307,7 @@ class FinetuneConfig(TrainingOptions):
 
     @property
     def sequence_length(self) -> int:
-        """Maximum sequence length in tokens: ``length``, or what suits the kind of task."""
+        """``length``, or what suits the kind of task; an encoder may have fewer positions."""
         return self.length or LENGTHS.get(self.task.kind, LENGTH)
 
     @property
@@ -314,8 +316,8 @@ class FinetuneConfig(TrainingOptions):
         return self.search.over(self.task.grid) if self.search.default else self.search
 
     def resolved(self) -> FinetuneConfig:
-        """See :meth:`Options.resolved`: the length and the search, which follow from the task. The
-        learning rate follows from the encoder, which is not an option: :meth:`for_width`."""
+        """See :meth:`Options.resolved`: the length and the search, which follow from the task. What
+        follows from the encoder is no option: :meth:`for_encoder`."""
         return replace(self, length=self.sequence_length, search=self.searched)
 
     def of_data(self) -> FinetuneConfig:
@@ -324,12 +326,11 @@ class FinetuneConfig(TrainingOptions):
         values = {name: getattr(self, name) for name in names}
         return FinetuneConfig(**values, length=self.sequence_length)
 
-    def for_width(self, hidden: int) -> FinetuneConfig:
-        """The config with a learning rate for an encoder of this hidden size, if it has none."""
-        if self.optimizer.lr:
-            return self
-        rate = NARROW_RATE if hidden < NARROW else WIDE_RATE
-        return replace(self, optimizer=replace(self.optimizer, lr=rate))
+    def for_encoder(self, shape: ModelConfig) -> FinetuneConfig:
+        """The config with a length and a learning rate for an encoder, where it has none."""
+        length = self.length or min(self.sequence_length, shape.positions)
+        rate = self.optimizer.lr or (NARROW_RATE if shape.hidden < NARROW else WIDE_RATE)
+        return replace(self, length=length, optimizer=replace(self.optimizer, lr=rate))
 
     @property
     def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
@@ -502,9 +503,9 @@ class FeaturesConfig(Options):
     """Passes over the training data."""
     batch: int = 32
     """Batch size in sentences."""
-    length: int = 128
-    """Maximum sequence length in tokens; context from the document fills what the sentence leaves
-    free."""
+    length: int | None = None
+    """Maximum sequence length in tokens. Default: 128, but at most the encoder's positions. Context
+    from the document fills what the sentence leaves free."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(
             lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True
@@ -546,6 +547,15 @@ class FeaturesConfig(Options):
             if not values or len(set(values)) < len(values):
                 shown = ", ".join(map(str, values))
                 raise ConfigError(f"{name} is [{shown}]; give at least one, each once.")
+
+    def resolved(self) -> FeaturesConfig:
+        """See :meth:`Options.resolved`: the length."""
+        return replace(self, length=self.sequence_length)
+
+    @property
+    def sequence_length(self) -> int:
+        """``length``, or the default; an encoder may have fewer positions."""
+        return self.length or LENGTH
 
     def located(self) -> FeaturesConfig:
         """The same config with the task's file names resolved against ``data``, and one test

@@ -21,7 +21,7 @@ from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.annotations.tagged import brat_files
 from bothways.io.files import sha256
 from bothways.io.frames import FRAMES, content_of
-from bothways.io.lines import did_you_mean, listed
+from bothways.io.lines import listed
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
@@ -443,7 +443,7 @@ def label_weights(
             if label not in labels:
                 raise ConfigError(
                     f"class_weights has {text!r}; give balanced alone, or LABEL=WEIGHT (in Python "
-                    f"a dictionary) of the labels {listed(labels)}.{did_you_mean(label, labels)}"
+                    f"a dictionary) of the labels {listed(labels)}."
                 )
             weights[labels.index(label)] = _positive(number, text)
     if not several:

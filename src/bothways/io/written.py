@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, check_installed
 from bothways.io.files import new_file, write_text
 
 if TYPE_CHECKING:
@@ -35,13 +35,15 @@ def check_ending(path: Path) -> None:
     """Refuse a name that other programs would take for a format that is not written.
 
     Raises:
-        ConfigError: naming those that are.
+        ConfigError: naming those that are; or what writes it is not installed.
     """
     if (suffix := path.suffix.lower()) in _OF_OTHERS:
         raise ConfigError(
             f"{path}: tables are not written as {suffix}; give {', '.join(FORMATS)} (spreadsheets "
             "open .csv)."
         )
+    if suffix in ARROW:
+        check_installed(f"writing {suffix}", "pyarrow")
 
 
 def is_known(path: Path) -> bool:

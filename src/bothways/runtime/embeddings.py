@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bothways import arrays
 from bothways.batch import Batch, collate
 from bothways.config.fields import require_choice
-from bothways.errors import ConfigError, InputError, NonFiniteError, Place
+from bothways.errors import ConfigError, InputError, NonFiniteError, Place, check_installed
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.io.written import ARROW, cell_text, cells_column, write_tables
@@ -487,10 +487,12 @@ def check_format(path: Path, kept: Collection[str] = (), *, tokens: bool = False
     Raises:
         InputError: the suffix is not one of :data:`FORMATS`.
         ConfigError: the format has no room for further columns or tokens, or has a column of that
-            name itself.
+            name itself; or what writes it is not installed.
     """
     if path.suffix not in FORMATS:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", place=Place(path))
+    if path.suffix in ARROW:
+        check_installed(f"writing {path.suffix}", "pyarrow")
     if path.suffix == ".npy" and (kept or tokens):
         what = "keep" if kept else "pooling tokens"
         raise ConfigError(f"{what}: a .npy file holds one array; write another format, or .npz.")

@@ -361,7 +361,6 @@ def answer_questions(
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
         InputError: something that is not a text, or another number of passages.
-        LengthError: a question leaves its passage no room.
     """
     task = loaded.task
     if not isinstance(task, SpanTask):

@@ -29,9 +29,15 @@ from bothways.io.json_files import json_texts
 from bothways.io.lines import listed
 from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.metrics import Measurement, measure_classes
+from bothways.tasks.metrics import Measurement, check_measuring, measure_classes
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import broken_lines, check_not_empty, clean_label, layout_of
+from bothways.tasks.readers import (
+    broken_lines,
+    check_not_empty,
+    clean_label,
+    layout_of,
+    refuse_not_given,
+)
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.texts import refuse_twice
@@ -85,6 +91,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> ChoiceRows:
         """TSV, CSV or JSONL."""
         _check_columns(options)
+        if labelled:
+            check_measuring()
         names = [options.text_a, *options.choices]
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []
@@ -104,6 +112,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             if rows.labels is not None:
                 rows.labels.append(label)
         check_not_empty(path, {options.text_a: rows.contexts})
+        refuse_not_given(path, rows.labels or (), options)
         return rows
 
     @classmethod

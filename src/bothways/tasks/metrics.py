@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import ConfigError, explain_missing, nearest
+from bothways.errors import ConfigError, check_installed, nearest
 
 Kind = Literal["classification", "regression", "multilabel", "multiregression"]
 Values = NDArray[Any]
@@ -131,7 +131,15 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return same[0] if same else nearest(name, known)
 
 
-@explain_missing("measuring")
+def check_measuring() -> None:
+    """Refuse to read a file whose labels could not be measured on later.
+
+    Raises:
+        ConfigError: scikit-learn or SciPy is not installed.
+    """
+    check_installed("measuring", "sklearn", "scipy")
+
+
 def measure_classes(
     metrics: Sequence[str],
     predicted: Values,
@@ -198,7 +206,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (" ..." if len(names) > 5 else "")
 
 
-@explain_missing("measuring")
 def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
     """The threshold of the second of two classes, as :func:`best_cut`; 0.5 stays if all examples
     are of one class.
@@ -237,7 +244,6 @@ def best_cut(ranked: Values, scores: Values, default: float) -> float:
     return float(thresholds[best[np.abs(thresholds[best] - default).argmin()]])
 
 
-@explain_missing("measuring")
 def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> Measurement:
     """Scores of predicted numbers.
 
@@ -271,7 +277,6 @@ def _scores_of(metrics: Sequence[str], predicted: Values, gold: Values) -> dict[
     }
 
 
-@explain_missing("measuring")
 def measure_labels(
     metrics: Sequence[str],
     probabilities: Values,
@@ -307,7 +312,6 @@ def measure_labels(
     return Measurement(scores, tuple(notes), collapsed, parts)
 
 
-@explain_missing("measuring")
 def measure_several_scores(
     metrics: Sequence[str], predicted: Values, gold: Values, names: Sequence[str]
 ) -> Measurement:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bothways.arrays import expit
 from bothways.errors import ConfigError, InputError, Place
-from bothways.io.lines import did_you_mean, listed
+from bothways.io.lines import listed
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
     Measurement,
@@ -120,8 +120,7 @@ class MultiLabelTask(TextTask):
                 if label not in column_of:
                     raise InputError(
                         f"unknown label {label!r}; the labels are {listed(self.labels)} "
-                        "(task.labels, or what the training file has)."
-                        f"{did_you_mean(label, self.labels)}{self._hint(label)}",
+                        f"(task.labels, or what the training file has).{self._hint(label)}",
                         place=Place(rows.path, line),
                     )
                 targets_NC[n, column_of[label]] = 1

@@ -21,8 +21,8 @@ class SpanOptions(Options):
     """Passages longer than the maximum length are read in windows, each of which begins so many
     tokens after the one before."""
     query_length: int = 64
-    """Maximum question length in tokens; longer questions are truncated, and their number is
-    reported."""
+    """Maximum question length in tokens, at most half of the sequence; longer questions are
+    truncated, and their number is reported."""
     answer_length: int = 30
     """Maximum answer length in tokens."""
     n_best: int = 20

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import IGNORE
-from bothways.errors import InputError, LengthError, Place
+from bothways.errors import InputError, Place
 from bothways.io.annotations.squad import GoldAnswer, Questions
-from bothways.tasks.examples import Examples, SequenceBuilder
+from bothways.tasks.examples import Examples, SequenceBuilder, check_room
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows
@@ -73,31 +73,26 @@ def encode_questions(
     twice 0, which is [CLS], if the window does not hold all of it or there is no answer.
 
     Raises:
-        LengthError: no room for the passage.
+        LengthError: no room for a token of a question and one of its passage.
         InputError: an answer that is not where ``answer_start`` says, if the options refuse that.
     """
     queries = _tokenize(tokenizer, rows.texts)
     passages = _tokenize(tokenizer, rows.passages)
-    cut = sum(len(query) > options.query_length for query in queries)
+    limit = query_limit(tokenizer, options, length=length)
+    cut = sum(len(query) > limit for query in queries)
     located = None if rows.answers is None else _LocatedAnswers(rows, passages, options)
     windows = _WindowBuilder(tokenizer)
     whole = []
     for q, passage in enumerate(rows.passage_of):
-        query = queries[q].ids[: options.query_length]
+        query = queries[q].ids[:limit]
         room = tokenizer.template.room(length, 2) - len(query)
-        if room < 1:
-            raise LengthError(
-                f"{rows.path}: question {rows.ids[q]!r} has {len(query)} tokens, which leave no "
-                f"room for the passage in a length of {length}. Raise length, or lower "
-                "task.spans.query_length."
-            )
         answer = located.places[q] if located else None
         windows.add(q, query, passages[passage], room, options.stride, answer)
         whole.append(len(query) + len(passages[passage]) + tokenizer.template.cost(2))
     examples = windows.examples(cut).with_whole_lengths(whole)
     if located is not None:
         examples = examples.with_targets(np.array(windows.targets, np.int64))
-    notes = [*_notes(rows, examples, cut), *(located.notes() if located else ())]
+    notes = [*_notes(rows, examples, cut, limit), *(located.notes() if located else ())]
     return PassageFile(
         rows,
         examples,
@@ -107,6 +102,17 @@ def encode_questions(
         ends=np.concatenate(windows.ends),
         best=np.concatenate(windows.best),
     )
+
+
+def query_limit(tokenizer: Tokenizer, options: SpanOptions, *, length: int) -> int:
+    """To how many tokens questions are cut: ``query_length``, but at most half of a sequence, so
+    that the passage always has room.
+
+    Raises:
+        LengthError: no room for a token of a question and one of its passage.
+    """
+    check_room(tokenizer, length, pair=True)
+    return min(options.query_length, tokenizer.template.room(length, 2) // 2)
 
 
 def locate_answer(
@@ -282,7 +288,7 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedText]
     return tokenized
 
 
-def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
+def _notes(rows: Questions, examples: Examples, cut: int, limit: int) -> list[str]:
     name, count = rows.path.name, f"{len(rows):,} questions"
     notes = []
     several = examples.windowed
@@ -292,7 +298,7 @@ def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
             f"({len(examples):,} windows in all)"
         )
     if cut:
-        notes.append(f"{name}: {cut:,} of {count} were cut to task.spans.query_length")
+        notes.append(f"{name}: {cut:,} of {count} were cut to {limit} tokens")
     empty = sum(not text.strip() for text in rows.texts)
     if empty:
         notes.append(f"{name}: {empty:,} of {count} are empty")

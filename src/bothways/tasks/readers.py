@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -296,6 +296,7 @@ _OTHER_KINDS = {
 
 
 def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
+    refuse_not_given(rows.path, rows.labels or chain.from_iterable(rows.several or ()), options)
     if not options.labels:
         _refuse_vectors(rows, options)
         _check_spellings(rows, options)
@@ -306,6 +307,20 @@ def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, fir
         columns = zip(texts, (rows.a, rows.b), strict=False)
         found = {name: column for name, column in columns if column is not None}
         check_not_empty(rows.path, found)
+
+
+def refuse_not_given(path: Path, labels: Iterable[str], options: TaskOptions) -> None:
+    """Refuse labels or scores that are -1 throughout, as in GLUE's test files on the Hub.
+
+    Raises:
+        InputError: they are, and -1 is no label of the task.
+    """
+    found = set(labels)
+    if found and found <= {"-1", "-1.0"} - {*options.labels}:
+        raise InputError(
+            "labels are not given: each is -1. Give a file with labels, or use predict.",
+            place=Place(path),
+        )
 
 
 _TOTALS = frozenset(

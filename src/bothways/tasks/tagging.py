@@ -29,7 +29,7 @@ from bothways.io.annotations.conll import DOCUMENT
 from bothways.io.annotations.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
 from bothways.io.annotations.written_spans import WrittenText, write_brat
 from bothways.io.files import write_json, write_text
-from bothways.io.lines import did_you_mean, listed
+from bothways.io.lines import listed
 from bothways.io.written import write_rows
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
@@ -393,8 +393,7 @@ class TaggingTask(Task[Sentences, Tags]):
                     needed = "" if tag == tags[word] else f", here {tag!r}"
                     raise InputError(
                         f"unknown tag {tags[word]!r}{needed}; the model learns "
-                        f"{listed(self.labels)} (task.labels, or what the training file has)."
-                        f"{did_you_mean(tag, self.labels)}",
+                        f"{listed(self.labels)} (task.labels, or what the training file has).",
                         place=Place(rows.path, rows.lines[s][word]),
                     )
                 targets.append(class_of[tag])

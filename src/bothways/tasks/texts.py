@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from bothways.arrays import softmax
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER, TAGGER
-from bothways.io.lines import did_you_mean, listed
+from bothways.io.lines import listed
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import (
     Measurement,
+    check_measuring,
     choose_metrics,
     measure_classes,
     measure_scores,
@@ -85,6 +86,8 @@ class TextTask(Task[Rows, Outputs]):
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
         """A TSV, CSV, JSONL or JSON file."""
         check_columns(options)
+        if labelled:
+            check_measuring()
         return read_rows(path, options, labelled=labelled)
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
@@ -207,7 +210,7 @@ class ClassificationTask(TextTask):
             if label not in class_of:
                 raise InputError(
                     f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    f"or what the training file has).{did_you_mean(label, self.labels)}",
+                    "or what the training file has).",
                     place=Place(rows.path, line),
                 )
         return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
@@ -463,7 +466,7 @@ def check_all_named(labels: Sequence[str], options: TaskOptions) -> None:
             raise ConfigError(
                 f"task.names has '{label}={name}', but no training example has the label "
                 f"{label!r}; the labels are {listed(labels)}. Leave it out, or write the label as "
-                f"the file has it.{did_you_mean(label, labels)}"
+                "the file has it."
             )
 
 

@@ -34,7 +34,7 @@ from tokenizers import normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.arrays import bounds
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, check_installed
 from bothways.io.files import write_json, write_text
 from bothways.tokenization.counting import (
     Progress,
@@ -122,6 +122,7 @@ def learn(
         learned = learn(segmenter.divided(lines), plain, progress, counting)
         return replace(learned, tokenizer=learned.tokenizer.with_segmenter(segmenter))
     if options.algorithm == "unigram":
+        check_installed("the algorithm unigram", "sentencepiece")
         return _learn_unigram([*lines], options)
     with count_chunks(lines, workers=workers) as chunks:
         letters = count_letters(chunks.batches(counted("counting letters")))

@@ -23,7 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
-from bothways.errors import ConfigError, OtherRunError, RunError
+from bothways.errors import ConfigError, OtherRunError, RunError, check_installed
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.io.run_folders import RUN_FILE
 from bothways.model import kernels
@@ -203,10 +203,11 @@ def open_run(
             that earlier versions recorded.
 
     Raises:
-        ConfigError: no folder was given.
+        ConfigError: no folder was given, or what draws the curves is not installed.
         RunError: the folder holds a different run (the message shows the differences) or other
             files, or another process is using it.
     """
+    check_installed("the curves of a run", "matplotlib")
     if isinstance(config, Options):
         config = config.resolved()
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}

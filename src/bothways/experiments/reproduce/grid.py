@@ -217,9 +217,9 @@ class _GridBuilder:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
             own = difference(task.recipe, recipe)
-            if recipe.sequence_length > shape.positions:
+            if (recipe.length or 0) > shape.positions:
                 raise ConfigError(
-                    f"{bound.title} is read in sequences of {recipe.sequence_length}, and the "
+                    f"{bound.title} is read in sequences of {recipe.length}, and the "
                     f"encoder of {run.label} has {shape.positions} positions; choose --tasks."
                 )
         model, at = self._folder(run) / MODEL, ""
