@@ -90,11 +90,11 @@ def test_it_is_timed_once(timed: Any, cache: Path, monkeypatch: pytest.MonkeyPat
     assert len(calls) == 5
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"key": "pro', '{"x": 1}', "null"])
-def test_a_damaged_cache_is_made_anew(timed: Any, cache: Path, content: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"key": "pro', b'{"x": 1}', b"null", b"\xff"])
+def test_a_damaged_cache_is_made_anew(timed: Any, cache: Path, content: bytes) -> None:
     calls = timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
     cache.parent.mkdir(parents=True, exist_ok=True)
-    cache.write_text(content)
+    cache.write_bytes(content)
     for _ in range(2):
         assert settled(AUTO).precision == "bf16"
     assert calls == ["torch cpu", "onnxruntime cpu"]

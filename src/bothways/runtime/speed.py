@@ -126,8 +126,8 @@ def _file() -> Path:
 def _kept(path: Path, key: str) -> Seconds | None:
     """The first intact figures under a key: of two processes that measure at once, all take those
     of one."""
-    with suppress(OSError, UnicodeDecodeError):
-        for line in path.read_text(encoding="utf-8").splitlines():
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(AttributeError, KeyError, TypeError, ValueError):
                 own = json.loads(line)
                 if own["key"] == key:
