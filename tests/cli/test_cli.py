@@ -25,6 +25,7 @@ from bothways.config import parsing
 from bothways.config.fields import option_types, required_fields
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import StoreError
+from bothways.io.processes import INTERRUPTED
 
 PRETRAIN = ["pretrain", "--corpus", "c", "--run", "r"]
 SENTENCES = "The house is old.\nA house by the sea is a good house.\nThe sea is old.\n"
@@ -403,16 +404,29 @@ def test_out_of_memory_says_what_to_do(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")  # noqa: PTH110
-def test_a_full_disk_behind_standard_output() -> None:
+@pytest.mark.parametrize(
+    ("after", "status", "message"),
+    [
+        ("return 0", 1, "bothways: error: standard output: No space left on device.\n"),
+        ("raise InputError('a row')", 1, "bothways: error: a row\n"),
+        ("raise KeyboardInterrupt", 130, f"{INTERRUPTED}\n"),
+    ],
+)
+def test_a_full_disk_behind_standard_output(after: str, status: int, message: str) -> None:
+    code = (
+        "import sys\nfrom bothways import cli\nfrom bothways.errors import InputError\n"
+        f"def verb(_):\n    print('text')\n    {after}\n"
+        "cli._dispatch = verb\nsys.exit(cli.main([]))"
+    )
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(
-            [sys.executable, "-m", "bothways", "tasks"],
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONUNBUFFERED": ""},  # so that nothing is written before the end
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
         )
-    assert done.returncode == 1
-    assert done.stderr == "bothways: error: standard output: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (status, message)
 
 
 def test_a_list_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

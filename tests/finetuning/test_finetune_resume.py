@@ -20,6 +20,7 @@ from bothways.finetuning import finetune as jobs
 from bothways.finetuning import seed as module
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
+from bothways.model import device, inference
 from bothways.tasks.task import Task
 from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
@@ -262,6 +263,30 @@ def test_a_precision_given_for_a_run_that_is_continued(
     assert "precision: fp32 -> bf16" in shown
     finetune(dataclasses.replace(config, precision="auto"))
     assert "fp32: as when this run began" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_a_timer_does_not_change_bits(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: bool
+) -> None:
+    """The same command, when another program is busy: what was measured first holds."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    runs = [tmp_path / "first", tmp_path / "second"]
+    for run, other in zip(runs, (rounds, not rounds), strict=True):
+        seconds = [1.0, 0.1 if other else 9.0]
+        for place in (device, inference):
+            monkeypatch.setattr(place, "least_seconds", lambda *_, own=seconds: own)
+        inference.onednn_pays.cache_clear()
+        finetune(dataclasses.replace(config, precision="auto", run=str(run)))
+    inference.onednn_pays.cache_clear()
+    assert_same(weights(runs[0]), weights(runs[1]))
+    records = [json.loads((run / "run.json").read_text())["resolved"] for run in runs]
+    assert records[0] == records[1]
+    assert records[0]["precision"] == ("bf16" if rounds else "fp32")
+    assert records[0]["transposed_gradients"] is rounds
+    for file in ("dev_predictions.tsv", "test_predictions.tsv"):
+        one, two = ((run / "seed-0" / file).read_bytes() for run in runs)
+        assert one == two
 
 
 def test_a_damaged_record_is_no_finished_seed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,14 +186,15 @@ def test_shared_weights_keep_their_values() -> None:
 
 @pytest.mark.parametrize(("other", "pays"), [(0.5, True), (0.9, False), (2.0, False)])
 def test_onednn_computes_fp32_where_it_is_much_faster(
-    other: float, pays: bool, monkeypatch: pytest.MonkeyPatch
+    other: float, pays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds(*actions: Callable[[], Tensor]) -> list[float]:
         one, two = (action() for action in actions)
         torch.testing.assert_close(one, two)
         return [1.0, other]
 
-    monkeypatch.setattr(inference, "least_seconds_in_turns", seconds)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(inference, "least_seconds", seconds)
     assert inference.onednn_pays.__wrapped__() is pays
 
 

@@ -8,19 +8,31 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from bothways.errors import ConfigError
 from bothways.io.processes import usable_cores
 from bothways.model import device as precision
+from bothways.model import inference
 from bothways.model.device import (
     DTYPES,
+    ChosenPrecision,
+    borrowed_process,
     choose_for_training,
     choose_precision,
     set_threads,
 )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "bothways" / "speed.jsonl"
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
@@ -43,14 +55,59 @@ def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_auto_takes_what_is_faster(
     speed: float, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "least_seconds_in_turns", lambda *_: [speed, 1.0])
+    monkeypatch.setattr(precision, "least_seconds", lambda *_: [speed, 1.0])
     choice = choose_precision("auto")
     assert (choice.name, choice.reason) == (name, reason)
 
 
-def test_the_probe_runs_here() -> None:
-    assert choose_precision("auto").name in DTYPES
-    assert choose_for_training("bf16").transposes in (False, True)
+def test_what_is_chosen_by_is_measured_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine would decide otherwise the next time. Threads and versions make another."""
+    measured = []
+
+    def seconds(*actions: Callable[[], object]) -> list[float]:
+        for action in actions:
+            action()
+        measured.append(torch.get_num_threads())
+        return [3.0, 1.0] if len(measured) < 3 else [1.0, 3.0]
+
+    monkeypatch.setattr(precision, "least_seconds", seconds)
+    monkeypatch.setattr(inference, "least_seconds", seconds)
+    with borrowed_process():
+        set_threads(1)
+        first = choose_for_training("auto")
+        assert (first.name, first.transposes) == ("bf16", True)
+        assert first.reason.endswith("with gradients of weights from transposed arrays")
+        for _ in range(3):
+            assert choose_for_training("auto") == first
+            assert not inference.onednn_pays.__wrapped__()
+        assert measured == [1, 1, 1]
+        set_threads(2)
+        assert choose_for_training("auto").name == "fp32"
+        assert measured == [1, 1, 1, 2]
+    text = cache.read_text()
+    assert f"torch {torch.__version__}" in text
+    assert f"numpy {np.__version__}" in text
+    # A file that another machine, or a person, wrote decides.
+    cache.write_text(text.replace('"bf16": 3.0', '"bf16": 0.1'))
+    with borrowed_process():
+        set_threads(2)
+        assert choose_precision("auto").name == "bf16"
+    assert len(measured) == 4
+
+
+def test_fp32_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for module in (precision, inference):
+        monkeypatch.setattr(module, "least_seconds", lambda *_: pytest.fail("measured in vain"))
+    choice = choose_for_training("auto")
+    assert (choice.name, choice.transposes) == ("fp32", False)
+    assert choice.reason == (
+        f"fp32: no measurement can be kept in {tmp_path}/file/bothways/speed.jsonl; --precision "
+        "chooses another"
+    )
+    assert choose_for_training("bf16") == ChosenPrecision("bf16", "bf16: requested")
+    assert not inference.onednn_pays.__wrapped__()
 
 
 @pytest.mark.parametrize(("transposed", "pays"), [(0.5, True), (0.95, False), (2.0, False)])
@@ -62,17 +119,9 @@ def test_gradients_are_transposed_where_that_is_faster(
             action()
         return [1.0, transposed]
 
-    monkeypatch.setattr(precision, "least_seconds_in_turns", seconds)
+    monkeypatch.setattr(precision, "least_seconds", seconds)
     assert choose_for_training("bf16").transposes is pays
     assert not choose_for_training("fp32").transposes
-
-
-def test_other_work_does_not_decide_between_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of one's times are disturbed."""
-    times = iter([1.0, 1.1, *[9.0, 1.2] * 13, 1.05, 1.1])
-    monkeypatch.setattr(precision, "_seconds", lambda action: [action(), next(times)][1] / 100)
-    least = precision.least_seconds_in_turns(lambda: None, lambda: None)
-    assert least == pytest.approx([0.01, 0.011])
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,4 +197,6 @@ def test_the_layout_of_gradients_is_measured_in_moments(
     monkeypatch.setattr(precision, "compiles", lambda _: True)
     assert precision.transposing_pays(torch.bfloat16) is pays
     assert seen == asked
+    assert precision.transposing_pays(torch.bfloat16) is pays
+    assert seen == asked, "it is kept"
     assert not precision.transposing_pays(torch.float32)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import DiskError, InputError, RunError
+from bothways.errors import DiskError, InputError
 from bothways.tokenization import counting
 from bothways.tokenization.counting import StringCounts, count_chunks, count_words, split_by_rules
 from bothways.tokenization.normalization import Rules
@@ -105,20 +103,6 @@ def test_errors_of_the_lines_come_through_with_processes() -> None:
 
     with pytest.raises(InputError, match="fifth"), count_chunks(lines(), workers=2):  # type: ignore[arg-type]
         pass
-
-
-def test_a_lost_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "_count_block", lost)
-    lines = ["x" * counting._BLOCK_CHARACTERS + str(number) for number in range(5)]
-    with (
-        pytest.raises(RunError, match=r"(?s)a worker process was lost.*fewer --workers"),
-        count_chunks(lines, workers=2),
-    ):
-        pass
-
-
-def lost(_: object) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bothways import cli
 from bothways.errors import BothwaysError, ConfigError
-from bothways.tokenization.learning import learn_vocabulary
+from bothways.tokenization import counting
+from bothways.tokenization.learning import learn, learn_vocabulary
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.template import Template
 from bothways.tokenization.tokenizer import Tokenizer
@@ -64,6 +66,17 @@ def test_same_bytes_in_any_process(algorithm: str, tmp_path: Path) -> None:
         found.append(contents(out))
     assert found[0] == found[1] == found[2]
     assert {"tokenizer.json", "tokenizer_config.json"} < found[0].keys()
+
+
+@pytest.mark.parametrize("algorithm", SETTINGS)
+def test_same_words_from_several_workers(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of some megabytes is counted in several parts, in other processes."""
+    monkeypatch.setattr(counting, "_BLOCK_CHARACTERS", 2000)
+    monkeypatch.setattr(counting, "_BATCH", 100)
+    options = LearningOptions(**SETTINGS[algorithm])
+    alone, shared = (learn(LINES, replace(options, workers=workers)) for workers in (1, 2))
+    assert (shared.words, shared.letters) == (alone.words, alone.letters)
+    assert shared.tokenizer.fingerprint == alone.tokenizer.fingerprint
 
 
 @pytest.mark.parametrize("algorithm", SETTINGS)

@@ -71,36 +71,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OtherProcessError:
         return 1
     except BothwaysError as error:
-        print(f"bothways: error: {visible(str(error))}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+        status = 2 if isinstance(error, UsageError) else 1
+        return _failed(f"bothways: error: {visible(str(error))}", status)
     except KeyboardInterrupt:
-        with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
-            print(INTERRUPTED, file=sys.stderr)
-        return 130
+        return _failed(INTERRUPTED, 130)
     except (MemoryError, RuntimeError, ImportError) as error:
         if not is_out_of_memory(error):
             raise
-        print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # The reader (head, less) has gone. Python flushes stdout once more on exit: redirect it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed(f"bothways: error: {_OUT_OF_MEMORY}")
+    except BrokenPipeError:  # the reader (head, less) has gone
+        _drop_output()
         return 1
     except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
         if error.filename is None and error.errno in _NOT_WRITTEN:
             why = "it is closed" if error.errno == errno.EBADF else error.strerror
-            print(f"bothways: error: standard output: {why}.", file=sys.stderr)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            return _failed(f"bothways: error: standard output: {why}.")
         if is_out_of_memory(error):
-            print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
-            return 1
+            return _failed(f"bothways: error: {_OUT_OF_MEMORY}")
         if error.filename is None:
             raise
-        name = visible(str(error.filename))
-        print(f"bothways: error: {name}: {error.strerror}.", file=sys.stderr)
-        return 1
+        return _failed(f"bothways: error: {visible(str(error.filename))}: {error.strerror}.")
     return status
+
+
+def _failed(message: str, status: int = 1) -> int:
+    """Print why the program ends, and return its status."""
+    with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
+        print(message, file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return status
+
+
+def _drop_output() -> None:
+    """Redirect stdout, which Python flushes once more when it exits, and would then fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _limit_spinning() -> None:

@@ -25,6 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +57,7 @@ from bothways.finetuning.setup import (
     training_digests,
 )
 from bothways.io.files import write_text
+from bothways.io.parallel import attempt, killed
 from bothways.io.processes import exit_with
 from bothways.io.terminal import counted, is_shown, line_printer, show_lines
 from bothways.model.device import (
@@ -102,6 +104,7 @@ class SeedRunner:
                 raise _script_without_guard()
             context = multiprocessing.get_context("spawn")
             self._others = set(multiprocessing.active_children())  # of the calling program
+            self._workers: set[BaseProcess] = set()
             try:
                 self._worker_started = context.Event()
                 self._pool = ProcessPoolExecutor(
@@ -160,14 +163,15 @@ class SeedRunner:
             and as :func:`bothways.finetuning.seed.train_seed`.
 
         Raises:
-            RunError: a worker process was killed, so the pool accepts no more.
+            RunError: a worker process was killed or has ended, so the pool accepts no more.
             ConfigError: no worker process could start.
         """
         if self._pool is None:
             return partial(train_seed, config, loaded, data, run, run_seeds)
         folder = run.folder / run_seeds.folder
         try:
-            future = self._pool.submit(_train_in_worker, config, run, run_seeds)
+            future = self._pool.submit(attempt, _train_in_worker, config, run, run_seeds)
+            self._workers |= set(multiprocessing.active_children()) - self._others
         except BrokenProcessPool:
             raise self._broken(folder) from None
 
@@ -183,10 +187,10 @@ class SeedRunner:
         """Why the pool broke before the seed of a folder was done."""
         if not self._worker_started.is_set():
             return _script_without_guard()
-        return RunError(
-            f"{folder}: a worker process was killed, perhaps because memory ran out. Finished "
-            "seeds are kept; run the same command again with fewer --jobs."
-        )
+        codes = {process.exitcode for process in self._workers}
+        was_killed = -getattr(signal, "SIGKILL", 0) in codes
+        why = killed("--jobs") if was_killed else "a worker process ended unexpectedly"
+        return RunError(f"{folder}: {why}. Finished seeds are kept.")
 
 
 def _script_without_guard() -> ConfigError:

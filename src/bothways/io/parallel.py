@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, TypeVar
 
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import deaf_children, exit_with
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -29,7 +33,8 @@ def in_processes(
         items: its arguments; only a few items and results are in memory at once.
         workers: processes; -1: one per core, 1: this one.
         cluster: address of a Dask scheduler whose workers are used instead.
-        lost: the error that is raised if a worker was lost.
+        lost: the error that is raised if a worker was lost; what the function raises comes back
+            as itself.
         ordered: results come in the order of the items; or else as they are ready.
 
     Raises:
@@ -50,23 +55,53 @@ def in_processes(
             initargs=(os.getpid(),),
         )
         with deaf_children():
-            started = run(joblib.delayed(function)(*item) for item in items)
+            started = run(joblib.delayed(attempt)(function, *item) for item in items)
         results = stack.enter_context(contextlib.closing(started))
         try:
             yield results
         except Exception as error:
-            if not _is_lost_worker(error):
+            if not (why := _why_lost(error)):
                 raise
-            raise lost(
-                f"a worker process was lost ({error}), most likely killed for using too much "
-                "memory. Run the same command again to continue, perhaps with fewer --workers."
-            ) from error
+            raise lost(f"{why}.") from error
 
 
-def _is_lost_worker(error: Exception) -> bool:
-    """Whether a process or the cluster failed, rather than the task it was running."""
-    of_cluster = type(error).__module__.partition(".")[0] == "distributed"
-    return of_cluster or isinstance(error, BrokenProcessPool)
+def attempt(function: Callable[..., T], *item: Any) -> T:
+    """Apply a function in a worker process, and raise only what can be sent back.
+
+    An exception that cannot be pickled, or made again from its pickle, would end the worker or
+    break the pool, and be lost.
+    """
+    try:
+        return function(*item)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        raise
+
+
+def killed(remedy: str) -> str:
+    """What to say of a worker that was ended by SIGKILL, without a final stop."""
+    return (
+        "a worker process was killed, most likely because memory ran out; run the same command "
+        f"again with fewer {remedy}"
+    )
+
+
+def _why_lost(error: Exception) -> str:
+    """What became of a worker or of the cluster; empty if the error is the task's."""
+    if type(error).__module__.partition(".")[0] == "distributed":
+        return f"a worker process was lost ({error}); run the same command again"
+    if not isinstance(error, BrokenProcessPool):
+        return ""
+    if "SIGKILL" in str(error):
+        return killed("--workers")
+    if found := re.search(r"exit codes of the workers are {(.*)}", str(error)):
+        return f"a worker process ended unexpectedly ({found[1]})"
+    # An argument or a result that cannot be unpickled; the cause is the traceback as text.
+    trace = str(error.__cause__ or error).rstrip('\n"')
+    return f"a worker process failed: {trace.splitlines()[-1]}"
 
 
 def _dask_client(address: str) -> Any:

@@ -27,6 +27,7 @@ from bothways.model.kernels.compiled import (
     why_not_covered,
 )
 from bothways.model.kernels.varlen import why_not_varlen
+from bothways.runtime.speed import Seconds, least_seconds, measured_once, not_kept
 from bothways.training.options import DeviceName
 
 # --------------------------------------------------------------------------------
@@ -205,8 +206,8 @@ def peak_memory_note(device: torch.device) -> str:
 
 
 # --------------------------------------------------------------------------------
-# The choice of bf16 or fp32 arithmetic, and of how it computes weights' gradients, made once per
-# run by measuring.
+# The choice of bf16 or fp32 arithmetic, and of how it computes weights' gradients: measured
+# once per machine.
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # bf16 must be faster than fp32 by this factor in the probe to be worth its rounding.
@@ -252,8 +253,15 @@ def choose_precision(
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return ChosenPrecision("bf16", "bf16: this GPU supports it in hardware")
         return ChosenPrecision("fp32", "fp32: this GPU has no hardware support for bf16")
-    exact, rounded = least_seconds_in_turns(*map(_product, (DTYPES["fp32"], DTYPES["bf16"])))
-    ratio = exact / rounded
+
+    def measure() -> Seconds:
+        exact, rounded = least_seconds(_product(torch.float32), _product(torch.bfloat16))
+        return {"fp32": exact, "bf16": rounded}
+
+    seconds = measured_by_torch("products of training", measure)
+    if seconds is None:
+        return ChosenPrecision("fp32", not_kept())
+    ratio = seconds["fp32"] / seconds["bf16"]
     if ratio >= _MIN_SPEEDUP:
         return ChosenPrecision(
             "bf16",
@@ -276,7 +284,10 @@ def choose_for_training(
     chosen = choose_precision(wanted, device)
     if device.type != "cpu":
         return chosen
-    return replace(chosen, transposes=transposing_pays(chosen.dtype))
+    if not transposing_pays(chosen.dtype):
+        return chosen
+    reason = f"{chosen.reason}, with gradients of weights from transposed arrays"
+    return replace(chosen, reason=reason, transposes=True)
 
 
 def transposing_pays(dtype: torch.dtype) -> bool:
@@ -287,10 +298,20 @@ def transposing_pays(dtype: torch.dtype) -> bool:
     """
     if dtype != torch.bfloat16 or not compiles(torch.ones(1, dtype=dtype)):
         return False
-    direct, other = _gradient_seconds(256, dtype)
-    if direct + other < _SLOW:  # otherwise the larger products would take half a minute
-        direct, other = _gradient_seconds(2048, dtype)
-    return direct >= _MIN_GAIN * other
+
+    def measure() -> Seconds:
+        direct, other = _gradient_seconds(256, dtype)
+        if direct + other < _SLOW:  # otherwise the larger products would take half a minute
+            direct, other = _gradient_seconds(2048, dtype)
+        return {"direct": direct, "transposed": other}
+
+    seconds = measured_by_torch("gradients of weights in bf16", measure)
+    return seconds is not None and seconds["direct"] >= _MIN_GAIN * seconds["transposed"]
+
+
+def measured_by_torch(what: str, measure: Callable[[], Seconds]) -> Seconds | None:
+    """:func:`bothways.runtime.speed.measured_once` with torch, in the threads of this process."""
+    return measured_once(what, measure, torch.get_num_threads(), ["torch"])
 
 
 def _gradient_seconds(rows: int, dtype: torch.dtype) -> list[float]:
@@ -302,29 +323,12 @@ def _gradient_seconds(rows: int, dtype: torch.dtype) -> list[float]:
         transpose(d, d_t)
         torch.mm(d_t, inner)
 
-    return least_seconds_in_turns(lambda: torch.mm(d.t(), inner), transposed)
+    return least_seconds(lambda: torch.mm(d.t(), inner), transposed)
 
 
 def _product(dtype: torch.dtype) -> Callable[[], object]:
     x, w = torch.ones(1024, 512, dtype=dtype), torch.ones(1024, 512, dtype=dtype)
     return lambda: F.linear(x, w)
-
-
-def least_seconds_in_turns(*actions: Callable[[], object]) -> list[float]:
-    """The shortest time of each action, in turns: other programs only ever make one longer, and
-    so decide the order of two that are close less often than by medians."""
-    for action in actions:
-        action()
-    rounds: list[list[float]] = []
-    while len(rounds) < 15 and sum(map(sum, rounds)) < 0.5:
-        rounds.append([_seconds(action) for action in actions])
-    return [min(column) for column in zip(*rounds, strict=True)]
-
-
-def _seconds(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
 
 
 # --------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class TorchEngine:
     def product_seconds(cls, device: DeviceName) -> dict[str, float]:
         """Seconds of a product, by precision, on the device that a model would be computed on."""
         rows, inner, columns = PRODUCT
-        seconds = {}
+        actions = []
         with borrowed_process(), torch.inference_mode():
             place = choose_device(device).torch
             set_threads(0)
@@ -102,8 +102,8 @@ class TorchEngine:
                     product(x)
                     synchronize(x.device)
 
-                seconds[name] = least_seconds(compute)
-        return seconds
+                actions.append(compute)
+            return dict(zip(cls.precisions, least_seconds(*actions), strict=True))
 
     @property
     def precision(self) -> str:

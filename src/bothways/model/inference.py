@@ -25,11 +25,12 @@ from torch import Tensor
 
 from bothways.batch import round_up
 from bothways.model.batch import Inputs, SelectedPositions
-from bothways.model.device import least_seconds_in_turns
+from bothways.model.device import measured_by_torch
 from bothways.model.encoder import Encoder, HiddenStates
 from bothways.model.kernels import compiled
 from bothways.model.layers import Layer
 from bothways.model.shared import LayerNorm
+from bothways.runtime.speed import Seconds, least_seconds
 
 # oneDNN prepares a kernel for each new number of rows, which takes longer than some more rows do.
 _ROUND_FEW, _ROUND_MANY, _MANY = 16, 64, 128
@@ -247,15 +248,20 @@ class _Layer:
 @cache
 def onednn_pays() -> bool:
     """Whether oneDNN computes products in fp32 in less time than what torch takes for them, so much
-    less that it is no chance: on AMD's processors MKL takes twice the time. Timed once a process.
+    less that it is no chance: on AMD's processors MKL takes twice the time.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     x, transposed = torch.ones(256, 512), torch.ones(512, 1024)
-    usual, other = least_seconds_in_turns(
-        lambda: torch.mm(x, transposed), lambda: _onednn(x, transposed.t())
-    )
-    return usual >= _MIN_GAIN * other
+
+    def measure() -> Seconds:
+        usual, other = least_seconds(
+            lambda: torch.mm(x, transposed), lambda: _onednn(x, transposed.t())
+        )
+        return {"usual": usual, "oneDNN": other}
+
+    seconds = measured_by_torch("products in fp32", measure)
+    return seconds is not None and seconds["usual"] >= _MIN_GAIN * seconds["oneDNN"]
 
 
 def _by_onednn(dtype: torch.dtype) -> bool:

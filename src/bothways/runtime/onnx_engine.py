@@ -174,10 +174,9 @@ class GraphEngine(ABC):
             graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
         ).SerializeToString()
         x = np.ones((rows, inner), np.float32)
-        sessions = {name: cls.session(model, name, usual_threads()) for name in cls.precisions}
-        return {
-            name: least_seconds(partial(own.run, {"x": x}, ["y"])) for name, own in sessions.items()
-        }
+        sessions = [cls.session(model, name, usual_threads()) for name in cls.precisions]
+        seconds = least_seconds(*(partial(own.run, {"x": x}, ["y"]) for own in sessions))
+        return dict(zip(cls.precisions, seconds, strict=True))
 
     def working(self) -> AbstractContextManager[None]:
         """As :meth:`bothways.runtime.engine.Engine.working`: nothing of the process is changed."""

@@ -1,7 +1,10 @@
-"""Which engine and precision are fastest on this machine: one product of each, timed once.
+"""What is fastest on this machine, where the choice changes bits: measured once, and kept.
 
 Flags of a processor do not tell: the same instructions take half or twice the time of fp32 on
-processors that both have them. The figures are kept in the user's cache folder.
+processors that both have them. A second measurement may come out otherwise on a busy machine, and
+the same command would then give other bits. So the figures are kept in the user's cache folder, a
+line each, of which the first of its kind holds for all processes; what cannot be kept there is not
+chosen by.
 """
 
 from __future__ import annotations
@@ -11,14 +14,13 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bothways.errors import BothwaysError
-from bothways.io.files import expanded, write_json
+from bothways.io.files import expanded
 from bothways.io.processes import usual_threads
 from bothways.runtime.engine import AUTO, EngineOptions, engines, openers
 
@@ -26,11 +28,11 @@ PRODUCT = (512, 512, 2048)
 """Rows, inner size and columns of the product that is timed."""
 _MIN_SPEEDUP = 1.3  # of bf16, to be worth its rounding
 _MIN_GAIN = 1.25  # of another engine, over one that is listed before it: products are not all
-_LONGEST = 0.3  # seconds for a product, but for three at least
+_LONGEST = 0.5  # seconds for the actions that are compared, but for each at least twice
 _SETTINGS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
-Seconds = dict[str, dict[str, float]]
-"""By engine and precision."""
+Seconds = dict[str, float]
+"""By what took them."""
 
 
 def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
@@ -49,17 +51,26 @@ def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
     """
     if options.precision != AUTO:
         return options
-    seconds, timed_now = _seconds(options)
+    found: Seconds = {}
+
+    def measure() -> Seconds:
+        for name, opener in openers(options.name, []):
+            product_seconds = getattr(_class(opener), "product_seconds", None)
+            own = product_seconds(options.device) if product_seconds else {}
+            found.update({f"{name} {precision}": taken for precision, taken in own.items()})
+        return found
+
+    what = f"products of engine {options.name} on {options.device}"
+    seconds = measured_once(what, measure, usual_threads(), engines())
+    if seconds is None:
+        return replace(options, precision="fp32", reason=not_kept(), timed=True)
+    parts = ((name.rpartition(" "), taken) for name, taken in seconds.items())
+    timed = [(engine, precision, taken) for (engine, _, precision), taken in parts]
     if graph:
         of_graphs = [
             name for name, opener in openers(options.name, []) if hasattr(_class(opener), "graphs")
         ]
-        seconds = {name: own for name, own in seconds.items() if name in of_graphs}
-    timed = [
-        (engine, precision, own)
-        for engine, of_engine in seconds.items()
-        for precision, own in of_engine.items()
-    ]
+        timed = [one for one in timed if one[0] in of_graphs]
     if not timed:  # an engine of another package that says nothing of its speed
         return replace(options, precision="fp32", reason="fp32: no other precision was timed")
     best = timed[0]
@@ -74,37 +85,54 @@ def settled(options: EngineOptions, *, graph: bool = False) -> EngineOptions:
         name=best[0],
         precision=best[1],  # type: ignore[arg-type]
         reason=reason,
-        timed=timed_now,
+        timed=bool(found),
     )
 
 
-def _seconds(options: EngineOptions) -> tuple[Seconds, bool]:
-    """Of the engines that the options leave open, from the cache if they are there; and whether
-    they were not."""
-    path, key = cache_folder() / "speed.json", _key(options)
-    known: dict[str, Seconds] = {}
-    with suppress(OSError, ValueError):  # none yet, or damaged: it is made anew
-        read = json.loads(path.read_text(encoding="utf-8"))
-        known = read if isinstance(read, dict) else {}
-    with suppress(AttributeError, KeyError, TypeError, ValueError):
-        kept = {
-            str(engine): {str(name): float(own) for name, own in of_engine.items()}
-            for engine, of_engine in known[key].items()
-        }
-        return kept, False
-    return _measured(options, path, known, key), True
+def measured_once(
+    what: str, measure: Callable[[], Seconds], threads: int, packages: Collection[str]
+) -> Seconds | None:
+    """What was measured on this machine, now or earlier; None where it cannot be kept.
 
-
-def _measured(options: EngineOptions, path: Path, known: dict[str, Seconds], key: str) -> Seconds:
-    found: Seconds = {}
-    for name, opener in openers(options.name, []):
-        measure = getattr(_class(opener), "product_seconds", None)
-        if measure is not None:
-            found[name] = measure(options.device)
-    with suppress(OSError, BothwaysError):  # a folder that cannot be written to: next time again
+    Args:
+        what: is measured; with the processor, threads, versions and settings the key.
+        measure: gives the seconds; called if none are kept and they can be.
+        threads: of the computation.
+        packages: that compute, beside this one and numpy.
+    """
+    path, key = _file(), f"{what}; {_machine(threads, packages)}"
+    if (kept := _kept(path, key)) is not None:
+        return kept
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {**known, key: found})
-    return found
+        path.touch()  # before anything is measured in vain
+    except OSError:
+        return None
+    line = json.dumps({"key": key, "seconds": measure()})
+    with suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")  # apart from one that was cut
+    return _kept(path, key)
+
+
+def not_kept() -> str:
+    """The note where nothing is measured."""
+    return f"fp32: no measurement can be kept in {_file()}; --precision chooses another"
+
+
+def _file() -> Path:
+    return cache_folder() / "speed.jsonl"
+
+
+def _kept(path: Path, key: str) -> Seconds | None:
+    """The first intact figures under a key: of two processes that measure at once, all take those
+    of one."""
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(AttributeError, KeyError, TypeError, ValueError):
+                own = json.loads(line)
+                if own["key"] == key:
+                    return {str(name): float(taken) for name, taken in own["seconds"].items()}
+    return None
 
 
 def _class(opener: Callable[..., object]) -> object:
@@ -112,15 +140,14 @@ def _class(opener: Callable[..., object]) -> object:
     return getattr(opener, "__self__", opener)
 
 
-def _key(options: EngineOptions) -> str:
-    """What the figures depend on."""
+def _machine(threads: int, packages: Collection[str]) -> str:
+    """What figures depend on."""
     versions = []
-    for name in ("bothways", *engines()):  # ours have the names of their packages
+    for name in ("bothways", "numpy", *packages):  # our engines have the names of their packages
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
     settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
-    machine = (_processor(), f"{usual_threads()} threads", platform.node())
-    return "; ".join([options.name, options.device, *machine, *versions, *settings])
+    return "; ".join([_processor(), f"{threads} threads", *versions, *settings])
 
 
 def _processor() -> str:
@@ -138,13 +165,19 @@ def cache_folder() -> Path:
     return (base if base.is_absolute() else expanded("~/.cache")) / "bothways"
 
 
-def least_seconds(action: Callable[[], object]) -> float:
-    """The shortest time of an action: other programs only ever make one longer. The first call is
-    not counted."""
-    action()
-    taken: list[float] = []
-    while len(taken) < 3 or (len(taken) < 100 and sum(taken) < _LONGEST):
-        start = time.perf_counter()
+def least_seconds(*actions: Callable[[], object]) -> list[float]:
+    """The shortest time of each action, in turns: other programs only ever make one longer, and
+    so decide the order of two that are close less often than by medians. The first calls are not
+    counted."""
+    for action in actions:
         action()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+    rounds: list[list[float]] = []
+    while len(rounds) < 15 and sum(map(sum, rounds)) < _LONGEST:
+        rounds.append([_seconds(action) for action in actions])
+    return [min(column) for column in zip(*rounds, strict=True)]
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start

@@ -15,18 +15,19 @@ import heapq
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
-from tokenizers.normalizers import NFC, Normalizer
+from tokenizers.normalizers import NFC, NFKC
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
 from bothways.io.files import explain_disk_errors
 from bothways.io.parallel import in_processes
 from bothways.tokenization.normalization import Rules, normalizer, not_text_error, word_splitter
+from bothways.tokenization.reading import cleaning
 
 MAX_IN_MEMORY = 3_000_000
 """Distinct strings held in memory while counting."""
@@ -249,8 +250,9 @@ def split_with_spaces(chunks: dict[str, int], *, composes: bool) -> Counter[str]
     return words
 
 
-def split_at_white_space(chunks: dict[str, int], steps: Sequence[Normalizer]) -> Counter[str]:
-    """The words of chunks between white space, after normalisation."""
+def split_at_white_space(chunks: dict[str, int], *, lowercase: bool) -> Counter[str]:
+    """The words of chunks between white space, after ALBERT's normalisation and NFKC."""
+    steps = [*cleaning(keep_accents=not lowercase, lowercase=lowercase), NFKC()]
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         text = chunk

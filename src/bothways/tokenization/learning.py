@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.arrays import bounds
@@ -54,7 +53,7 @@ from bothways.tokenization.normalization import (
 )
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
-from bothways.tokenization.reading import LONGEST_WORD, SETTINGS_FILE, cleaning
+from bothways.tokenization.reading import LONGEST_WORD, SETTINGS_FILE
 from bothways.tokenization.segmenter import Segmenter
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_classes import BYTE_PAIRS
@@ -153,8 +152,7 @@ def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabul
     tokenizer = learn_unigram(lines, options)
     with count_chunks(lines, workers=options.workers) as chunks:
         letters = count_letters(chunks.batches())
-        steps = cleaning(keep_accents=not options.lowercase, lowercase=options.lowercase)
-        split = partial(split_at_white_space, steps=[*steps, normalizers.NFKC()])
+        split = partial(split_at_white_space, lowercase=options.lowercase)
         words = count_words(chunks, split, workers=options.workers)
     return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
 
