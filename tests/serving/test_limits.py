@@ -511,6 +511,16 @@ RAW: dict[str, tuple[bytes, list[int]]] = {
         HEADERS + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nw77\r\n",
         [400],
     ),
+    **{
+        f"two framings, {path}": (
+            WHOLE.replace(b"/models/classes", path.encode()).replace(
+                b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            )
+            + CLOSING,
+            [400],
+        )
+        for path in (ROUTE, "/nothing")
+    },
     "another coding": (HEADERS + b"Transfer-Encoding: gzip, chunked\r\n\r\n", [400]),
     "chunked": (
         HEADERS + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"

@@ -131,6 +131,7 @@ def application(server: Server) -> Starlette:
         ],
         lifespan=lifespan,
         middleware=[
+            Middleware(_OneFraming, server=server),
             *_cross_origin(server.origins),
             Middleware(_PlainTarget, names=tuple(server.models)),
         ],
@@ -155,6 +156,33 @@ def _cross_origin(origins: Sequence[str]) -> list[Middleware]:
             expose_headers=["Retry-After"],
         )
     ]
+
+
+class _OneFraming:
+    """Refuses a request that says twice how long its body is, and closes its connection: a proxy
+    may have believed the other, and taken for the body what is a further request here (RFC 9112,
+    6.1).
+
+    Args:
+        app: that answers.
+        server: whose metrics count it.
+    """
+
+    def __init__(self, app: ASGIApp, server: Server):
+        self._app, self._server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        app = self._app
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            refusal = RefusedError(
+                "malformed",
+                "the request has Content-Length and Transfer-Encoding; send one of them.",
+                headers=_CLOSE,
+            )
+            app = _refuse(self._server, refusal)
+        await app(scope, receive, send)
 
 
 class _PlainTarget:
