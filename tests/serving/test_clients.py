@@ -602,12 +602,37 @@ def test_choose_and_next_sentence(server: Running) -> None:
     assert follows == {"probability": value}
 
 
-def test_routes_without_a_model_are_of_the_first(server: Running) -> None:
-    assert server.post("/predict", {"inputs": TEXT}).json() == ask(
-        server, "classes", "/predict", inputs=TEXT
-    )
-    found = server.post("/", {"inputs": TEXT}).json()
-    assert found == server.post("/models/classes", {"inputs": TEXT}).json()
+@pytest.mark.parametrize(
+    ("path", "name", "body"),
+    [
+        ("/", "classes", {"inputs": TEXT}),
+        ("/predict", "classes", {"inputs": TEXT}),
+        ("/tokenize", "classes", {"inputs": TEXT}),
+        ("/embed", "vectors", {"inputs": TEXT}),
+        ("/pipeline/ner", "tags", {"inputs": TEXT}),
+        ("/rerank", "reranker", {"query": TEXT, "texts": [OTHER]}),
+        ("/similarity", "vectors", {"inputs": {"source_sentence": TEXT, "sentences": [OTHER]}}),
+        ("/", "answers", {"inputs": {"question": TEXT, "context": OTHER}}),
+        ("/attention", "", {"text": TEXT}),
+    ],
+)
+def test_routes_without_a_model_mean_that_of_the_task(
+    server: Running, path: str, name: str, body: Any
+) -> None:
+    found = server.post(path, body)
+    if name:
+        assert found.json() == server.post(f"/models/{name}{path.rstrip('/')}", body).json()
+    assert found.status_code == (200 if name else 422)
+    assert name or "several models do attention; name one of them: classes" in found.text
+
+
+def test_vectors_are_not_a_taggers_unless_it_is_meant(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "tags", "pretrained")) as server:
+        refused = server.post("/embed", {"inputs": TEXT})
+        assert refused.status_code == 422
+        assert "name one of them: tags, pretrained" in refused.text
+    with running(make_folders(tmp_path, "tags")) as server:
+        assert server.post("/embed", {"inputs": TEXT}).status_code == 200
 
 
 def test_the_page_and_metrics(server: Running) -> None:

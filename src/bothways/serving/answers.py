@@ -25,7 +25,6 @@ from bothways.serving.served import (
     SIMILARITY,
     TAGS,
     VECTORS,
-    ServedModel,
 )
 from bothways.tasks.schemes import OUTSIDE
 
@@ -67,9 +66,8 @@ def _check_size(characters: int, what: str) -> None:
 # ------------------------------------------------------------------------------------ Hugging Face
 
 
-def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
-    """What a request of Hugging Face's API asks: by the shape of its inputs, else what the model
-    does first."""
+def task_of_inputs(form: wire.Inference) -> str:
+    """What a request of Hugging Face's API asks by the shape of its inputs; empty if any task."""
     parts = form.inputs
     if isinstance(parts, wire.Parts):
         if parts.source_sentence is not None:
@@ -78,7 +76,7 @@ def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
             return ANSWERS
         if parts.choices is not None:
             return CHOOSE
-    return served.task
+    return ""
 
 
 def infer(model: Model, form: wire.Inference, task: str) -> Any:

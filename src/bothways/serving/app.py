@@ -36,8 +36,16 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.routes import ANY, ASKS, LOOKS, Ask
-from bothways.serving.served import ANSWERS, CLASSES, ServedModel, Threads, task_named
+from bothways.serving.routes import ASKS, LOOKS, Ask
+from bothways.serving.served import (
+    ANSWERS,
+    CLASSES,
+    MAIN,
+    PLAIN,
+    ServedModel,
+    Threads,
+    task_named,
+)
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
 
@@ -89,17 +97,25 @@ class Server:
         """Whether all models compute."""
         return not self.draining and all(served.ready for served in self.models.values())
 
-    def model(self, name: str | None) -> ServedModel:
-        """A model by its name; the first, if None.
+    def model(self, name: str | None, task: str = PLAIN) -> ServedModel:
+        """A model by its name; if None, the first whose main task this is, or the only one that
+        does it, or of a task that all do the first.
 
         Raises:
-            RefusedError: there is none of that name.
+            RefusedError: there is none of that name, or several may be meant.
         """
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            raise RefusedError("not_found", f"no such model; there are: {', '.join(self.models)}.")
-        return self.models[name]
+        if name is not None:
+            if name not in self.models:
+                known = ", ".join(self.models)
+                raise RefusedError("not_found", f"no such model; there are: {known}.")
+            return self.models[name]
+        models = [*self.models.values()]
+        main = [one for one in models if one.task == MAIN.get(task, task)]
+        able = main[:1] or [one for one in models if task in one.tasks]
+        if len(able) > 1:
+            names = ", ".join(one.name for one in able)
+            raise RefusedError("invalid", f"several models do {task}; name one of them: {names}.")
+        return able[0] if able else models[0]
 
 
 def application(server: Server) -> Starlette:
@@ -367,13 +383,14 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
         name, named = (request.path_params.get(part) for part in ("model", "task"))
-        served = server.model(name)
+        server.model(name)
         task = task_named(named) if named else ask.task
         form = decode(decoder, body, limits.depth)
-        if name is None:
-            served = server.model(form.wanted_model)
-        elif form.wanted_model not in (None, name):
+        if name is not None and form.wanted_model not in (None, name):
             raise RefusedError("invalid", f"model must be {name}, as the path has it.")
+        if isinstance(form, wire.Inference):
+            task = task or answers.task_of_inputs(form)
+        served = server.model(name or form.wanted_model, task)
         try:
             items = form.items()
         except msgspec.ValidationError as error:
@@ -381,9 +398,9 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         check_items(items, limits.inputs, ask.what)
         more: tuple[Any, ...] = ()
         if isinstance(form, wire.Inference):
-            task = answers.task_of_inference(served, form) if task == ANY else task
+            task = task or served.task
             more = (task,)
-        if task != ANY:
+        if task != PLAIN:
             served.refuse_other(task, server.models.values())
         ticket = served.admit(items, task)
 

@@ -43,6 +43,8 @@ CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "questio
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 ATTENTION, ATTRIBUTION = "attention", "attribution"
+PLAIN = ""
+"""What every tokenizer does, without an engine: to tokenize and decode."""
 TASKS = (
     *(CLASSES, TAGS, ANSWERS, FILL, VECTORS, SIMILARITY, RANK, CHOOSE, NEXT),
     *(ATTENTION, ATTRIBUTION),
@@ -63,6 +65,8 @@ _OF_HEADS = {
     **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
     MASKED_LM: FILL,
 }
+MAIN = {SIMILARITY: VECTORS}
+"""The main task of models that are for a task which is never the main one."""
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _MEASURED = 1024
