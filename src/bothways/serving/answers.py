@@ -365,12 +365,12 @@ def tokenize(model: Model, form: wire.Tokenize) -> list[list[wire.Token]]:
     for (text,) in form.items():
         encoding = tokenizer.encode(text)
         (place,) = encoding.parts
-        own = range(len(encoding.tokens))[place]
+        tokens = encoding.tokens  # made anew each time
+        own = range(len(tokens))[place]
         rows = []
-        for n in range(len(encoding.tokens)) if form.add_special_tokens else own:
+        for n in range(len(tokens)) if form.add_special_tokens else own:
             start, stop = encoding.offsets[n] if n in own else (None, None)
-            id, piece = encoding.ids[n], encoding.tokens[n]
-            rows.append(wire.Token(id, piece, n not in own, start, stop))
+            rows.append(wire.Token(encoding.ids[n], tokens[n], n not in own, start, stop))
         found.append(rows)
     return found
 

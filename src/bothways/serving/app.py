@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import math
 import re
 import time
 import traceback
@@ -66,14 +67,15 @@ class Server:
     """What the routes share.
 
     Attributes:
-        models: by name; the first answers where a request names none.
+        models: by name.
         threads: that work for requests.
         limits: of requests.
         metrics: of the process.
         key: that clients must send; none if empty.
         origins: of other pages whose scripts may read answers; ``*`` is any.
         in_hand: called with the number of requests that are being answered, when it changes.
-        draining: the server ends soon: it is not ready any more.
+        ends_at: by ``time.monotonic``, when what is accepted must be answered because the server
+            ends; infinity until then.
     """
 
     models: Mapping[str, ServedModel]
@@ -83,7 +85,7 @@ class Server:
     key: str = ""
     origins: Sequence[str] = ()
     in_hand: Callable[[int], object] = field(default=lambda _: None)
-    draining: bool = False
+    ends_at: float = math.inf
     _answering: int = 0
 
     def count(self, change: int) -> None:
@@ -91,6 +93,11 @@ class Server:
         self._answering += change
         self.metrics.in_flight.set(self._answering)
         self.in_hand(self._answering)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server ends soon: it is not ready any more."""
+        return self.ends_at < math.inf
 
     @property
     def ready(self) -> bool:
@@ -403,6 +410,7 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         if task != PLAIN:
             served.refuse_other(task, server.models.values())
         ticket = served.admit(items, task)
+        ticket.deadline = min(ticket.deadline, server.ends_at)
 
         def answer(model: Any) -> bytes:
             return msgspec.json.encode(ask.answer(model, form, *more))

@@ -236,7 +236,7 @@ class Tokenize(Form):
         return _singles(self.inputs)
 
 
-class Token(msgspec.Struct):
+class Token(msgspec.Struct, gc=False):
     """A token; where it lies in the text, in characters, unless it is special."""
 
     id: int
