@@ -53,11 +53,11 @@ def test_groups_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
             theirs = pipeline(text, aggregation_strategy=how)
             name = "entity" if how == "none" else "entity_group"
             expected = [(one[name], one["start"], one["end"]) for one in theirs]
-            assert [(group.label, group.start, group.end) for group in groups] == expected
+            assert [(one.type, one.start, one.end) for one in groups] == expected
             scores = [one["score"] for one in theirs]
-            assert [group.probability for group in groups] == pytest.approx(scores, abs=1e-5)
+            assert [one.probability for one in groups] == pytest.approx(scores, abs=1e-5)
             if how == "none":
-                own = [(group.number, group.word) for group in groups]
+                own = [(one.words[0], one.text) for one in groups]
                 assert own == [(one["index"], one["word"]) for one in theirs]
             seen.add((how, len(groups)))
     assert len(seen) > 2 * len(get_args(Aggregation))

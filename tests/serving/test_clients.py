@@ -80,9 +80,9 @@ def test_token_classification(server: Running) -> None:
         (groups,) = group_tokens(model.loaded, [TEXT], how)
         for ignored in ([], None, ["O", "X", "B-X"]):
             expected = [
-                (one.label, one.start, one.end, one.probability)
+                (one.type, one.start, one.end, one.probability)
                 for one in groups
-                if one.label not in (["O"] if ignored is None else ignored)
+                if one.type not in (["O"] if ignored is None else ignored)
             ]
             entities = ask(TEXT, aggregation_strategy=how, ignore_labels=ignored)
             name = "entity" if how == "none" else "entity_group"

@@ -198,29 +198,9 @@ _OF_WORD: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 """The probabilities of a word's tags, [C], from those of its tokens."""
 
 
-@dataclass(frozen=True)
-class TokenGroup:
-    """Tokens with one label.
-
-    Attributes:
-        label: the tag, or of several tokens its type.
-        start, end: its first character in the text, and the one after its last.
-        probability: of the tag; of an entity the mean over its words, or its tokens for "simple".
-        number: of its first token in the sequence, from 0 for the first special token.
-        word: its characters; for "none" the token as in the vocabulary, if it is there.
-    """
-
-    label: str
-    start: int
-    end: int
-    probability: float
-    number: int
-    word: str
-
-
 def group_tokens(
     loaded: LoadedModel, texts: Sequence[str], aggregation: Aggregation
-) -> list[list[TokenGroup]]:
+) -> list[list[Entity]]:
     """What the tags of all tokens say, tokens outside of entities included.
 
     Unlike :func:`tag_texts`, this reads words as the tokenizer splits them, in sequences as long as
@@ -233,6 +213,11 @@ def group_tokens(
         aggregation: "none" gives tokens. "simple" joins neighbours of one type up to a B-. The
             others give each word one tag first: its first token's, that of the mean of its tokens,
             or its surest token's.
+
+    Returns:
+        Of each text. ``words`` counts tokens, special ones included; ``probability`` is the mean
+        over an entity's words, for "simple" over its tokens; for "none" ``type`` is the whole tag,
+        and ``text`` the token as in the vocabulary, if it is there.
 
     Raises:
         ModelError: the model has another head or none.
@@ -273,7 +258,7 @@ def _groups(
     scores_PC: NDArray[np.float64],
     labels: Sequence[str],
     aggregation: Aggregation,
-) -> list[TokenGroup]:
+) -> list[Entity]:
     """The groups of a text's tokens."""
     (own,) = encoding.parts
     ids, places = encoding.ids[own], encoding.offsets[own]
@@ -283,34 +268,35 @@ def _groups(
         for n, (id, place) in enumerate(zip(ids, places, strict=True))
         if not (n and by_word and _continues_word(tokenizer, text, id, place))
     ]
-    words = []
+    groups: list[list[Entity]] = []
     for first, end in zip(starts, [*starts[1:], len(ids)], strict=False):
         row = _OF_WORD.get(aggregation, _OF_WORD["first"])(scores_PC[first:end])
-        best, at, id = int(row.argmax()), slice(*places[first]), ids[first]
-        piece = text[at] if id == tokenizer.unk_id else tokenizer.pieces[id]
-        stop, number = places[end - 1][1], own.start + first
-        words.append(TokenGroup(labels[best], at.start, stop, float(row[best]), number, piece))
+        best, (start, stop), id = int(row.argmax()), places[first], ids[first]
+        piece = text[start:stop] if id == tokenizer.unk_id else tokenizer.pieces[id]
+        numbers = own.start + first, own.start + end
+        word = Entity(labels[best], start, places[end - 1][1], piece, numbers, float(row[best]))
+        joined = aggregation != "none" and groups and not word.type.startswith("B-")
+        if joined and _type(word) == _type(groups[-1][-1]):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
     if aggregation == "none":
-        return words
-    groups: list[list[TokenGroup]] = []
-    for word in words:
-        begins = not groups or _type(word) != _type(groups[-1][-1]) or word.label.startswith("B-")
-        groups += [[]] if begins else []
-        groups[-1].append(word)
+        return [word for (word,) in groups]
     return [
-        replace(
-            group[0],
-            label=group[0].label.partition("-")[2] or group[0].label,
+        Entity(
+            type=group[0].type.partition("-")[2] or group[0].type,
+            start=group[0].start,
             end=group[-1].end,
+            text=text[group[0].start : group[-1].end],
+            words=(group[0].words[0], group[-1].words[1]),
             probability=float(np.mean([word.probability for word in group])),
-            word=text[group[0].start : group[-1].end],
         )
         for group in groups
     ]
 
 
-def _type(word: TokenGroup) -> str:
-    return word.label[2:] if word.label.startswith(("B-", "I-")) else word.label
+def _type(word: Entity) -> str:
+    return word.type[2:] if word.type.startswith(("B-", "I-")) else word.type
 
 
 def _continues_word(tokenizer: Tokenizer, text: str, id: int, place: tuple[int, int]) -> bool:

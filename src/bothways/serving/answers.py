@@ -221,13 +221,13 @@ def _entities(
         ]
     return [
         [
-            wire.TaggedWord(g.label, g.probability, g.number, g.word, g.start, g.end)
+            wire.TaggedWord(e.type, e.probability, e.words[0], e.text, e.start, e.end)
             if how == "none"
-            else wire.TaggedEntity(g.label, g.probability, g.word, g.start, g.end)
-            for g in groups
-            if g.label not in ignored
+            else wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
+            for e in found
+            if e.type not in ignored
         ]
-        for groups in group_tokens(model.loaded, texts, how)
+        for found in group_tokens(model.loaded, texts, how)
     ]
 
 

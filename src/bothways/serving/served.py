@@ -66,7 +66,7 @@ _OF_HEADS = {
     MASKED_LM: FILL,
 }
 MAIN = {SIMILARITY: VECTORS}
-"""The main task of models that are for a task which is never the main one."""
+"""Of a task that is never a model's main one, the main task of the models for it."""
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _MEASURED = 1024
