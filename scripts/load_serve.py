@@ -10,7 +10,10 @@ It starts `bothways serve` on the folders, which may have any heads. The parts:
               same call in Python
     overload  more than the queue takes: how fast 429 comes, counted from the last byte read, and
               whether what is accepted keeps its deadline
-    trickle   the p99 of eight clients alone, and beside 500 connections that send a byte a second
+    trickle   all that the models do, alone and beside 500 connections that send a byte a second:
+              answers that differ, and how much longer the p99 is
+    tokenize  the same beside ten connections that send 200 kB to /tokenize, again and again
+    ended     SIGTERM under that load, 20 times, with one process and with two: seconds to the end
     killed    of two workers one is killed: when it is replaced, what fails, what is counted
 
 Scores must have the same bits as offline on onnxruntime, and be within 1e-3 of them on other
@@ -31,7 +34,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,8 +56,10 @@ from bothways.serving.served import (
     VECTORS,
 )
 
-PARTS = ("compare", "alone", "overload", "trickle", "killed")
+PARTS = ("compare", "alone", "overload", "trickle", "tokenize", "ended", "killed")
 TIMEOUT = 60.0
+DEADLINE = 3.0
+"""Of the server's requests, in the part ended."""
 ADDED = 0.01
 """Seconds that HTTP may add to half of the answers: a quarter of what one waits for that is sent in
 parts and not acknowledged."""
@@ -289,7 +294,7 @@ class Trial:
     """A server that runs, and what is asked of it."""
 
     port: int
-    pid: int
+    process: subprocess.Popen[str]
     sources: list[Questions]
     seed: int
     near: float
@@ -333,7 +338,7 @@ def serving(
             tasks = json.loads(asyncio.run(once(port, f"/models/{name}/info")))["tasks"]
             model = load(path, engine=engine, precision=precision)  # type: ignore[arg-type]
             sources.append(Questions(name, model, [task for task in tasks if task in _KNOWN]))
-        yield Trial(port, process.pid, sources, seed, 0.0 if engine == "onnxruntime" else NEAR)
+        yield Trial(port, process, sources, seed, 0.0 if engine == "onnxruntime" else NEAR)
     finally:
         process.terminate()
         process.wait(60)
@@ -355,10 +360,12 @@ def p(times: list[float], share: float) -> float:
 
 @dataclass
 class Compared:
-    """What came of requests: how many of each outcome, and the growth of memory."""
+    """What came of requests: how many of each outcome, the growth of memory, and the seconds of
+    each answer."""
 
     found: Counter[str]
     growth: float
+    times: list[float]
 
 
 async def compare(trial: Trial, asked: Sequence[Asked], connections: int) -> Compared:
@@ -392,7 +399,7 @@ async def compare(trial: Trial, asked: Sequence[Asked], connections: int) -> Com
                     print(f"different: {one.path} {one.body[:300]!r}\n  {content[:300]!r}")
                     print(f"  {json.dumps(one.expected)[:300]}")
             if len(times) % fifth == 0:
-                memory[len(times)] = resident(trial.pid)
+                memory[len(times)] = resident(trial.process.pid)
         connection.close()
 
     started = time.monotonic()
@@ -405,7 +412,7 @@ async def compare(trial: Trial, asked: Sequence[Asked], connections: int) -> Com
     print(f", p99 {p(times, 0.99):.1f} ms, latest {p(times, 1):.1f} ms")
     print(f"  memory {', '.join(f'{one:.0f}' for one in after)} MiB after each fifth", end="")
     print(f": {growth:+.1%} after the first")
-    return Compared(found, growth)
+    return Compared(found, growth, times)
 
 
 async def alone(trial: Trial, count: int) -> float:
@@ -472,60 +479,91 @@ async def overload(trial: Trial, connections: int, seconds: float) -> Overloaded
     return Overloaded(found, total - buckets[0.1], max(accepted, default=0.0))
 
 
-async def trickle(trial: Trial, count: int, rounds: int, seconds: float) -> float:
-    """The p99 of eight clients beside connections that send a byte each second, as a multiple of
-    that without these."""
-    asked = trial.requests(500, offline=False)
+Neighbours = Callable[[Trial, asyncio.Event], Coroutine[Any, Any, None]]
 
-    async def measure() -> list[float]:
-        times: list[float] = []
-        until = time.monotonic() + seconds
+
+async def beside(
+    trial: Trial, asked: Sequence[Asked], connections: int, neighbours: Neighbours, rounds: int
+) -> float:
+    """The p99 of requests beside what ``neighbours`` send, as a multiple of that without; infinite
+    if an answer differs."""
+    alone, others, good = list[float](), list[float](), True
+    for number in range(rounds):  # alternately, as the machine may be busy with other things
+        part = asked[number::rounds]
+        calm = await compare(trial, part, connections)
+        ended = asyncio.Event()
+        sending = asyncio.create_task(neighbours(trial, ended))
+        await asyncio.sleep(3)
+        busy = await compare(trial, part, connections)
+        ended.set()
+        await sending
+        alone, others = alone + calm.times, others + busy.times
+        good &= calm.found["equal"] == busy.found["equal"] == len(part)
+    ratio = p(others, 0.99) / p(alone, 0.99)
+    print(f"p99 {p(alone, 0.99):.1f} ms alone, {p(others, 0.99):.1f} ms beside: {ratio:.2f}")
+    return ratio if good else float("inf")
+
+
+def trickling(count: int) -> Neighbours:
+    """Connections that send a byte each second."""
+
+    async def neighbours(trial: Trial, ended: asyncio.Event) -> None:
+        ends = Counter[str]()
 
         async def one_client(number: int) -> None:
-            connection = Connection(trial.port)
-            draw = random.Random(number)
-            while time.monotonic() < until:
-                one = draw.choice(asked)
-                answer = await asyncio.wait_for(connection.ask(one.path, one.body), TIMEOUT)
-                assert answer[0] == 200, answer[:2]
-                times.append(answer[2])
-            connection.close()
+            while not ended.is_set():
+                reader, writer = await asyncio.open_connection("127.0.0.1", trial.port)
+                whole = HEAD.format(method="POST", path="/embed", length=1000)
+                try:
+                    for character in (whole if number % 2 else "POST /embed HT") + "x" * 100:
+                        writer.write(character.encode())
+                        await writer.drain()
+                        await asyncio.sleep(1)
+                        if ended.is_set() or reader.at_eof():
+                            break
+                    if reader.at_eof():
+                        ends[(await reader.read()).partition(b"\r\n")[0].decode()] += 1
+                except OSError:
+                    pass
+                writer.close()
 
-        await asyncio.gather(*(one_client(n) for n in range(8)))
-        return times
+        await asyncio.gather(*map(one_client, range(count)))
+        print(f"{count} trickling connections: {dict(ends)}")
 
-    ended, ends = asyncio.Event(), Counter[str]()
+    return neighbours
 
-    async def slow_client(number: int) -> None:
+
+async def tokenizing(trial: Trial, ended: asyncio.Event) -> None:
+    """Ten connections that send 200 kB to /tokenize, again and again."""
+    body, found = json.dumps({"inputs": "a " * 100_000}).encode(), Counter[int]()
+
+    async def one_client() -> None:
+        connection = Connection(trial.port)
         while not ended.is_set():
-            reader, writer = await asyncio.open_connection("127.0.0.1", trial.port)
-            whole = HEAD.format(method="POST", path="/embed", length=1000)
-            try:
-                for character in (whole if number % 2 else "POST /embed HT") + "x" * 100:
-                    writer.write(character.encode())
-                    await writer.drain()
-                    await asyncio.sleep(1)
-                    if ended.is_set() or reader.at_eof():
-                        break
-                if reader.at_eof():
-                    ends[(await reader.read()).partition(b"\r\n")[0].decode()] += 1
-            except OSError:
-                pass
-            writer.close()
+            found[(await connection.ask("/tokenize", body))[0]] += 1
+        connection.close()
 
-    alone, beside = [], []
-    for _ in range(rounds):  # alternately, as the machine may be busy with other things
-        alone += await measure()
-        slow = [asyncio.create_task(slow_client(n)) for n in range(count)]
-        await asyncio.sleep(min(3.0, seconds))
-        beside += await measure()
-        ended.set()
-        await asyncio.gather(*slow)
-        ended.clear()
-    ratio = p(beside, 0.99) / p(alone, 0.99)
-    print(f"{count} trickling connections: p99 of others {p(alone, 0.99):.1f} ms alone", end="")
-    print(f" ({len(alone)}), {p(beside, 0.99):.1f} ms beside them ({len(beside)}): {ratio:.2f}")
-    return ratio
+    await asyncio.gather(*(one_client() for _ in range(10)))
+    print(f"ten connections that send 200 kB to /tokenize: {dict(found)}")
+
+
+async def ended(trial: Trial, connections: int) -> float:
+    """The seconds from SIGTERM to the end of a server under load."""
+    asked = trial.requests(100) * 100
+    load = [
+        asyncio.create_task(compare(trial, asked, connections)),
+        asyncio.create_task(tokenizing(trial, asyncio.Event())),
+    ]
+    await asyncio.sleep(2)
+    started = time.monotonic()
+    trial.process.terminate()
+    await asyncio.to_thread(trial.process.wait, TIMEOUT)
+    took = time.monotonic() - started
+    for task in load:
+        task.cancel()
+    await asyncio.gather(*load, return_exceptions=True)
+    print(f"SIGTERM under load: ended after {took:.2f} s, status {trial.process.poll()}")
+    return took
 
 
 @dataclass
@@ -567,7 +605,7 @@ async def killed(trial: Trial, connections: int, seconds: float) -> Killed:
     many = json.dumps({"inputs": [first.text(draw) * 4 for _ in range(64)]}).encode()
     long = Asked(f"/models/{first.name}/tokenize", many)  # so that some are in hand at any time
     until = time.monotonic() + 60
-    while sum(workers(trial.pid).values()) < 2 and time.monotonic() < until:
+    while sum(workers(trial.process.pid).values()) < 2 and time.monotonic() < until:
         await asyncio.sleep(0.02)
     found: Counter[str] = Counter()
     phase = "before"
@@ -589,13 +627,13 @@ async def killed(trial: Trial, connections: int, seconds: float) -> Killed:
 
     clients = [asyncio.create_task(one_client(n)) for n in range(connections)]
     await asyncio.sleep(seconds)
-    victim = next(pid for pid, listens in workers(trial.pid).items() if listens)
+    victim = next(pid for pid, listens in workers(trial.process.pid).items() if listens)
     phase = "after"
     os.kill(victim, signal.SIGKILL)
     started = time.monotonic()
     while time.monotonic() < started + 20:
         await asyncio.sleep(0.01)
-        now = workers(trial.pid)
+        now = workers(trial.process.pid)
         if victim not in now and sum(now.values()) == 2:
             break
     replaced = time.monotonic() - started
@@ -628,9 +666,21 @@ def run(part: str, given: argparse.Namespace) -> bool:
             over = asyncio.run(overload(trial, 100, 8.0))
         kinds = set(over.found) == {200, 429}
         return kinds and not over.slow_refusals and over.latest < 30.0
-    if part == "trickle":
+    if part in ("trickle", "tokenize"):
+        others = trickling(given.trickling) if part == "trickle" else tokenizing
         with serving(*start) as trial:
-            return asyncio.run(trickle(trial, given.trickling, rounds=3, seconds=6.0)) <= 1.5
+            asked = trial.requests(given.requests)
+            return asyncio.run(beside(trial, asked, given.connections, others, rounds=3)) <= 1.5
+    if part == "ended":
+        took = []
+        for number in range(20):
+            several = ("--workers", "2", "--spare", "false") if number % 2 else ()
+            with serving(*start, "--limits.deadline", str(DEADLINE), *several) as trial:
+                took.append(asyncio.run(ended(trial, given.connections)))
+        print(
+            f"ended within {DEADLINE + 1} s: {sum(t <= DEADLINE + 1 for t in took)} of {len(took)}"
+        )
+        return max(took) <= DEADLINE + 1
     with serving(*start, "--workers", "2", "--spare", given.spare) as trial:
         dead = asyncio.run(killed(trial, 16, 3.0))
     counted = 1 <= dead.counted <= dead.failed <= 16 + dead.counted

@@ -98,5 +98,4 @@ def running(
         finally:
             listener.should_exit = listener.force_exit = True
             thread.join()
-            server.threads.pool.shutdown()
             assert all(served.batcher.stop(10) for served in server.models.values())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bothways.batch import Batch, collate
 from bothways.errors import LengthError
 from bothways.runtime.engine import Engine, layer_name
-from bothways.serving.batching import PATIENCE, TICKET, Batcher, Entry, Ticket, choose
+from bothways.serving.batching import PATIENCE, TICKET, Batcher, Entry, Gate, Ticket, choose
 from bothways.serving.refusals import RefusedError
 from serving_examples import make_folders, offline, running
 
@@ -77,7 +77,7 @@ class Recording:
 
 
 def batcher_of(engine: Recording, budget: int = 4096) -> Batcher:
-    gate = threading.Semaphore(2)
+    gate = Gate(2)
     return Batcher(engine, gate=gate, observe=lambda *_: None, budget=budget)  # type: ignore[arg-type]
 
 
@@ -134,7 +134,7 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
 def test_a_batch_has_no_more_tokens_than_the_engine_is_fast_with(tmp_path: Path) -> None:
     engine = offline(make_folders(tmp_path, "vectors")["vectors"]).loaded.engine
     for budget, expected in ((4096, 512), (100, 100)):
-        gate = threading.Semaphore(2)
+        gate = Gate(2)
         batcher = Batcher(engine, gate=gate, observe=lambda *_: None, budget=budget)
         assert batcher.budget == expected
         assert batcher.stop(5)
@@ -156,8 +156,8 @@ def test_tokens_are_counted_and_a_deadline_is_kept(tmp_path: Path) -> None:
     def ask(deadline: float) -> int:
         ticket = Ticket(time.monotonic() + deadline, 1)
         TICKET.set(ticket)
-        with batcher._gate:
-            batcher.compute(batch, layers=(1,))
+        batcher._gate.enter(ticket)
+        batcher.compute(batch, layers=(1,))
         return ticket.tokens
 
     with ThreadPoolExecutor(2) as pool:

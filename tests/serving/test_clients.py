@@ -10,11 +10,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from bothways.runtime.entities import Aggregation, group_tokens
 from bothways.serving.options import KEY
 from serving_examples import Running, make_folders, offline, running
 
@@ -68,30 +69,27 @@ def test_text_classification_of_several_and_of_pairs(server: Running) -> None:
 
 
 def test_token_classification(server: Running) -> None:
-    model = offline(server.folders["tags"])
-    found = client(server, "tags").token_classification(TEXT, aggregation_strategy="simple")
+    model, ask = offline(server.folders["tags"]), client(server, "tags").token_classification
+    found = ask(TEXT)
     assert [(e.entity_group, e.word, e.start, e.end, e.score) for e in found] == [
         (e.type, e.text, e.start, e.end, e.probability) for e in model.tag(TEXT).entities
     ]
     assert found
-    words = client(server, "tags").token_classification(TEXT, aggregation_strategy="none")
-    tagged = model.tag(TEXT)
-    tags = [tag for tag in tagged.tags if tag != "O"]
-    assert [one["entity"] for one in words] == tags
     assert server.post("/models/tags", {"inputs": [TEXT, " "]}).json()[1] == []
-    kind = found[0].entity_group
-    others = client(server, "tags").token_classification(
-        TEXT, aggregation_strategy="simple", ignore_labels=["O", kind]
-    )
-    assert others == [one for one in found if one.entity_group != kind]
-    every = client(server, "tags").token_classification(
-        TEXT, aggregation_strategy="none", ignore_labels=[]
-    )
-    assert [one["entity"] for one in every] == list(tagged.tags)
-    outside = {"inputs": TEXT, "parameters": {"ignore_labels": []}}
-    refused = server.post("/models/tags", outside)
+    for how in get_args(Aggregation):
+        (groups,) = group_tokens(model.loaded, [TEXT], how)
+        for ignored in ([], None, ["O", "X", "B-X"]):
+            expected = [
+                (one.type, one.start, one.end, one.probability)
+                for one in groups
+                if one.type not in (["O"] if ignored is None else ignored)
+            ]
+            entities = ask(TEXT, aggregation_strategy=how, ignore_labels=ignored)
+            name = "entity" if how == "none" else "entity_group"
+            assert [(one[name], one.start, one.end, one.score) for one in entities] == expected
+    refused = server.post("/models/tags", {"inputs": TEXT, "parameters": {"ignore_labels": []}})
     assert refused.status_code == 422
-    assert "given by aggregation_strategy none alone" in refused.json()["error"]
+    assert "with an aggregation_strategy alone" in refused.json()["error"]
 
 
 def test_question_answering(server: Running) -> None:
@@ -604,12 +602,37 @@ def test_choose_and_next_sentence(server: Running) -> None:
     assert follows == {"probability": value}
 
 
-def test_routes_without_a_model_are_of_the_first(server: Running) -> None:
-    assert server.post("/predict", {"inputs": TEXT}).json() == ask(
-        server, "classes", "/predict", inputs=TEXT
-    )
-    found = server.post("/", {"inputs": TEXT}).json()
-    assert found == server.post("/models/classes", {"inputs": TEXT}).json()
+@pytest.mark.parametrize(
+    ("path", "name", "body"),
+    [
+        ("/", "classes", {"inputs": TEXT}),
+        ("/predict", "classes", {"inputs": TEXT}),
+        ("/tokenize", "classes", {"inputs": TEXT}),
+        ("/embed", "vectors", {"inputs": TEXT}),
+        ("/pipeline/ner", "tags", {"inputs": TEXT}),
+        ("/rerank", "reranker", {"query": TEXT, "texts": [OTHER]}),
+        ("/similarity", "vectors", {"inputs": {"source_sentence": TEXT, "sentences": [OTHER]}}),
+        ("/", "answers", {"inputs": {"question": TEXT, "context": OTHER}}),
+        ("/attention", "", {"text": TEXT}),
+    ],
+)
+def test_routes_without_a_model_mean_that_of_the_task(
+    server: Running, path: str, name: str, body: Any
+) -> None:
+    found = server.post(path, body)
+    if name:
+        assert found.json() == server.post(f"/models/{name}{path.rstrip('/')}", body).json()
+    assert found.status_code == (200 if name else 422)
+    assert name or "several models do attention; name one of them: classes" in found.text
+
+
+def test_vectors_are_not_a_taggers_unless_it_is_meant(tmp_path: Path) -> None:
+    with running(make_folders(tmp_path, "tags", "pretrained")) as server:
+        refused = server.post("/embed", {"inputs": TEXT})
+        assert refused.status_code == 422
+        assert "name one of them: tags, pretrained" in refused.text
+    with running(make_folders(tmp_path, "tags")) as server:
+        assert server.post("/embed", {"inputs": TEXT}).status_code == 200
 
 
 def test_the_page_and_metrics(server: Running) -> None:

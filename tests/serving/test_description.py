@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -129,12 +130,13 @@ def test_it_has_every_status(server: Running, monkeypatch: pytest.MonkeyPatch) -
     for model in ("classes", "w77"):
         client.send_all(model=model, Authorization="Bearer other")
     monkeypatch.setattr(ServedModel, "refuse_other", lambda *_: None)
+    monkeypatch.setattr(server.server.models["vectors"], "tasks", ())  # routes mean the other
     for outcome in (None, past_deadline(), ValueError()):
         monkeypatch.setattr(ServedModel, "run", answering(outcome))
         client.send_all()
     monkeypatch.setattr(ServedModel, "admit", refuse)
     client.send_all()
-    monkeypatch.setattr(server.server, "draining", True)  # not ready
+    monkeypatch.setattr(server.server, "ends_at", time.monotonic() + 60)  # not ready
     client.send_all()
     monkeypatch.setattr(app, "_check_key", lambda *_: 1 / 0)
     client.send_all()

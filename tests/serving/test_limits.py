@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from bothways.serving.protocol import LimitedProtocol
 from bothways.serving.refusals import RefusedError, is_deeper
 from bothways.serving.served import VECTORS
 from bothways.serving.server import serve
+from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from serving_examples import Running, make_folders, offline, running
 
 GOOD = {"inputs": "w1 w2 w3"}
@@ -511,6 +512,16 @@ RAW: dict[str, tuple[bytes, list[int]]] = {
         HEADERS + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nw77\r\n",
         [400],
     ),
+    **{
+        f"two framings, {path}": (
+            WHOLE.replace(b"/models/classes", path.encode()).replace(
+                b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            )
+            + CLOSING,
+            [400],
+        )
+        for path in (ROUTE, "/nothing")
+    },
     "another coding": (HEADERS + b"Transfer-Encoding: gzip, chunked\r\n\r\n", [400]),
     "chunked": (
         HEADERS + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -717,18 +728,15 @@ def test_what_others_sent_refuses_nothing_for_good(tmp_path: Path) -> None:
     many = [["w5 " * 100]]
     with running(make_folders(tmp_path, "vectors"), tokens=150) as server:
         served = server.server.models["vectors"]
-        done: Future[None] = Future()
-        done.set_result(None)
         for learned in (0.1, 4.0):
             served._per_character = learned
-            served._release(served.admit(many, VECTORS), 0, done)
+            served._reserve(-served.admit(many, VECTORS).reserved)
             with pytest.raises(RefusedError, match="send at most 150 at a time"):
                 served.admit([["w5 " * 1667 + "ww"]], VECTORS)
         for characters, tokens, most in ((60, 240, 4.0), (2000, 0, 0.3)):
             served._per_character = 0.3
             for _ in range(20):
-                served._reserve(tokens)
-                served._release(Ticket(0.0, tokens, tokens=tokens), characters, done)
+                served._learn(Ticket(0.0, tokens, tokens=tokens), characters)
             assert 0.1 <= served._per_character <= most
             assert characters > 100 or served._per_character < 0.5
         assert served._reserved == 0
@@ -759,6 +767,54 @@ def test_past_its_deadline_nothing_is_computed(tmp_path: Path) -> None:
         for answer in found[1:]:
             assert (answer.status_code, answer.json()["error_type"]) == (504, "deadline")
         assert sum(computed) == 1
+
+
+def test_what_outlives_its_deadline_holds_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    """Neither room in the queue, nor a turn, a place at the gate or a thread."""
+    hold = threading.Event()
+
+    def stuck(encode: Any) -> Any:
+        def encode_later(self: Tokenizer, texts: Any, *given: Any, **how: Any) -> Any:
+            if SECRET in texts[0]:
+                hold.wait(30)
+            return encode(self, texts, *given, **how)
+
+        return encode_later
+
+    for name in ("encode_batch", "encode_plain"):
+        monkeypatch.setattr(Tokenizer, name, stuck(getattr(Tokenizer, name)))
+    body = {"inputs": SECRET}
+    with running(make_folders(tmp_path, "classes"), deadline=0.3) as server:
+        served = server.server.models["classes"]
+        with ThreadPoolExecutor(80) as pool:
+            for path in ("/tokenize", ROUTE):
+                sent = [pool.submit(server.post, path, body) for _ in range(40)]
+                statuses = {one.result().status_code for one in sent}
+                assert statuses == ({429, 504} if path == "/tokenize" else {504})
+                assert (served._reserved, server.server.threads.plain) == (0, 0)
+                check_good(server)
+                assert server.post("/tokenize", GOOD).status_code == 200
+        hold.set()
+
+
+def test_texts_to_tokenize_do_not_queue_with_what_is_computed(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    def count(encoding: Encoding) -> list[str]:
+        read.append(len(encoding))
+        return [encoding.pieces[id] for id in encoding.ids]
+
+    read = list[int]()
+    monkeypatch.setattr(Encoding, "tokens", property(count))
+    with running(make_folders(tmp_path, "classes"), tokens=150) as server:
+        served = server.server.models["classes"]
+        served._reserve(150)
+        assert server.post(ROUTE, GOOD).status_code == 429
+        (tokens,) = server.post("/tokenize", {"inputs": "w5 " * 100}).json()
+        assert len(tokens) == 102
+        assert read == [102], "once for a text, not for each token"
+        assert served._per_character == 0.3
+        served._reserve(-150)
 
 
 def test_a_request_that_is_too_much_alone_is_not_told_to_come_back(tmp_path: Path) -> None:

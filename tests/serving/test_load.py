@@ -1,5 +1,5 @@
 """scripts/load_serve.py in small: many clients at once, more than the queue takes, clients that
-trickle, a worker that is killed."""
+trickle or tokenize, SIGTERM, a worker that is killed."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def test_mixed_requests_overload_and_trickling_clients(script: ModuleType, tmp_p
         assert set(over.found) <= {200, 429}
         assert over.found[200]
         assert over.latest < 30
-        # Some of it while the slow ones are being closed; each other request is answered.
-        assert asyncio.run(script.trickle(trial, 60, rounds=1, seconds=0.7)) > 0
+        for others in (script.trickling(60), script.tokenizing):
+            assert asyncio.run(script.beside(trial, asked, 8, others, rounds=1)) < 100
+        assert asyncio.run(script.ended(trial, 8)) < 31
 
 
 @pytest.mark.slow

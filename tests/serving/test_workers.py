@@ -31,9 +31,16 @@ GOOD = {"inputs": "w1 w2 w3"}
 def serving(folder: str, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The server's address and process."""
     command = [sys.executable, "-m", "bothways", "serve", folder, "--port", "0", *options]
+    with started([*command, "--engine", "onnxruntime"]) as found:
+        yield found
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The same of another command."""
     environment = {**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])}
     process = subprocess.Popen(
-        [*command, "--engine", "onnxruntime"],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,6 +96,48 @@ def test_signals_as_soon_as_it_serves(numbers: list[str], tmp_path: Path) -> Non
         assert process.wait(timeout=25) == 0
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+STUCK = """
+import threading
+from bothways.cli import main
+from bothways.tokenization.tokenizer import Tokenizer
+encode = Tokenizer.encode
+Tokenizer.encode = lambda s, text: threading.Event().wait() if "w9" in text else encode(s, text)
+main(["serve", {folder!r}, "--port", "0", "--engine", "onnxruntime", "--limits.deadline", "1"])
+"""
+
+
+def test_what_outlives_its_deadline_does_not_hold_the_end(tmp_path: Path) -> None:
+    program = STUCK.format(folder=make_folders(tmp_path, "classes")["classes"])
+    with started([sys.executable, "-c", program]) as (url, process):
+        for _ in range(2):
+            assert httpx.post(f"{url}/tokenize", json={"inputs": "w9"}).status_code == 504
+        with ThreadPoolExecutor(1) as pool:
+            accepted = pool.submit(httpx.post, f"{url}/tokenize", json={"inputs": "w9"})
+            time.sleep(0.2)
+            process.send_signal(signal.SIGTERM)
+            assert accepted.result().status_code == 504
+        assert process.wait(timeout=25) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="of Linux")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_full_disk_under_stdout(workers: str, tmp_path: Path) -> None:
+    folder = make_folders(tmp_path, "classes")["classes"]
+    command = [sys.executable, "-m", "bothways", "serve", folder, "--port", "0"]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*command, "--engine", "onnxruntime", "--workers", workers, "--spare", "false"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(Path(bothways.__file__).parents[1])},
+        )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("bothways: error: standard output: No space left")
 
 
 def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from bothways.api.model import Model
 from bothways.runtime.embeddings import Long, embed_texts, own_length
-from bothways.runtime.entities import Tagged, tag_texts
+from bothways.runtime.entities import group_tokens, tag_texts
 from bothways.runtime.inspection import TokenRow
 from bothways.runtime.pipeline import Prediction, rank_texts
 from bothways.serving import wire
@@ -24,7 +25,6 @@ from bothways.serving.served import (
     SIMILARITY,
     TAGS,
     VECTORS,
-    ServedModel,
 )
 from bothways.tasks.schemes import OUTSIDE
 
@@ -66,9 +66,8 @@ def _check_size(characters: int, what: str) -> None:
 # ------------------------------------------------------------------------------------ Hugging Face
 
 
-def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
-    """What a request of Hugging Face's API asks: by the shape of its inputs, else what the model
-    does first."""
+def task_of_inputs(form: wire.Inference) -> str:
+    """What a request of Hugging Face's API asks by the shape of its inputs; empty if any task."""
     parts = form.inputs
     if isinstance(parts, wire.Parts):
         if parts.source_sentence is not None:
@@ -77,7 +76,7 @@ def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
             return ANSWERS
         if parts.choices is not None:
             return CHOOSE
-    return served.task
+    return ""
 
 
 def infer(model: Model, form: wire.Inference, task: str) -> Any:
@@ -104,7 +103,7 @@ def infer(model: Model, form: wire.Inference, task: str) -> Any:
         return [_labels(row, asked.top_k) for row in _rows(_predict(model, items))]
     texts = _texts(parts)
     if task == TAGS:
-        found = [_tagged(one, asked) for one in tag_texts(model.loaded, texts)]
+        found = _entities(model, texts, asked)
         return found[0] if single else found
     if task == FILL:
         mask, rows = model.tokenizer.roles.mask or "", asked.top_k or _SEVERAL
@@ -199,24 +198,36 @@ def _labels(row: list[wire.Label], top: int | None) -> list[wire.Label]:
     return sorted(row, key=lambda one: -one.score)[:top]
 
 
-def _tagged(found: Tagged, asked: wire.Parameters) -> list[wire.TaggedEntity | wire.TaggedWord]:
+def _entities(
+    model: Model, texts: list[str], asked: wire.Parameters
+) -> Sequence[list[wire.TaggedEntity | wire.TaggedWord]]:
+    """Of each text, its entities as :meth:`Model.tag` reads them; with ``aggregation_strategy`` as
+    transformers does."""
     ignored = [OUTSIDE] if asked.ignore_labels is None else asked.ignore_labels
-    if asked.aggregation_strategy != "none":
+    how = asked.aggregation_strategy
+    if how is None:
         if OUTSIDE not in ignored:
             raise invalid(
-                f"parameters.ignore_labels lacks {OUTSIDE}, but words outside of entities are "
-                "given by aggregation_strategy none alone."
+                f"parameters.ignore_labels lacks {OUTSIDE}, but what is outside of entities is "
+                "given with an aggregation_strategy alone, such as simple."
             )
         return [
-            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
-            for e in found.entities
+            [
+                wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
+                for e in tagged.entities
+                if e.type not in ignored
+            ]
+            for tagged in tag_texts(model.loaded, texts)
+        ]
+    return [
+        [
+            wire.TaggedWord(e.type, e.probability, e.words[0], e.text, e.start, e.end)
+            if how == "none"
+            else wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
+            for e in found
             if e.type not in ignored
         ]
-    rows = zip(found.tags, found.probabilities, found.words, found.spans, strict=True)
-    return [
-        wire.TaggedWord(tag, score, number, word, *span)
-        for number, (tag, score, word, span) in enumerate(rows, start=1)
-        if tag not in ignored
+        for found in group_tokens(model.loaded, texts, how)
     ]
 
 
@@ -354,12 +365,12 @@ def tokenize(model: Model, form: wire.Tokenize) -> list[list[wire.Token]]:
     for (text,) in form.items():
         encoding = tokenizer.encode(text)
         (place,) = encoding.parts
-        own = range(len(encoding.tokens))[place]
+        tokens = encoding.tokens  # made anew each time
+        own = range(len(tokens))[place]
         rows = []
-        for n in range(len(encoding.tokens)) if form.add_special_tokens else own:
+        for n in range(len(tokens)) if form.add_special_tokens else own:
             start, stop = encoding.offsets[n] if n in own else (None, None)
-            id, piece = encoding.ids[n], encoding.tokens[n]
-            rows.append(wire.Token(id, piece, n not in own, start, stop))
+            rows.append(wire.Token(encoding.ids[n], tokens[n], n not in own, start, stop))
         found.append(rows)
     return found
 

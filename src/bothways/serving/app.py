@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import math
 import re
 import time
 import traceback
@@ -36,8 +37,16 @@ from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.routes import ANY, ASKS, LOOKS, Ask
-from bothways.serving.served import ANSWERS, CLASSES, ServedModel, Threads, task_named
+from bothways.serving.routes import ASKS, LOOKS, Ask
+from bothways.serving.served import (
+    ANSWERS,
+    CLASSES,
+    MAIN,
+    PLAIN,
+    ServedModel,
+    Threads,
+    task_named,
+)
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
 
@@ -58,14 +67,15 @@ class Server:
     """What the routes share.
 
     Attributes:
-        models: by name; the first answers where a request names none.
+        models: by name.
         threads: that work for requests.
         limits: of requests.
         metrics: of the process.
         key: that clients must send; none if empty.
         origins: of other pages whose scripts may read answers; ``*`` is any.
         in_hand: called with the number of requests that are being answered, when it changes.
-        draining: the server ends soon: it is not ready any more.
+        ends_at: by ``time.monotonic``, when what is accepted must be answered because the server
+            ends; infinity until then.
     """
 
     models: Mapping[str, ServedModel]
@@ -75,7 +85,7 @@ class Server:
     key: str = ""
     origins: Sequence[str] = ()
     in_hand: Callable[[int], object] = field(default=lambda _: None)
-    draining: bool = False
+    ends_at: float = math.inf
     _answering: int = 0
 
     def count(self, change: int) -> None:
@@ -85,21 +95,34 @@ class Server:
         self.in_hand(self._answering)
 
     @property
+    def draining(self) -> bool:
+        """Whether the server ends soon: it is not ready any more."""
+        return self.ends_at < math.inf
+
+    @property
     def ready(self) -> bool:
         """Whether all models compute."""
         return not self.draining and all(served.ready for served in self.models.values())
 
-    def model(self, name: str | None) -> ServedModel:
-        """A model by its name; the first, if None.
+    def model(self, name: str | None, task: str = PLAIN) -> ServedModel:
+        """A model by its name; if None, the first whose main task this is, or the only one that
+        does it, or of a task that all do the first.
 
         Raises:
-            RefusedError: there is none of that name.
+            RefusedError: there is none of that name, or several may be meant.
         """
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            raise RefusedError("not_found", f"no such model; there are: {', '.join(self.models)}.")
-        return self.models[name]
+        if name is not None:
+            if name not in self.models:
+                known = ", ".join(self.models)
+                raise RefusedError("not_found", f"no such model; there are: {known}.")
+            return self.models[name]
+        models = [*self.models.values()]
+        main = [one for one in models if one.task == MAIN.get(task, task)]
+        able = main[:1] or [one for one in models if task in one.tasks]
+        if len(able) > 1:
+            names = ", ".join(one.name for one in able)
+            raise RefusedError("invalid", f"several models do {task}; name one of them: {names}.")
+        return able[0] if able else models[0]
 
 
 def application(server: Server) -> Starlette:
@@ -131,6 +154,7 @@ def application(server: Server) -> Starlette:
         ],
         lifespan=lifespan,
         middleware=[
+            Middleware(_OneFraming, server=server),
             *_cross_origin(server.origins),
             Middleware(_PlainTarget, names=tuple(server.models)),
         ],
@@ -155,6 +179,33 @@ def _cross_origin(origins: Sequence[str]) -> list[Middleware]:
             expose_headers=["Retry-After"],
         )
     ]
+
+
+class _OneFraming:
+    """Refuses a request that says twice how long its body is, and closes its connection: a proxy
+    may have believed the other, and taken for the body what is a further request here (RFC 9112,
+    6.1).
+
+    Args:
+        app: that answers.
+        server: whose metrics count it.
+    """
+
+    def __init__(self, app: ASGIApp, server: Server):
+        self._app, self._server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        app = self._app
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            refusal = RefusedError(
+                "malformed",
+                "the request has Content-Length and Transfer-Encoding; send one of them.",
+                headers=_CLOSE,
+            )
+            app = _refuse(self._server, refusal)
+        await app(scope, receive, send)
 
 
 class _PlainTarget:
@@ -339,13 +390,14 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         body = await _body(request, limits.body)
         request.state.read = time.monotonic()
         name, named = (request.path_params.get(part) for part in ("model", "task"))
-        served = server.model(name)
+        server.model(name)
         task = task_named(named) if named else ask.task
         form = decode(decoder, body, limits.depth)
-        if name is None:
-            served = server.model(form.wanted_model)
-        elif form.wanted_model not in (None, name):
+        if name is not None and form.wanted_model not in (None, name):
             raise RefusedError("invalid", f"model must be {name}, as the path has it.")
+        if isinstance(form, wire.Inference):
+            task = task or answers.task_of_inputs(form)
+        served = server.model(name or form.wanted_model, task)
         try:
             items = form.items()
         except msgspec.ValidationError as error:
@@ -353,11 +405,12 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
         check_items(items, limits.inputs, ask.what)
         more: tuple[Any, ...] = ()
         if isinstance(form, wire.Inference):
-            task = answers.task_of_inference(served, form) if task == ANY else task
+            task = task or served.task
             more = (task,)
-        if task != ANY:
+        if task != PLAIN:
             served.refuse_other(task, server.models.values())
         ticket = served.admit(items, task)
+        ticket.deadline = min(ticket.deadline, server.ends_at)
 
         def answer(model: Any) -> bytes:
             return msgspec.json.encode(ask.answer(model, form, *more))

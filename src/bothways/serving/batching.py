@@ -44,16 +44,51 @@ class Ticket:
     Attributes:
         deadline: by ``time.monotonic``.
         reserved: tokens it was thought to have.
+        plain: whether no engine computes it.
         tokens: those that were asked of the engine for it.
+        seconds: of the processor's that it took, when it is done.
     """
 
     deadline: float
     reserved: int
+    plain: bool = False
     tokens: int = 0
+    seconds: float = 0.0
 
 
 TICKET: ContextVar[Ticket | None] = ContextVar("TICKET", default=None)
 """The request for which this thread works."""
+
+
+class Gate:
+    """Lets the threads of as many requests work at a time. A thread gives up its place while it
+    waits for the engine; that of one which works beyond its deadline is taken away.
+
+    Args:
+        places: requests at a time.
+    """
+
+    def __init__(self, places: int):
+        self._free = threading.Semaphore(places)
+        self._inside: dict[Ticket, bool] = {}
+
+    def enter(self, ticket: Ticket) -> None:
+        """Wait for a place.
+
+        Raises:
+            RefusedError: the deadline passed.
+        """
+        if not self._free.acquire(timeout=max(0.0, ticket.deadline - time.monotonic())):
+            raise past_deadline()
+        self._inside[ticket] = True
+        if time.monotonic() > ticket.deadline:  # nobody may take the place away any more
+            self.leave(ticket)
+            raise past_deadline()
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up the place, unless it was given up or taken away before."""
+        if self._inside.pop(ticket, False):
+            self._free.release()
 
 
 class _Job:
@@ -162,7 +197,7 @@ class Batcher:
 
     Args:
         engine: that computes.
-        gate: held by threads that work for a request, and given back while they wait here.
+        gate: that threads which work for a request leave while they wait here.
         observe: called after each batch with its sequences, its tokens and its seconds.
         budget: tokens of a batch; for an engine that is slower with as many, fewer.
     """
@@ -171,7 +206,7 @@ class Batcher:
         self,
         engine: Engine,
         *,
-        gate: threading.Semaphore,
+        gate: Gate,
         observe: Callable[[int, int, float], object],
         budget: int = PREDICT_TOKENS,
     ):
@@ -246,11 +281,13 @@ class Batcher:
         if ticket is None:
             return job.future.result()
         ticket.tokens += int(batch.bounds[-1])
-        self._gate.release()
+        self._gate.leave(ticket)
         try:
-            return job.future.result()
-        finally:
-            self._gate.acquire()
+            found = job.future.result(max(0.0, ticket.deadline - time.monotonic()))
+        except TimeoutError:  # the engine is still at work for others
+            raise past_deadline() from None
+        self._gate.enter(ticket)
+        return found
 
     def _serve(self) -> None:
         with self._engine.working():

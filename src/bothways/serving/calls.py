@@ -31,4 +31,5 @@ def serve(*models: Any, verbose: bool = True, **options: Any) -> int:
     with shown(verbose), explain_missing("bothways.serve"):
         from bothways.serving.server import serve as run
 
-        return run(call_options(ServeConfig, None, {"models": folders, **options}, None))
+        config = call_options(ServeConfig, None, {"models": folders, **options}, None)
+        return run(config, leave=False)

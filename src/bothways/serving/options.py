@@ -80,8 +80,8 @@ class ServeConfig(EngineChoice):
 
     models: tuple[str, ...]
     """Model folders, mini-en (bundled), or names on the Hugging Face Hub, each as FOLDER or
-    NAME=FOLDER; without a name, that of the folder. The first also answers where a request names
-    none."""
+    NAME=FOLDER; without a name, that of the folder. Where a request names none, the one whose main
+    task it is answers."""
     host: str = "127.0.0.1"
     """Address to listen on; others than this machine's own need BOTHWAYS_KEY, or --open."""
     port: int = 8000

@@ -14,13 +14,11 @@ from bothways.serving.served import (
     CHOOSE,
     CLASSES,
     NEXT,
+    PLAIN,
     RANK,
     SIMILARITY,
     VECTORS,
 )
-
-ANY = ""
-"""The task of a route that every model has."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,11 @@ class Ask:
     """A route that asks a model.
 
     Attributes:
-        path: at the root, for the first model.
+        path: at the root, for a model that the request does not name.
         form: its body.
         answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
             task, too.
-        task: that the model must do.
+        task: that the model must do; for :func:`answers.infer` none yet.
         found: what it answers, for the description.
         what: its inputs are called.
         also: other paths of it.
@@ -55,9 +53,9 @@ class Ask:
 _VECTOR = list[list[float]]
 _INFERRED = Any
 ASKS = (
-    Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
+    Ask("/", wire.Inference, answers.infer, PLAIN, _INFERRED),
     Ask(
-        *("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
+        *("/pipeline/{task}", wire.Inference, answers.infer, PLAIN, _INFERRED),
         also=("/pipeline/{task}/{model}",),  # with the model's name at the end
     ),
     Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
@@ -65,8 +63,8 @@ ASKS = (
     Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
     Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
     Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
-    Ask("/tokenize", wire.Tokenize, answers.tokenize, ANY, list[list[wire.Token]]),
-    Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
+    Ask("/tokenize", wire.Tokenize, answers.tokenize, PLAIN, list[list[wire.Token]]),
+    Ask("/decode", wire.Decode, answers.decode, PLAIN, list[str], "ids"),
     Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
     Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
     Ask("/attention", wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),

@@ -8,8 +8,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from bothways.io.processes import usable_cores
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import Ensemble
 from bothways.runtime.weights import has_weights
-from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
+from bothways.serving.batching import TICKET, Batcher, Gate, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
 from bothways.serving.refusals import RefusedError
@@ -43,6 +43,8 @@ CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "questio
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 ATTENTION, ATTRIBUTION = "attention", "attribution"
+PLAIN = ""
+"""What every tokenizer does, without an engine: to tokenize and decode."""
 TASKS = (
     *(CLASSES, TAGS, ANSWERS, FILL, VECTORS, SIMILARITY, RANK, CHOOSE, NEXT),
     *(ATTENTION, ATTRIBUTION),
@@ -63,6 +65,8 @@ _OF_HEADS = {
     **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
     MASKED_LM: FILL,
 }
+MAIN = {SIMILARITY: VECTORS}
+"""Of a task that is never a model's main one, the main task of the models for it."""
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _MEASURED = 1024
@@ -72,6 +76,8 @@ _PER_CHARACTER, _LEAST, _MOST = 0.3, 0.1, 4.0
 _MANY = 2000
 """Characters of a request from which it counts in full."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
+_REST = 3.0
+"""Times the seconds of a plain request in which the next one waits for others."""
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
 
@@ -91,19 +97,82 @@ def task_named(name: str) -> str:
 
 
 class Threads:
-    """The threads in which requests are tokenized and their outputs made into answers."""
+    """The threads in which requests are tokenized and their outputs made into answers.
+
+    They are daemons, made when none is idle: one that works beyond its request's deadline holds
+    neither another request nor the end of the process, as a thread of an executor would.
+
+    Plain requests, which no engine computes, are answered one at a time. While others are in hand
+    the next one waits :data:`_REST` times as long as the last one took, or long texts to tokenize
+    would take half of two cores from those who wait for the engine.
+    """
 
     def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="request")
-        self.gate = threading.Semaphore(usable_cores())
+        self.gate = Gate(usable_cores())
+        self.plain = 0
+        """Plain requests, waiting or at work."""
+        self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._places, self._turn = asyncio.Semaphore(THREADS), asyncio.Semaphore(1)
+        self._computing = 0
 
-    def run(self, ticket: Ticket, function: Callable[[], T]) -> T:
-        """Work for a request, in this thread."""
-        with self.gate:
-            if time.monotonic() > ticket.deadline:
-                raise past_deadline()
+    async def run(self, ticket: Ticket, function: Callable[[], T]) -> T:
+        """Work for a request, in a thread.
+
+        Raises:
+            RefusedError: the deadline passed. The thread ends when it next asks for the engine.
+        """
+        self.plain += ticket.plain
+        self._computing += not ticket.plain
+        try:
+            async with asyncio.timeout(ticket.deadline - time.monotonic()):
+                if ticket.plain:
+                    return await self._in_turn(ticket, function)
+                async with self._places:
+                    return await self._start(ticket, function)
+        except TimeoutError:
+            raise past_deadline() from None
+        finally:
+            self.gate.leave(ticket)
+            self.plain -= ticket.plain
+            self._computing -= not ticket.plain
+
+    async def _in_turn(self, ticket: Ticket, function: Callable[[], T]) -> T:
+        await self._turn.acquire()
+        try:
+            return await self._start(ticket, function)
+        finally:
+            rest = _REST * ticket.seconds if self._computing else 0.0
+            asyncio.get_running_loop().call_later(rest, self._turn.release)
+
+    def _start(self, ticket: Ticket, function: Callable[[], T]) -> asyncio.Future[T]:
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             TICKET.set(ticket)
-            return function()
+            try:
+                self.gate.enter(ticket)
+                started = time.thread_time()
+                found = function()
+                ticket.seconds = time.thread_time() - started
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(found)
+            finally:
+                self.gate.leave(ticket)
+
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._serve, name="request", daemon=True).start()
+        self._work.put(work)
+        return asyncio.wrap_future(future)
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get()()
+            self._idle.release()
 
 
 class ServedModel:
@@ -156,11 +225,12 @@ class ServedModel:
 
         Args:
             items: the texts that are read together, of each input.
-            task: what is asked.
+            task: what is asked; :data:`PLAIN` if no engine computes it.
 
         Raises:
             RefusedError: the queue is full, or would keep the request beyond its deadline; or the
-                request alone is more than the queue takes.
+                request alone is more than the queue takes. Requests that no engine computes do not
+                queue with the others: so many of them may wait as there are threads.
         """
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
         if task == FILL:
@@ -181,8 +251,11 @@ class ServedModel:
                 limit=limit,
                 given=size,
             )
-        size = min(about(self._per_character), limit)
+        plain = task == PLAIN
+        size = 1 if plain else min(about(self._per_character), limit)
         waiting, rate = self._reserved, self.batcher.rate
+        if plain:
+            waiting, limit, rate = self._threads.plain, THREADS, 0.0
         wait = (waiting + size) / rate if rate and waiting else 0.0
         if waiting + size > limit or wait > _SHARE * self.limits.deadline:
             after = max(1, math.ceil(waiting / rate)) if rate else 1
@@ -193,8 +266,9 @@ class ServedModel:
                 given=waiting + size,
                 headers={"Retry-After": str(min(after, 60))},
             )
-        self._reserve(size)
-        return Ticket(time.monotonic() + self.limits.deadline, size)
+        reserved = 0 if plain else size
+        self._reserve(reserved)
+        return Ticket(time.monotonic() + self.limits.deadline, reserved, plain)
 
     def _check_masks(self, items: Sequence[Sequence[str]]) -> None:
         """Refuse more masks than inputs: each has the scores of the whole vocabulary."""
@@ -227,25 +301,20 @@ class ServedModel:
             characters: of its texts.
 
         Raises:
-            RefusedError: the deadline passed.
+            RefusedError: the deadline passed. The request then holds no room in the queue any more.
             BothwaysError: what the model refuses.
         """
-        context, loop = copy_context(), asyncio.get_running_loop()
-        work = loop.run_in_executor(
-            self._threads.pool,
-            lambda: context.run(self._threads.run, ticket, lambda: function(self.model)),
-        )
-        # Room in the queue is free when the thread is done, even if nobody waits for it any more.
-        work.add_done_callback(lambda done: self._release(ticket, characters, done))
         try:
-            left = max(0.0, ticket.deadline - time.monotonic())
-            return await asyncio.wait_for(asyncio.shield(work), left + 1)
-        except TimeoutError:
-            raise past_deadline() from None
+            found = await self._threads.run(ticket, lambda: function(self.model))
+            if not ticket.plain:
+                self._learn(ticket, characters)
+            return found
+        finally:
+            self._reserve(-ticket.reserved)
 
-    def _release(self, ticket: Ticket, characters: int, done: asyncio.Future[T]) -> None:
-        self._reserve(-ticket.reserved)
-        if not done.cancelled() and done.exception() is None and characters > 50:
+    def _learn(self, ticket: Ticket, characters: int) -> None:
+        """How many tokens a character is, from an answered request."""
+        if characters > 50:
             seen = ticket.tokens / characters
             weight = 0.05 * min(1.0, characters / _MANY)  # a short text says little of others
             self._per_character += weight * (min(max(seen, _LEAST), _MOST) - self._per_character)

@@ -38,6 +38,10 @@ log = logging.getLogger("bothways.serving")
 _GRACE = 1.0
 """Seconds in which a server that was asked to end still takes requests, but says it is not ready:
 who sends them needs time to notice."""
+_LAST = 0.1
+"""Seconds after the deadline of what was accepted in which clients may still take their answers."""
+_FINALIZE = 3.0
+"""Seconds that an interpreter with torch may take to end on a busy machine."""
 _BACKLOG = 2048
 _SWITCH = 0.001
 """Seconds after which threads that work for requests make way for the one that has connections."""
@@ -58,8 +62,12 @@ _CHANGED = 3
 """The exit status of a worker that found other models than the server began with."""
 
 
-def serve(config: ServeConfig) -> int:
+def serve(config: ServeConfig, *, leave: bool = True) -> int:
     """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        config: which models, where, and what limits.
+        leave: whether to end the process if the interpreter would not end in time by itself.
 
     Raises:
         ConfigError: a name or address is not as it must be, the address is in use, or everyone
@@ -82,8 +90,12 @@ def serve(config: ServeConfig) -> int:
         _set_process_up()
         with _listening(config.host, config.port) as listener:
             server = _loaded(config, engines)
-            return _answer(server, listener, lambda: _say(listener, list(server.models)))
-    return _Parent(config, engines).run()
+            ends_at = _answer(server, listener, lambda: _say(listener, list(server.models)))
+        status = 0
+    else:
+        parent = _Parent(config, engines)
+        status, ends_at = parent.run(), parent.ends_at
+    return _leave(status, ends_at) if leave else status
 
 
 def choose_engines(config: ServeConfig) -> Engines:
@@ -193,12 +205,21 @@ def make_listener(server: Server, ready: Callable[[], object] | None = None) -> 
     class Listener(uvicorn.Server):
         """Ends in two steps: not ready any more, and then no connections."""
 
-        ends_at = math.inf
+        drained_at = math.inf
+        failed: OSError | None = None
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            if ready is not None:
-                ready()
+            try:
+                if ready is not None:
+                    ready()
+            except OSError as error:  # such as a full disk under stdout: ends like a signal
+                self.failed, self.should_exit = error, True
+
+        def run(self, sockets: list[socket.socket] | None = None) -> None:
+            super().run(sockets)
+            if self.failed is not None:
+                raise self.failed
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -216,14 +237,20 @@ def make_listener(server: Server, ready: Callable[[], object] | None = None) -> 
             if server.draining:
                 self.should_exit = True
                 self.force_exit = sig == signal.SIGINT
-                # What is broken off has a traceback in its log.
-                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-            server.draining = True
-            self.ends_at = time.monotonic() + (0 if sig == signal.SIGINT else _GRACE)
+            now = time.monotonic()
+            server.ends_at = min(server.ends_at, now + server.limits.deadline)
+            self.drained_at = now + (0 if sig == signal.SIGINT else _GRACE)
 
         async def on_tick(self, counter: int) -> bool:
-            self.should_exit |= time.monotonic() >= self.ends_at
+            self.should_exit |= time.monotonic() >= self.drained_at
             return await super().on_tick(counter)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # What is broken off has a traceback in its log.
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+            left = min(server.ends_at - time.monotonic(), server.limits.deadline)
+            self.config.timeout_graceful_shutdown = max(0.0, left) + _LAST  # type: ignore[assignment]
+            await super().shutdown(sockets)
 
     return Listener(
         uvicorn.Config(
@@ -238,7 +265,6 @@ def make_listener(server: Server, ready: Callable[[], object] | None = None) -> 
             proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=math.ceil(server.limits.deadline),
         )
     )
 
@@ -253,14 +279,19 @@ def _loaded(config: ServeConfig, engines: Engines, worker: _Slot | None = None) 
     return server
 
 
-def _answer(server: Server, listener: socket.socket, ready: Callable[[], object]) -> int:
-    """Answer until a signal."""
+def _answer(server: Server, listener: socket.socket, ready: Callable[[], object]) -> float:
+    """Answer until a signal; when the process must end, which is now if an engine does not stop."""
     make_listener(server, ready).run(sockets=[listener])
-    server.threads.pool.shutdown(wait=False, cancel_futures=True)
-    if not all(served.batcher.stop(within=1.0) for served in server.models.values()):
+    stopped = all(one.batcher.stop(0.1) for one in server.models.values())
+    return server.ends_at if stopped else 0.0
+
+
+def _leave(status: int, ends_at: float) -> int:
+    """The exit status; if there is no time to end the interpreter by then, end the process."""
+    if ends_at - time.monotonic() < _FINALIZE:
         sys.stdout.flush()
-        os._exit(0)  # a computation that does not end would keep the process
-    return 0
+        os._exit(status)
+    return status
 
 
 # ------------------------------------------------------------------------------- several processes
@@ -339,7 +370,7 @@ def _work(
             cores.take(slot.number)
         # Not before: of who connects, the system sends each listener its share.
         with _listening(config.host, port, reuse_port=True) as listener:
-            status = _answer(server, listener, slot.is_ready)
+            status = _leave(0, _answer(server, listener, slot.is_ready))
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         status = _CHANGED if isinstance(error, ChangedError) else 1
@@ -419,7 +450,7 @@ class _Parent:
         self._workers: dict[int, _Worker] = {}
         self._spare: _Worker | None = None
         self._spare_fails = False
-        self._ending = False
+        self._ending, self.ends_at = False, math.inf
 
     def run(self) -> int:
         """Oversee the workers until a signal.
@@ -470,6 +501,7 @@ class _Parent:
 
     def _end(self, number: int, _: FrameType | None) -> None:
         self._ending = True
+        self.ends_at = min(self.ends_at, time.monotonic() + self.config.limits.deadline)
         for worker in self._workers.values():
             worker.signal(number)
 
@@ -491,6 +523,7 @@ class _Parent:
                 *(_Slot(number, self._in_hand, self._ready), self._port, os.getpid(), theirs),
             ),
             name="spare worker" if number is None else f"worker {number}",
+            daemon=True,  # ended with this process, whatever ends it
         )
         process.start()
         theirs.close()  # so that the end of the process is the end of the connection
@@ -533,9 +566,8 @@ class _Parent:
         if self._spare is not None:
             self._spare.process.kill()  # it has nothing in hand
             self._spare.process.join()
-        until = time.monotonic() + _GRACE + self.config.limits.deadline + 5
         for worker in self._workers.values():
-            worker.process.join(max(0.0, until - time.monotonic()))
+            worker.process.join(max(0.0, self.ends_at + 3 * _LAST - time.monotonic()))
             if not worker.ended:
                 worker.process.kill()
         return status

@@ -104,7 +104,8 @@ class Label(msgspec.Struct):
 
 
 class TaggedEntity(msgspec.Struct):
-    """An entity of a text; its score is that of its least probable tag."""
+    """An entity of a text; its score is that of its least probable tag, or with an
+    ``aggregation_strategy`` the mean of its words or tokens."""
 
     entity_group: str
     score: float
@@ -114,7 +115,7 @@ class TaggedEntity(msgspec.Struct):
 
 
 class TaggedWord(msgspec.Struct):
-    """A word with its tag, for ``aggregation_strategy`` none."""
+    """A token with its tag, for ``aggregation_strategy`` none."""
 
     entity: str
     score: float
@@ -235,7 +236,7 @@ class Tokenize(Form):
         return _singles(self.inputs)
 
 
-class Token(msgspec.Struct):
+class Token(msgspec.Struct, gc=False):
     """A token; where it lies in the text, in characters, unless it is special."""
 
     id: int

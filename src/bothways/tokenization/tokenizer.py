@@ -253,6 +253,11 @@ class Tokenizer:
         return frozenset(token["content"] for token in self._settings["added_tokens"])
 
     @property
+    def continues(self) -> str:
+        """The prefix of pieces that continue a word; empty if they are not marked."""
+        return self._settings["model"].get("continuing_subword_prefix") or ""
+
+    @property
     def unk_id(self) -> int | None:
         """The id for what the vocabulary cannot spell; None if it can spell everything."""
         return None if self.roles.unk is None else self._ids[self.roles.unk]
