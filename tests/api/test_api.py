@@ -118,10 +118,12 @@ def test_fill_mask_gives_the_probabilities_of_transformers(
     for fillings, place in zip(found, (2, 5), strict=True):
         pieces = [f.piece for f in fillings]
         assert sorted(pieces) == sorted(set(pretrained.tokenizer.pieces) - set(SPECIAL_PIECES))
-        words = logits[place][[pretrained.tokenizer.id(piece) for piece in pieces]]
-        expected = words.softmax(-1)
+        expected = logits[place].softmax(-1)[[pretrained.tokenizer.id(p) for p in pieces]]
         assert [f.probability for f in fillings] == pytest.approx(expected.tolist(), rel=1e-4)
         assert all(a.probability >= b.probability for a, b in pairwise(fillings))
+    (unknown,), _ = pretrained.fill_mask(text, targets="[UNK]")
+    expected = logits[2].softmax(-1)[pretrained.tokenizer.id("[UNK]")]
+    assert unknown.probability == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_a_filling_is_shown_with_few_digits() -> None:

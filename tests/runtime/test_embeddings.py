@@ -259,12 +259,9 @@ def test_what_sentence_transformers_does_to_texts_is_said(
             TextEmbedder(str(path)).fit_transform(long), model.embed(long)
         )
         assert not np.allclose(model.embed(long), model.embed(long, long="windows"))
-        (path / "1_Pooling/config.json").write_text('{"include_prompt": false}')
-        message = "the prompt's tokens are left out of pooling"
-    else:
-        pieces = small_tokenizer(VOCABULARY).pieces
-        Tokenizer.from_pieces(pieces, lowercase=False).save(path)
-        message = r"texts are lower-cased \(do_lower_case\)"
+        return
+    Tokenizer.from_pieces(small_tokenizer(VOCABULARY).pieces, lowercase=False).save(path)
+    message = r"texts are lower-cased \(do_lower_case\)"
     with pytest.raises(
         ConfigError, match=f"{message}.*set pooling to mean or cls, and do that your"
     ):

@@ -23,6 +23,7 @@ from bothways.errors import BothwaysError, ConfigError, ModelError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
+from bothways.serving import answers, wire
 from bothways.tasks.kinds import task_of
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_tokenizer
@@ -649,25 +650,50 @@ def test_a_folder_without_pooling_is_not_pooled_by_the_mean(folder: Path) -> Non
             load_model(folder)
 
 
-def test_the_current_version_computes_the_same(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("mode", "include", "length"), [("cls", True, 64), ("mean", False, 64), ("cls", False, 6)]
+)
+def test_the_current_version_computes_the_same(
+    mode: str, include: bool, length: int, folder: Path
+) -> None:
     library = pytest.importorskip("sentence_transformers")
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    encoder = modules.Transformer(str(folder))
-    pooling = modules.Pooling(16, pooling_mode="cls")
+    encoder = modules.Transformer(str(folder), max_seq_length=length)
+    pooling = modules.Pooling(16, pooling_mode=mode, include_prompt=include)
     theirs = library.SentenceTransformer(
         modules=[encoder, pooling, modules.Normalize()],
-        prompts={"query": "w7 ", "document": ""},
+        prompts={"query": "w7 w8 ", "long": "w1 w2 w3 w4 w5 w6 w7 ", "document": ""},
         default_prompt_name="query",
         device="cpu",
     )
     saved = folder.parent / "saved"
     theirs.save(str(saved))
     model = load(saved)
-    for name in (None, "query", "document"):
-        given = None if name is None else theirs.prompts[name]
-        np.testing.assert_allclose(
-            model.embed(TEXTS, prompt=given), theirs.encode(TEXTS, prompt_name=name), atol=1e-5
-        )
+    again = library.SentenceTransformer(str(model.save(folder.parent / "again")), device="cpu")
+    for name in (None, *theirs.prompts):
+        expected = theirs.encode(TEXTS, prompt_name=name)
+        np.testing.assert_allclose(model.embed(TEXTS, prompt=name), expected, atol=1e-5)
+        np.testing.assert_allclose(again.encode(TEXTS, prompt_name=name), expected, atol=1e-5)
+        served = answers.embed(model, wire.Embed(TEXTS, prompt_name=name), own=True)
+        np.testing.assert_allclose(served, expected, atol=1e-5)
+    expected = theirs.encode(TEXTS, prompt="w9 ")
+    np.testing.assert_allclose(model.embed(TEXTS, prompt="w9 "), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("order", "settings"),
+    [
+        (("Transformer", "Normalize", "Pooling"), {}),
+        (("Transformer", "Pooling", "Normalize"), {"module_output_name": "other"}),
+        (("Transformer", "Pooling", "Normalize"), {"module_output_name": "sentence_embedding"}),
+    ],
+)
+def test_what_is_normalised(order: tuple[str, ...], settings: Any, folder: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    of = {"Pooling": {"embedding_dimension": 16, "pooling_mode": "mean"}, "Normalize": settings}
+    write_modules(folder, *((OLD + k, k if k in of else "", of.get(k)) for k in order))
+    expected = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(load(folder).embed(TEXTS), expected, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------- adapters
@@ -679,7 +705,8 @@ def write_adapter(folder: Path, base: str, weights: Weights, **changes: Any) -> 
         **{"peft_type": "LORA", "base_model_name_or_path": base, "r": 2, "lora_alpha": 4},
         **{"bias": "none", "task_type": "SEQ_CLS", "fan_in_fan_out": False, "use_dora": False},
     }
-    (folder / "adapter_config.json").write_text(json.dumps({**values, **changes}))
+    values = {key: value for key, value in (values | changes).items() if value is not ...}
+    (folder / "adapter_config.json").write_text(json.dumps(values))
     save_file(weights, folder / "adapter_model.safetensors")
 
 
@@ -697,6 +724,8 @@ def pair(rank: int = 2) -> Weights:
         ({"use_rslora": True}, 4 / 2**0.5),
         ({"alpha_pattern": {"query": 6}}, 3.0),
         ({"lora_alpha": 1}, 0.5),
+        ({"lora_alpha": ...}, 4.0),  # 8 in PEFT
+        ({"alpha_pattern": {r"^bert\..*\.layer\.[0-5]+.attention.self.query|dense": 6}}, 3.0),
     ],
 )
 @pytest.mark.parametrize("bare", [False, True])
@@ -741,7 +770,10 @@ def test_a_lora_is_merged_into_its_base(
         ({"r": 8}, {}, r"the rank of .*query is 8, but its matrices have 2"),
         ({"lora_alpha": None}, {}, "lora_alpha is None for .*; it must be a number"),
         ({"lora_alpha": "16"}, {}, "lora_alpha is '16'"),
-        ({"alpha_pattern": {"(": 8}}, {}, r"alpha_pattern is no map of patterns .*terminated"),
+        ({"r": ...}, {}, r"the rank of .*query is 8, but its matrices have 2"),
+        ({"alpha_pattern": {"*": 8}}, {}, r"alpha_pattern has the pattern '\*', .*to repeat"),
+        ({"rank_pattern": {"([a-z0-9.]+)+!": 2}}, {}, "rank_pattern has .* matched for ever"),
+        ({"alpha_pattern": {".*.*.*.*!": 2}}, {}, "alpha_pattern has .* matched for ever"),
         ({"rank_pattern": [8]}, {}, "rank_pattern is no map"),
     ],
 )

@@ -269,6 +269,101 @@ def test_a_class_of_another_family_without_a_type(folder: Path) -> None:
     assert "its class 'DebertaV2ForMaskedLM' is none that is known; it is computed as BERT" in note
 
 
+# -------------------------------------------------------------------------------- hostile folders
+
+
+def set_tokenizer(folder: Path, **changes: Any) -> None:
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["model"] |= changes.pop("model", {})
+    path.write_text(json.dumps(values | changes))
+
+
+def set_header(folder: Path, tensors: int, spaces: int = 0) -> None:
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({str(n): entry for n in range(tensors)}).encode() + b" " * spaces
+    content = len(header).to_bytes(8, "little") + header
+    (folder / "model.safetensors").write_bytes(content)
+
+
+def link_out(folder: Path, name: str) -> None:
+    other = folder.parent / "other"
+    other.write_text("SECRET\n")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(other)
+
+
+def replaces(pattern: dict[str, str], content: str, times: int) -> dict[str, Any]:
+    step = {"type": "Replace", "pattern": pattern, "content": content}
+    return {"type": "Sequence", "normalizers": [step] * times}
+
+
+REGEX = {"Regex": "(a+)+$"}  # of which the library gives up in a panic
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: set_header(f, 20_000), "20,000 tensors; a file has at most 16,384"),
+        (lambda f: set_header(f, 1, 2**23), r"a header of 8,388,\d+ bytes"),
+        (lambda f: link_out(f, "vocab.txt"), r"vocab\.txt: is a link out of its folder"),
+        (lambda f: link_out(f, "config.json"), r"config\.json cannot be read \(is a link out of"),
+        (
+            lambda f: (f / "modules.json").write_text('[{"type": "", "path": "a\\u0000"}]'),
+            "the path 'a.x00' leads out of the folder, or is none",
+        ),
+        (
+            lambda f: set_tokenizer(
+                f,
+                pre_tokenizer={"type": "Split", "pattern": REGEX, "behavior": "Isolated"}
+                | {"invert": False},
+            ),
+            "rules cannot be applied",
+        ),
+        (lambda f: set_tokenizer(f, normalizer=replaces(REGEX, "b", 1)), "rules cannot be applied"),
+        (
+            lambda f: set_tokenizer(f, normalizer=replaces({"String": "a"}, "aa", 30)),
+            r"makes a text up to 1\.07e\+09 times as long",
+        ),
+        (
+            lambda f: set_tokenizer(f, normalizer=replaces({"Regex": "(?=a)"}, "a", 7)),
+            "up to 128 times as long",
+        ),
+        (
+            lambda f: set_tokenizer(f, model={"max_input_chars_per_word": 10**9}),
+            "max_input_chars_per_word of its model is 1,000,000,000; it must be at most 1,000",
+        ),
+    ],
+)
+def test_hostile_folders_are_named(
+    change: Callable[[Path], Any], message: str, folder: Path
+) -> None:
+    change(folder)
+    with pytest.raises(ModelError, match=message) as caught:
+        load(folder).embed(["a" * 40 + "!"])
+    assert "SECRET" not in str(caught.value)
+
+
+def test_replacements_of_honest_tokenizers_are_read(folder: Path) -> None:
+    letters = replaces({"Regex": "[\u0625\u0623\u0622]|\\s+"}, "w", 6)
+    letters["normalizers"] += replaces({"Regex": " {2,}"}, " ", 50)["normalizers"]
+    set_tokenizer(folder, normalizer=letters)
+    assert load(folder).embed(TEXTS).shape == (2, 16)
+
+
+def test_links_into_the_cache_of_the_hub_are_followed(
+    folder: Path, tmp_path: Path, vectors: np.ndarray
+) -> None:
+    place = tmp_path / "models--one--model"
+    snapshot = place / "snapshots" / "0123abc"
+    for path in (place / "blobs", snapshot):
+        path.mkdir(parents=True)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        shutil.move(file, place / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(f"../../blobs/{number}")
+    np.testing.assert_array_equal(load(snapshot).embed(TEXTS), vectors)
+
+
 # ---------------------------------------------------------------------------- sentence-transformers
 
 

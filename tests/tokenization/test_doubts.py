@@ -34,6 +34,17 @@ def test_the_padding_piece_has_the_id_of_the_configuration() -> None:
     assert "[PAD] has 0" in found
 
 
+def test_a_template_that_puts_the_first_token_last(tmp_path: Path) -> None:
+    of(["Word", *WORDS]).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text())
+    cls, text, sep = values["post_processor"]["single"]
+    values["post_processor"]["single"] = [text, sep, cls]
+    path.write_text(json.dumps(values))
+    (found,) = doubts(Tokenizer.from_folder(tmp_path), "m")
+    assert "puts [CLS] behind other tokens ($A:0 [SEP]:0 [CLS]:0), and heads read" in found
+
+
 def test_a_vocabulary_that_was_sorted() -> None:
     tokenizer = Tokenizer.from_pieces(sorted([*SPECIAL, "Word", *WORDS]), lowercase=False)
     (found,) = doubts(tokenizer, "m")

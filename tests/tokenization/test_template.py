@@ -47,14 +47,6 @@ def test_sequences_by_hand() -> None:
     assert (tokens.dtype, segments.dtype) == (np.int32, np.int8)
 
 
-def test_which_token_stands_for_a_sequence() -> None:
-    places = {
-        name: [t.stands_at(left_to_right=direction) for direction in (False, True)]
-        for name, t in TEMPLATES.items()
-    }
-    assert places == {"segmented": [0, -1], "doubled": [0, -1], "bare": [-1, -1], "odd": [0, -1]}
-
-
 @EACH
 @given(texts=st.tuples(TEXT) | st.tuples(TEXT, TEXT))
 def test_every_way_to_build_a_sequence_is_the_same(

@@ -307,8 +307,9 @@ class Model:
             targets: the pieces to predict among, or one, as in the vocabulary; all if not given.
 
         Returns:
-            For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
-            Of several texts a list of that, in their order.
+            For each [MASK], in order, ``top`` predictions, most likely first; special tokens, such
+            as [UNK], only as targets. Probabilities are among all pieces. Of several texts a list
+            of that, in their order.
 
         Raises:
             ModelError: the model has no masked-LM head, or is a left-to-right model; or its
@@ -343,13 +344,13 @@ class Model:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
-        candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
+        special = self.tokenizer.special_ids
         probabilities_MV = mask_probabilities(self.loaded, encoding, positions)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
             order = np.argsort(-row, kind="stable")
-            order = order if allowed is None else order[np.isin(order, allowed)]
-            ids = order[: min(top, candidates)].tolist()
+            shown = ~np.isin(order, special) if allowed is None else np.isin(order, allowed)
+            ids = order[shown][:top].tolist()
             probabilities = row[ids].tolist()
             at = text.index(mask, encoding.offsets[position][0])
             fillings.append(

@@ -40,6 +40,8 @@ _AT_MOST = {
     **{"window": 2**24, "init_std": 1e3, "norm_eps": 1.0, "rotary_global": 1e12},
     "rotary_local": 1e12,
 }
+_MOST_COMPUTED = 2**17
+"""Positions without a table of weights, against which others are compared."""
 _PROBABILITIES = ("dropout", "attention_dropout", "head_dropout")
 # Shapes recorded by 0.1 have these alone.
 _FIRST_AXES = 12
@@ -146,6 +148,11 @@ class ModelConfig:
                     f"model.{name} is {shortened(getattr(self, name))}; it must be at most "
                     f"{most:,}."
                 )
+        if self.place != "learned" and self.positions > _MOST_COMPUTED:  # no table tells
+            raise ConfigError(
+                f"model.positions is {self.positions:,}; it must be at most {_MOST_COMPUTED:,} in "
+                "a family that computes them."
+            )
         for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for name in names:
                 if not getattr(self, name) >= least:  # nor NaN

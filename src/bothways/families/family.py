@@ -141,8 +141,8 @@ HARMLESS = frozenset(
     encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores
     return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values
     exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
-    sentence_transformers __version__ model_max_length torch_version _attn_implementation_autoset
-    xla_device
+    sentence_transformers sbert_ce_default_activation_function __version__ model_max_length
+    torch_version _attn_implementation_autoset xla_device
     """.split()
 )
 """Keys of any config.json that change nothing here."""

@@ -71,10 +71,12 @@ def checked(path: Path) -> Path:
 
     Raises:
         InputError: it is missing, no regular file, larger than any such file, a pointer of git-lfs,
-            or its permissions keep it from being read.
+            a link to a text outside of its folder, or its permissions keep it from being read.
     """
     size = refuse_no_file(path)
     limit = _most(path.name)
+    if limit and path.is_symlink() and not _stays(path):  # messages may show lines of it
+        raise InputError("is a link out of its folder; put the file itself there.", path=path)
     if limit and size > limit * 2**20:
         raise InputError(
             f"has {size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
@@ -106,6 +108,25 @@ def checked(path: Path) -> Path:
             "leaves it; download the file again, or remove it if there is none of this name there.",
             place=Place(path),
         )
+    return path
+
+
+def _stays(link: Path) -> bool:
+    """Whether a link leads into its own folder, or to a file in the Hub's cache."""
+    target = Path(os.path.realpath(link))
+    in_cache = target.parent.name == "blobs" and target.parents[1].name.startswith("models--")
+    return in_cache or target.is_relative_to(os.path.realpath(link.parent))
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of what a file in a folder names.
+
+    Raises:
+        InputError: it leads out of the folder, or is no path.
+    """
+    path = folder / name
+    if "\0" in name or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputError(f"the path {name[:100]!r} leads out of the folder, or is none.")
     return path
 
 
@@ -152,9 +173,9 @@ def refuse_no_file(path: Path) -> int:
     """
     try:
         about = path.stat()
-    except OSError as error:
-        if not is_there(path):
-            raise InputError("does not exist.", place=Place(path)) from None
+    except (OSError, ValueError) as error:  # a NUL in the name
+        if not is_there(path) or isinstance(error, ValueError):
+            raise InputError("does not exist.", path=path) from None
         what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
         if error.errno not in (errno.ELOOP, errno.ENOENT):
             what = f"not to be read: {error.strerror}"

@@ -76,7 +76,8 @@ def _filled(loaded: LoadedModel, text: str, word: str) -> Sample:
     assert tokenizer.mask_id is not None
     at = encoding.ids.index(tokenizer.mask_id)
     (shares_V,) = mask_probabilities(loaded, encoding, [at])
-    best = np.argsort(-shares_V, kind="stable")[:_TOP].tolist()
+    order = np.argsort(-shares_V, kind="stable")
+    best = order[~np.isin(order, tokenizer.special_ids)][:_TOP].tolist()
     return Sample(text, word, tuple((tokenizer.piece(id), float(shares_V[id])) for id in best))
 
 

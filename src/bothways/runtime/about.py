@@ -47,7 +47,7 @@ _TYPES: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] = (
         ("kind", "task", "pooling", "pooled", "prompt", "pairs", "masking", "precision"),
     ),
     ("text", _text, ("measured_in", "made_by")),
-    ("true or false", _flag, ("pair", "normalize")),
+    ("true or false", _flag, ("pair", "normalize", "include_prompt")),
     ("a whole number from 1", _length, ("length", "cut_at")),
     ("a list of names", _names, ("labels", "modules_left_out", "settings_left_out")),
     ("an object", _object, ("options", "export", "reranker")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,13 @@ _KNOWN = frozenset(
     """.split()
 )
 """The others, which are read, or matter in training alone."""
+_RANK = _ALPHA = 8
+"""PEFT's defaults."""
+_PART = r"(?:[\w.-]|\\[.d]|\[[\w-]+\])*"
+_PATTERN = re.compile(rf"\^?{_PART}(?:[*+]{_PART}){{0,2}}\$?")
+"""An alternative of a pattern that is matched in bounded time: a name, with at most two repeats."""
+_MOST_PATTERNS = 4096
+_Patterns = Sequence[tuple[re.Pattern[str], Any]]
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,8 @@ def read_adapter(folder: Path) -> Adapted:
     except InputError as error:
         raise ModelError(str(error)) from None
     _, weights = stored_weights(base)
+    where = folder / ADAPTER
+    ranks, alphas = (_patterns(values, f"{name}_pattern", where) for name in ("rank", "alpha"))
     pairs: dict[str, dict[str, Stored]] = {}
     for name, value in theirs.items():
         short = name.removeprefix(_BEFORE)
@@ -133,7 +142,10 @@ def read_adapter(folder: Path) -> Adapted:
                 f"{path}: {module} is not among the weights of {base}, or has one matrix of two; "
                 "the adapter is of another base."
             )
-        scale = _scale(module, pair, values, folder / ADAPTER)
+        rank = _of_module(module, ranks, values.get("r", _RANK))
+        alpha = _of_module(module, alphas, values.get("lora_alpha", _ALPHA))
+        _check_rank(module, pair["A"].shape[0], rank, alpha, where)
+        scale = float(alpha) / (math.sqrt(rank) if values.get("use_rslora") else rank)
         weights[name] = _merged(weights[name], pair, scale, path, name)
     others = sorted(n for n, v in values.items() if v and n not in _KNOWN and n not in _USUAL)
     notes = [f"{folder / ADAPTER} has keys that are not known here: {', '.join(others)}"]
@@ -190,15 +202,8 @@ def _in_base(name: str, weights: Mapping[str, Stored]) -> str:
     return ""
 
 
-def _scale(module: str, pair: Mapping[str, Stored], values: Mapping[str, Any], path: Path) -> float:
-    """What the product of a pair is multiplied by.
-
-    Raises:
-        ModelError: the settings have no number for it, or another rank than the pair.
-    """
-    rank = pair["A"].shape[0]
-    said = _of_module(module, values, "rank_pattern", values.get("r", rank), path)
-    alpha = _of_module(module, values, "alpha_pattern", values.get("lora_alpha", rank), path)
+def _check_rank(module: str, rank: int, said: Any, alpha: Any, path: Path) -> None:
+    """Refuse settings without a number for a module, or of another rank than its matrices."""
     for name, value in (("r", said), ("lora_alpha", alpha)):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ModelError(f"{path}: {name} is {value!r} for {module}; it must be a number.")
@@ -207,21 +212,37 @@ def _scale(module: str, pair: Mapping[str, Stored], values: Mapping[str, Any], p
             f"{path}: the rank of {module} is {said}, but its matrices have {rank}; the files do "
             "not belong together. Copy the adapter again."
         )
-    return float(alpha) / (math.sqrt(rank) if values.get("use_rslora") else rank)
 
 
-def _of_module(module: str, values: Mapping[str, Any], name: str, usual: Any, path: Path) -> Any:
-    """The value of a pattern for a module, as PEFT matches them: at the end of its name."""
-    patterns = values.get(name) or {}
-    try:
-        for key, value in patterns.items():
-            if re.match(rf"(.*\.)?({key})$", module):
-                return value
-    except (AttributeError, re.error) as error:
+def _patterns(values: Mapping[str, Any], name: str, path: Path) -> _Patterns:
+    """Patterns of names of modules with their values, as PEFT matches them.
+
+    Raises:
+        ModelError: it is no map of patterns, or matching one might take for ever.
+    """
+    given = values.get(name) or {}
+    if not isinstance(given, dict) or len(given) > _MOST_PATTERNS:
         raise ModelError(
-            f"{path}: {name} is no map of patterns to numbers ({error}); copy the file again."
-        ) from None
-    return usual
+            f"{path}: {name} is no map of at most {_MOST_PATTERNS:,} patterns to numbers; copy the "
+            "file again."
+        )
+    compiled = []
+    for key, value in given.items():
+        try:
+            if not all(map(_PATTERN.fullmatch, key.split("|"))):
+                raise re.error("it might be matched for ever")
+            compiled.append((re.compile(rf"(.*\.)?({key})$"), value))
+        except re.error as error:
+            raise ModelError(
+                f"{path}: {name} has the pattern {key[:40]!r}, which is not read here ({error}); "
+                "write names of modules, with | between them."
+            ) from None
+    return compiled
+
+
+def _of_module(module: str, patterns: _Patterns, usual: Any) -> Any:
+    """The value of the first pattern that a module's name ends in."""
+    return next((value for pattern, value in patterns if pattern.match(module)), usual)
 
 
 def _merged(

@@ -148,8 +148,9 @@ def embed_texts(
             mean of all windows' [CLS]; ``mean`` includes only the first window's. By default they
             are cut where a folder of sentence-transformers cuts them, and else read in windows.
         prompt: a text to put before each text, or the name of a prompt that the folder has; by
-            default as a folder of sentence-transformers says. Not with a vector per token, whose
-            positions are those of the text alone.
+            default as a folder of sentence-transformers says, which may leave the prompt's tokens
+            out of pooling. Not with a vector per token, whose positions are those of the text
+            alone.
         progress: called with the texts done and in all.
 
     Raises:
@@ -170,8 +171,9 @@ def embed_texts(
             "prompt changes texts, and the tokens of a text are its own; leave it out."
         )
     pooling = pooling or _own_pooling(loaded)
-    if pooling != "tokens":
-        texts = _with_prompt(loaded, texts, prompt)
+    prompt = "" if pooling == "tokens" else _prompt_of(loaded, prompt)
+    if prompt:
+        texts = [prompt + text for text in texts]
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
@@ -180,6 +182,9 @@ def embed_texts(
     length, long = config.positions if length is None else length, long or "windows"
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
+    skip = 0
+    if prompt and loaded.about.get("include_prompt") is False:
+        skip = _prompt_tokens(loaded.tokenizer, prompt, length if long == "cut" else None)
 
     def encode(part: Sequence[str]) -> _Encoded:
         return _encode(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
@@ -189,7 +194,7 @@ def embed_texts(
     cut = several = start = 0
     for part in ahead(text_parts(texts), encode):
         own = share_of(progress, start, len(part.counts), len(texts))
-        found.append(_embed(loaded, part, chosen, combine, pooling, own))
+        found.append(_embed(loaded, part, chosen, combine, pooling, skip, own))
         _check_finite(found[-1], part, pooling, start)
         encodings += part.encodings
         cut, several = cut + part.cut, several + sum(count > 1 for count in part.counts)
@@ -219,13 +224,19 @@ def _check_first_token(loaded: LoadedModel) -> None:
         )
 
 
-def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) -> Sequence[str]:
+def _prompt_of(loaded: LoadedModel, prompt: str | None) -> str:
+    """The text that is put before each text; empty for none."""
     known = loaded.about.get("prompts")
     if prompt is None:
-        prompt = str(loaded.about.get("prompt", ""))
-    elif isinstance(known, dict):
-        prompt = str(known.get(prompt, prompt))
-    return [prompt + text for text in texts] if prompt else texts
+        return str(loaded.about.get("prompt", ""))
+    return str(known.get(prompt, prompt)) if isinstance(known, dict) else prompt
+
+
+def _prompt_tokens(tokenizer: Tokenizer, prompt: str, length: int | None) -> int:
+    """Tokens of a sequence that are the prompt's, counted as in sentence-transformers: those of the
+    prompt alone, without a special token at its end."""
+    ids = tokenizer.encode(prompt, max_length=length).ids
+    return len(ids) - int(ids[-1:] != [] and ids[-1] in tokenizer.special_ids)
 
 
 def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
@@ -332,9 +343,11 @@ def _embed(
     layers: list[int],
     combine: Combine,
     pooling: Pooling,
+    skip: int,
     progress: ShowProgress | None,
 ) -> Vector:
-    """float32 [N, D]; or for ``tokens`` one row per piece of all texts."""
+    """float32 [N, D]; or for ``tokens`` one row per piece of all texts. ``skip`` tokens of each
+    text, those of its prompt, are not pooled."""
     windows, engine, template = encoded.windows, loaded.engine, loaded.tokenizer.template
     opening, closing = template.opening(), template.closing()
     pieces, counts = encoded.pieces, encoded.counts
@@ -348,21 +361,23 @@ def _embed(
         batch = collate(ids, segments, max_positions=loaded.config.positions)
         states_TD = _layer_states(engine, batch, layers, combine)
         for own, states_LD in zip(chosen, arrays.split(states_TD, batch.bounds), strict=True):
-            row = rows[own.text]
+            row, text_from = rows[own.text], max(0, skip - own.start)
             if pooling == "tokens":
                 first, end = max(own.first, opening), min(own.end, len(own.ids) - closing)
                 row += own.start - opening
                 sums[row + first : row + end] = states_LD[first:end]
             elif pooling == "cls":
-                sums[row] += states_LD[0]
+                sums[row] += states_LD[text_from if text_from < len(states_LD) else 0]
             else:
-                sums[row] += states_LD[own.first : own.end].sum(0, dtype=np.float64)
+                first = max(own.first, text_from)
+                sums[row] += states_LD[first : own.end].sum(0, dtype=np.float64)
         done += len(chosen)
         if progress is not None:
             progress(done, len(windows))
     if pooling == "tokens":
         return sums
-    sizes = counts if pooling == "cls" else [own + template.cost() for own in pieces]
+    cost = template.cost() - skip
+    sizes = counts if pooling == "cls" else [max(1, own + cost) for own in pieces]
     means: Vector = (sums / np.array(sizes)[:, None]).astype(np.float32)
     return means
 

@@ -33,7 +33,7 @@ def outputs_at(
 def mask_probabilities(
     loaded: LoadedModel, encoding: Encoding, positions: Sequence[int]
 ) -> NDArray[np.float64]:
-    """The probability of every piece at M masks, [M, V]; 0 of special tokens.
+    """The probability of every piece at M masks, [M, V].
 
     Args:
         loaded: a model with a masked-LM head.
@@ -44,5 +44,4 @@ def mask_probabilities(
         NonFiniteError: the model's output is not finite.
     """
     logits_MV = outputs_at(loaded, MASKED_LM, encoding, positions).astype(np.float64)
-    logits_MV[:, loaded.tokenizer.special_ids] = -np.inf
     return softmax(logits_MV, axis=-1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bothways.arrays import expit
 from bothways.errors import EncodingError, InputError, ModelError
 from bothways.io.files import real_path, write_json
-from bothways.io.folder_files import checked, is_there
+from bothways.io.folder_files import checked, inside, is_there
 from bothways.io.json_files import read_json_file
 
 _MODULES, _CONFIG = "modules.json", "config.json"
@@ -25,7 +25,7 @@ _SETTINGS = "sentence_bert_config.json"
 _OLD_SETTINGS = "sentence_*_config.json"
 _LIBRARY, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
 OF_VECTORS = (
-    *("pooling", "normalize", "prompts", "prompt", "cut_at"),
+    *("pooling", "include_prompt", "normalize", "prompts", "prompt", "cut_at"),
     *("modules_left_out", "settings_left_out"),
 )
 """Entries of ``about`` that say how vectors are made."""
@@ -109,6 +109,7 @@ def read_sentence_modules(
 
     Returns:
         ``pooling``: ``mean``, ``cls``, or what the folder says that bothways does not have.
+        ``include_prompt``: false if the tokens of a prompt are left out of pooling.
         ``normalize``: true if vectors are scaled to unit length.
         ``prompts``: texts by name; ``prompt``: the one that is put before each text.
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
@@ -133,15 +134,18 @@ def read_sentence_modules(
             if settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
             left_out += _unusual(settings)
+            left_out += ["a second encoder"] if "cut_at" in about else []
             about["cut_at"] = min(_length(path, settings), positions)
         elif kind == "Pooling" and pooled:
             left_out.append("a second Pooling")
         elif kind == "Pooling":
             about["pooling"], pooled = _pooling(settings, path / _CONFIG), True
-            if settings.get("include_prompt") is False and prompt:
-                settings_left_out.append("the prompt's tokens are left out of pooling")
+            if settings.get("include_prompt") is False:
+                about["include_prompt"] = False
         elif kind == "Normalize" and settings.get("module_input_name", _VECTOR) == _VECTOR:
-            about["normalize"] = True
+            # Before Pooling there is no vector yet; under another name it is not the result.
+            writes = pooled and settings.get("module_output_name") in (None, _VECTOR)
+            about["normalize"] = writes or about.get("normalize", False)
         elif kind != "Dropout":  # which does nothing but in training
             left_out.append(kind)
     size = _object(folder / _LIBRARY).get("truncate_dim")
@@ -157,8 +161,8 @@ def write_sentence_modules(folder: Path, about: Mapping[str, Any], hidden: int) 
 
     Args:
         folder: exists, with the encoder in it.
-        about: ``pooling`` (the mean if it is absent), ``normalize``, ``prompts``, ``prompt``,
-            ``cut_at``.
+        about: ``pooling`` (the mean if it is absent), ``include_prompt``, ``normalize``,
+            ``prompts``, ``prompt``, ``cut_at``.
         hidden: size of the vectors.
 
     Raises:
@@ -175,6 +179,7 @@ def write_sentence_modules(folder: Path, about: Mapping[str, Any], hidden: int) 
         for n, (kind, path) in enumerate(types)
     ]
     modes = {name: of == mode for name, of in _POOLING.items()}
+    modes |= {} if about.get("include_prompt", True) else {"include_prompt": False}
     for _, path in types[1:]:
         (folder / path).mkdir(exist_ok=True)
     write_json(folder / "1_Pooling" / _CONFIG, {"word_embedding_dimension": hidden, **modes})
@@ -196,9 +201,10 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
         raise _damaged(folder / _MODULES, "it does not hold a list of modules.")
     for module in modules:
         name, place = str(module.get("type", "")), str(module.get("path", ""))
-        path = folder / place
-        if not real_path(path).is_relative_to(real_path(folder)):
-            raise _damaged(folder / _MODULES, f"the path {place!r} leads out of the folder.")
+        try:
+            path = inside(folder, place)
+        except InputError as error:
+            raise _damaged(folder / _MODULES, str(error)) from None
         kind = name.rpartition(".")[2]
         if not name.startswith(("sentence_transformers.", "models.")):
             kind = name or "without a type"
@@ -279,7 +285,7 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
         isinstance(text, str | None) for text in prompts.values()
     ):
         raise _damaged(path, "prompts is not a map of texts.")
-    found = {str(name): text for name, text in prompts.items() if text}
+    found = {str(name): text or "" for name, text in prompts.items()}
     name = settings.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise _damaged(path, f"default_prompt_name is {name!r}, which prompts does not have.")

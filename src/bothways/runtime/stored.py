@@ -30,7 +30,7 @@ _NO_WEIGHTS = (
     *("optimizer", "optimizer_state_dict", "optimizer_states", "optim", "opt", "scheduler"),
     *("exp_avg", "exp_avg_sq", "momentum_buffer", "scaler", "amp"),
 )
-_MOST_HEADER = 100_000_000  # bytes; as in safetensors
+_MOST_HEADER, _MOST_TENSORS = 2**22, 2**14  # bytes; of a file, where large encoders have 1,000
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,13 @@ def _header_and_data(content: NDArray[np.uint8]) -> tuple[dict[str, Any], NDArra
         raise ValueError(f"a header of {size:,} bytes")
     header = parse_json(content[8 : 8 + size].tobytes().decode())
     header.pop("__metadata__", None)
+    _refuse_many(len(header))
     return header, content[8 + size :]
+
+
+def _refuse_many(tensors: int) -> None:
+    if tensors > _MOST_TENSORS:
+        raise ValueError(f"{tensors:,} tensors; a file has at most {_MOST_TENSORS:,}")
 
 
 def _tensor(name: str, entry: Mapping[str, Any], data: NDArray[np.uint8], source: Mapped) -> Stored:
@@ -275,6 +281,7 @@ def _check_records(path: Path) -> None:
         return  # of torch before 1.6, without checksums
     try:
         with zipfile.ZipFile(path) as archive:
+            _refuse_many(len(archive.namelist()))
             bad = archive.testzip()
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
         raise damaged(path, error) from None

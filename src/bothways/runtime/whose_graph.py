@@ -56,7 +56,7 @@ def stored_beside(path: Path) -> list[str]:
         return []
     entries = (entry for tensor in graph.initializer for entry in tensor.external_data)
     names = {entry.value for entry in entries if entry.key == "location"}
-    return sorted(name for name in names if Path(name).name == name)
+    return sorted(name for name in names if Path(name).name == name != "")
 
 
 def _digests(vectors: Iterable[NDArray[Any]]) -> set[bytes]:

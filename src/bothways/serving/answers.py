@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -271,13 +271,14 @@ def _filled(model: Model, text: str, top: int, targets: list[str] | None) -> Any
 # ----------------------------------------------------------------------- text-embeddings-inference
 
 
-def _refuse_extras(form: Any) -> None:
-    """Refuse what would change vectors or scores and is not done here."""
+def _refuse_extras(form: Any, prompts: Collection[str] = ()) -> None:
+    """Refuse what would change vectors or scores and is not done here; ``prompts`` may be named."""
     direction = getattr(form, "truncation_direction", None)
     if direction is not None and direction.lower() != "right":
         raise invalid("truncation_direction must be right, or be left out.")
-    if getattr(form, "prompt_name", None) is not None:
-        raise invalid("prompt_name is not taken; write the prompt before each text.")
+    if (name := getattr(form, "prompt_name", None)) is not None and name not in prompts:
+        named = f"one of {', '.join(prompts)}, or be left out" if prompts else "left out"
+        raise invalid(f"prompt_name must be {named}.")
 
 
 def embed(model: Model, form: wire.Embed, *, own: bool = False) -> list[list[float]]:
@@ -287,13 +288,15 @@ def embed(model: Model, form: wire.Embed, *, own: bool = False) -> list[list[flo
 
 
 def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> NDArray[np.float32]:
-    _refuse_extras(form)
+    _refuse_extras(form, model.loaded.about.get("prompts", ()))
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     hidden = model.loaded.config.hidden
     if form.dimensions not in (None, hidden):
         raise invalid(f"dimensions must be {hidden} for this model, or be left out.")
     long: Long | None = "cut" if form.truncate else None
-    found = embed_texts(model.loaded, texts, normalize=normalize, long=long)
+    found = embed_texts(
+        model.loaded, texts, normalize=normalize, long=long, prompt=form.prompt_name
+    )
     assert found.pooled is not None
     if form.truncate is False and found.cut:
         limit = own_length(model.loaded, tokens=False) or model.loaded.config.positions

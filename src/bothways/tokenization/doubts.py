@@ -40,6 +40,14 @@ def doubts(tokenizer: Tokenizer, where: str, *, pad: object = None) -> list[str]
             f"puts them; if the model was trained with {tokenizer.roles.cls}, write the "
             "tokenizer_class that it had, such as BertTokenizer, to its tokenizer_config.json"
         )
+    layout = tokenizer.template.single
+    first = [special.piece for special in layout.gaps[0][:1]]
+    if tokenizer.roles.cls in {special.piece for special in layout.specials} - {*first}:
+        found.append(
+            f"{where}: tokenizer.json puts {tokenizer.roles.cls} behind other tokens "
+            f"({' '.join(layout.spelled)}), and heads read the first token, here as in "
+            "transformers; if the model was trained so, use the library that trained it"
+        )
     if tokenizer.kind == "wordpiece":  # others begin in the order of bytes, and have ids written
         rising = sum(one < other for one, other in pairwise(pieces))
         if len(pieces) >= _MANY and rising >= _SORTED * (len(pieces) - 1):

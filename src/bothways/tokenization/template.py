@@ -286,11 +286,6 @@ class Template:
         stand for the sequence."""
         return bool(self.single.gaps[0])
 
-    def stands_at(self, *, left_to_right: bool) -> int:
-        """The place of the token that stands for its sequence: 0, the first; or -1, the last, where
-        the first sees nothing but itself or is text."""
-        return 0 if self.opens and not left_to_right else -1
-
     def content(self, *sizes: int) -> tuple[slice, ...]:
         """Where the texts lie in a sequence, given how many tokens each has."""
         places, position = [], 0

@@ -11,7 +11,8 @@ import copy
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ from bothways.tokenization.roles import WHAT, Declared, find_roles
 from bothways.tokenization.segmenter import SETTING, Segmenter
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
-from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
+from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK, panics_named
 
 # What other libraries call what a tokenizer has, and how it is written here.
 _ELSEWHERE = {
@@ -181,7 +182,7 @@ class Tokenizer:
         self.file_cuts = ""
         """The side on which that file says that long texts are cut; empty if it does not."""
         self.segmenter = segmenter
-        self._library = library
+        self._library, self._source = library, source
         library.no_truncation()
         library.no_padding()
         self._settings: dict[str, Any] = json.loads(library.to_str())
@@ -341,16 +342,17 @@ class Tokenizer:
             ModelError: there is no vocabulary, it is not known how sequences are built from its
                 pieces, or it belongs to a tokenizer that splits text by other rules.
         """
-        read = read_tokenizer(folder)
-        tokenizer = cls(
-            read.library,
-            source=read.source,
-            declared=read.declared,
-            usual=read.usual,
-            originals=read.originals,
-            segmenter=read.segmenter,
-            as_it_is=read.as_it_is,
-        )
+        with panics_named(folder):
+            read = read_tokenizer(folder)
+            tokenizer = cls(
+                read.library,
+                source=read.source,
+                declared=read.declared,
+                usual=read.usual,
+                originals=read.originals,
+                segmenter=read.segmenter,
+                as_it_is=read.as_it_is,
+            )
         tokenizer.file_lowercases, tokenizer.file_cuts = read.lowercases, read.cuts
         return tokenizer.in_one_segment() if read.one_segment else tokenizer
 
@@ -541,15 +543,25 @@ class Tokenizer:
         check_texts(texts)
         if self.segmenter is not None:
             texts = [one.text for one in self.segmenter.divide_all(texts, self.roles.mask)]
-        try:
+        with self._rules_of_files(texts):
             encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_text_error(texts) from error
         return [encoding.ids for encoding in encodings]
 
     def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        try:
+        with self._rules_of_files(texts):
             return self._library.encode_batch(texts, add_special_tokens=False)
+
+    @contextmanager
+    def _rules_of_files(self, texts: Sequence[str]) -> Iterator[None]:
+        """Where the library reads texts.
+
+        Raises:
+            InputError: one is no text.
+            ModelError: its rules cannot be applied.
+        """
+        try:
+            with panics_named(self._source):
+                yield
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error(texts) from error
 
@@ -591,7 +603,8 @@ class Tokenizer:
         listed = [int(i) for i in ids]
         for i in listed:
             self.piece(i)
-        return self._library.decode(listed, skip_special_tokens=skip_special)
+        with panics_named(self._source):
+            return self._library.decode(listed, skip_special_tokens=skip_special)
 
     def id(self, piece: str) -> int:
         """The id of a piece.
@@ -640,10 +653,8 @@ class Tokenizer:
             InputError: the input is not text.
         """
         rules = self._library.normalizer
-        try:
+        with self._rules_of_files([text]):
             return rules.normalize_str(text) if rules else text
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_text_error([text]) from error
 
     @property
     def rules(self) -> Rules:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +58,12 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
         ModelError: the file is damaged.
     """
     try:
-        library = tokenizers.Tokenizer.from_str(read_whole(checked(path)))
+        with panics_named(path):
+            library = tokenizers.Tokenizer.from_str(read_whole(checked(path)))
     except InputError as error:
         raise ModelError(str(error)) from None
+    except ModelError:
+        raise
     except Exception as error:  # the library raises bare Exception for every kind of damage
         if other := _no_tokenizer(path):
             raise ModelError(
@@ -75,7 +81,54 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
             f"{path}: its model leaves out pairs at random (dropout {library.model.dropout}), so "
             'that a text has other ids each time. Write "dropout": null to it.'
         )
+    rules = library.normalizer and json.loads(library.normalizer.__getstate__())
+    if (growth := _growth(rules)) > _MOST_GROWTH:
+        raise ModelError(
+            f"{path}: its normalizer makes a text up to {growth:.3g} times as long; at most "
+            f"{_MOST_GROWTH} times is read here. Take its replacements out."
+        )
+    if (longest := getattr(library.model, "max_input_chars_per_word", 0)) > _LONGEST_WORD:
+        raise ModelError(  # WordPiece takes the square of a word's length
+            f"{path}: max_input_chars_per_word of its model is {longest:,}; it must be at most "
+            f"{_LONGEST_WORD:,}, and is usually 100."
+        )
     return library
+
+
+@contextmanager
+def panics_named(where: object) -> Iterator[None]:
+    """Where the library follows rules of a file, which may end its code in Rust.
+
+    Raises:
+        ModelError: it did.
+    """
+    try:
+        yield
+    except BaseException as error:  # its exception is of no module and derives from that
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ModelError(
+            f"{where}: the tokenizer's rules cannot be applied ({str(error)[:200]}). Use the "
+            "tokenizer.json that the model was trained with."
+        ) from None
+
+
+_MOST_GROWTH, _LONGEST_WORD = 64, 1000
+# What in a regular expression may match nothing, so that text is put in without any taken out.
+_MAYBE_EMPTY = re.compile(r"[*?|$]|\{[0,]|\(\)|(?<!\[)\^|\\[^\WdDsSwWpPhHnrtfvuxRNO]")
+
+
+def _growth(rules: Any) -> float:
+    """How many times as long, at most, a normalizer's replacements make a text of one letter."""
+    if not isinstance(rules, dict):
+        return 1.0
+    if "normalizers" in rules:
+        return math.prod(map(_growth, rules["normalizers"]))
+    put_in = len(rules.get("content") or rules.get("prepend") or "")
+    pattern = rules.get("pattern") or {}
+    regex = pattern.get("Regex")
+    taken_out = len(pattern.get("String", "")) if regex is None else not _MAYBE_EMPTY.search(regex)
+    return max(1.0, put_in / taken_out) if taken_out else 1.0 + put_in
 
 
 def _no_tokenizer(path: Path) -> str:
