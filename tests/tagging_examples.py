@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.tasks.words import RunningText, join_words
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_tokenizer
@@ -14,6 +17,11 @@ LETTERS = Tokenizer.from_pieces(
     [*SPECIAL_PIECES, "a", "b", "ab", "c", "##b", "##c", "##bc", "서울", "##은"], lowercase=False
 )
 COMPOSED = Tokenizer.from_pieces(LETTERS.pieces, normalization="composed")
+
+
+def joined(sentences: Sequence[Sequence[str]], *, spaces: bool = True) -> list[RunningText]:
+    """Sentences of words as texts."""
+    return [join_words(words, " " * spaces) for words in sentences]
 
 
 def tagging(**options: object) -> TaskOptions:

@@ -286,6 +286,11 @@ def test_a_word_of_a_text_is_read_as_in_a_file(trained: Path) -> None:
     assert found.entities[0].text == "w50 w62-w1's"
 
 
+def test_words_in_memory_may_show_nothing(trained: Path) -> None:
+    data = {"tokens": [["w50", "\u00a0", "\u200b", " "]], "tags": [["B-X", "O", "O", "O"]]}
+    assert "f1" in load(trained / "run/seed-0/model").evaluate(data)
+
+
 def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
     model = small_bert(small_config(SHAPE), classes=2)
     save_model(

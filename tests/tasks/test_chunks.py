@@ -17,6 +17,7 @@ from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.tagging import encode_sentences
 from bothways.tasks.windows import encode_windows
 from model_examples import small_bert, small_tokenizer
+from tagging_examples import joined
 
 TOKENIZER = small_tokenizer(97)
 TEXTS = ["w1 w2 w3 w4 w5", "w6 w7", "w8 w9 w1", "w2 w3 w4 w5 w6 w7", "w8 w1", "w2 w3", "w5 e\u0301"]
@@ -42,15 +43,14 @@ def everything(loaded: LoadedModel) -> list[Any]:
     """What each of the readers makes of the texts."""
     long = encode_windows(TOKENIZER, TEXTS, None, length=5)
     spans = encode_answers()
-    joined = encode_sentences(
-        TOKENIZER, [text.split() for text in TEXTS], None, length=9, spaces=False
-    )
+    characters = joined([text.split() for text in TEXTS], spaces=False)
+    tagged = encode_sentences(TOKENIZER, characters, None, length=9, spaces=False)
     vectors = embed_texts(loaded, TEXTS, length=6, long="windows")
     return [
         *(long.tokens, long.bounds, long.owners),
         *(spans.examples.tokens, spans.examples.owners, spans.examples.gold),
         *(spans.starts, spans.ends),
-        *(joined.examples.tokens, np.concatenate([s.word for s in joined.sentences])),
+        *(tagged.examples.tokens, np.concatenate([s.word for s in tagged.sentences])),
         vectors.pooled,
     ]
 

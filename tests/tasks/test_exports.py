@@ -165,6 +165,13 @@ def test_a_space_is_still_a_word_where_tabs_separate(tmp_path: Path) -> None:
     assert read(tmp_path, "a.conll", "a\tO\n \tO\nb\tB-X\n").words == [["a", " ", "b"]]
 
 
+@pytest.mark.parametrize("word", ["\u00a0", "\u3000", "\u200b", "\u2028"])
+def test_a_word_that_shows_nothing_is_a_word_in_a_table(word: str, tmp_path: Path) -> None:
+    content = f"word,tag\na,O\n{word},B-X\n{word},O\nb,O\n"
+    found = read(tmp_path, "a.csv", content)
+    assert found.words == [["a", word, word, "b"]]
+
+
 def test_words_that_are_numbers_are_words(tmp_path: Path) -> None:
     content = "1 CD B-X\n2 CD O\n4 CD O\n"  # not one after the other
     assert read(tmp_path, "a.conll", content).words == [["1", "2", "4"]]

@@ -32,6 +32,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import PairKind, Phase
 from model_examples import small_bert, small_config
 from pretraining_examples import random_documents
+from tagging_examples import joined
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 WORDS = [f"w{i}" for i in range(92)]
@@ -102,14 +103,14 @@ def test_long_texts_in_windows(tokenizer: Tokenizer) -> None:
 @EACH
 def test_words_are_read_at_their_own_pieces(tokenizer: Tokenizer) -> None:
     sentences = [["w1", "w2"], LONG.split(), ["\u200b", "w5"]]
-    encoded = encode_sentences(tokenizer, sentences, [0, 0, 1], length=12)
+    encoded = encode_sentences(tokenizer, joined(sentences), [0, 0, 1], length=12)
     read = encoded.examples.tokens[encoded.examples.read_positions]
     expected = [word for sentence in sentences for word in sentence]
     found = [tokenizer.piece(i) for i in read.tolist()]
     assert [word if word[0] == "w" else "<unk>" for word in expected] == found
     assert encoded.unreadable == 1
-    joined = encode_sentences(tokenizer, [["w1", "w2"], ["\u200b"]], None, length=12, spaces=False)
-    assert joined.unreadable == 1
+    characters = joined([["w1", "w2"], ["\u200b"]], spaces=False)
+    assert encode_sentences(tokenizer, characters, None, length=12, spaces=False).unreadable == 1
 
 
 def test_an_unreadable_word_without_a_piece_for_it() -> None:

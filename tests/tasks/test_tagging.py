@@ -22,7 +22,7 @@ from bothways.tasks.tagging import TaggedFile, TaggingTask, encode_sentences
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config
-from tagging_examples import LETTERS, SHAPE, TOKENIZER, tagging
+from tagging_examples import LETTERS, SHAPE, TOKENIZER, joined, tagging
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
 
@@ -102,7 +102,7 @@ def test_every_word_is_read_once_and_in_order(
 ) -> None:
     words = [[f"w{i}" for i in own] for own in sentences]
     document_of = [0] * len(words) if documents else None
-    encoded = encode_sentences(TOKENIZER, words, document_of, length=length)
+    encoded = encode_sentences(TOKENIZER, joined(words), document_of, length=length)
     examples = encoded.examples
     assert examples.lengths.max() <= length
     read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.read_positions]]
@@ -124,7 +124,7 @@ def test_words_of_several_pieces_are_read_at_their_first(
     words: list[list[str]], length: int, documents: bool
 ) -> None:
     document_of = [0] * len(words) if documents else None
-    examples = encode_sentences(LETTERS, words, document_of, length=length).examples
+    examples = encode_sentences(LETTERS, joined(words), document_of, length=length).examples
     first_pieces = [LETTERS.encode_plain([word])[0][0] for own in words for word in own]
     assert examples.tokens[examples.read_positions].tolist() == first_pieces
     window = np.repeat(np.arange(len(examples)), np.diff(examples.output_bounds))
@@ -147,7 +147,7 @@ def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> Non
 
 def test_a_huge_sentence_is_read_whole() -> None:
     words = [f"w{i % 60}" for i in range(20_000)]
-    encoded = encode_sentences(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
+    encoded = encode_sentences(TOKENIZER, joined([words, ["w1"]]), [0, 0], length=40)
     examples = encoded.examples
     assert (encoded.long, len(examples.read_positions)) == (1, 20_001)
     assert len(examples) < 20_001 / 18

@@ -336,11 +336,13 @@ def _tagged(columns: Columns, name: str, text: str, label: str) -> str:
                 f"{name}: row {row} has {len(sentence)} words in {text!r}, but not as many tags in "
                 f"{label!r}."
             )
-        sentence = [w.strip("\ufeff ") if isinstance(w, str) else w for w in sentence]
+        sentence = [(w.strip("\ufeff ") or w) if isinstance(w, str) else w for w in sentence]
         for n, word in enumerate(sentence):
             tag = "O" if own is None else own[n]
-            if not isinstance(word, str) or not word.strip() or len(word.splitlines()) > 1:
-                raise InputError(f"{name}: row {row}, word {n} is {word!r}; a word has letters.")
+            if not isinstance(word, str) or not word or len(word.splitlines()) > 1:
+                raise InputError(
+                    f"{name}: row {row}, word {n} is {word!r}; a word is a text in one line."
+                )
             if not isinstance(tag, str):
                 raise InputError(
                     f"{name}: row {row}, tag {n} is {tag!r}; tags are strings such as 'B-PER' "

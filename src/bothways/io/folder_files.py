@@ -76,7 +76,9 @@ def checked(path: Path) -> Path:
     size = refuse_no_file(path)
     limit = _most(path.name)
     if limit and path.is_symlink() and not _stays(path):  # messages may show lines of it
-        raise InputError("is a link out of its folder; put the file itself there.", path=path)
+        raise InputError(
+            "is a link out of its folder; put the file itself there.", place=Place(path)
+        )
     if limit and size > limit * 2**20:
         raise InputError(
             f"has {size / 2**20:,.0f} MiB; such a file has at most {limit}. It is damaged "
@@ -175,7 +177,7 @@ def refuse_no_file(path: Path) -> int:
         about = path.stat()
     except (OSError, ValueError) as error:  # a NUL in the name
         if not is_there(path) or isinstance(error, ValueError):
-            raise InputError("does not exist.", path=path) from None
+            raise InputError("does not exist.", place=Place(path)) from None
         what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
         if error.errno not in (errno.ELOOP, errno.ENOENT):
             what = f"not to be read: {error.strerror}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from bothways.arrays import softmax
 from bothways.errors import InputError
 from bothways.io import html
+from bothways.io.annotations.spans import SpanText
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
 from bothways.tasks.examples import SequenceBuilder, check_room
@@ -25,7 +25,7 @@ from bothways.tasks.schemes import entity_spans
 from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tasks.windows import best_window, cut_windows
-from bothways.tasks.words import split_words
+from bothways.tasks.words import RunningText, join_words, split_words
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
@@ -121,6 +121,8 @@ def tag_texts(loaded: LoadedModel, texts: Sequence[str | Sequence[str]]) -> list
         [words[n] for n in numbers],
         [[0] * len(words[n]) for n in numbers],
         documents=numbers,
+        texts=[SpanText(split[n][0], None, line=1) for n in numbers],
+        places=[split[n][1] for n in numbers],
     )
     file = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, None))
     outputs = outputs_of(loaded, task, file.examples)
@@ -166,16 +168,11 @@ def _tagged(
     )
 
 
-def _split(
-    tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
-) -> tuple[str, list[tuple[int, int]]]:
+def _split(tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool) -> RunningText:
     """The whole text, and the first and last (exclusive) character of each of its words."""
     if not isinstance(text, str):
         check_texts(text)
-        separator = " " if spaces else ""
-        starts = [0, *accumulate(len(word) + len(separator) for word in text)]
-        ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
-        return separator.join(text), list(zip(starts, ends, strict=False))
+        return join_words(text, " " * spaces)
     if not tokenizer.normalize(text).strip():
         return text, []
     if not spaces:

@@ -24,7 +24,14 @@ from bothways.tasks.schemes import (
     standard_tag,
     write_tags,
 )
-from bothways.tasks.words import Alignment, WordSpan, spans_over_words, words_of_text
+from bothways.tasks.words import (
+    Alignment,
+    RunningText,
+    WordSpan,
+    join_words,
+    spans_over_words,
+    words_of_text,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,13 @@ class Sentences:
     def has_spaces(self) -> bool:
         """Whether words are white space, such as those between the characters of a text."""
         return any(word.isspace() for words in self.words for word in words)
+
+    def running_texts(self, *, spaces: bool) -> list[RunningText]:
+        """Each sentence as a text, and the places of its words: as the file has it, or the words
+        joined by one space each (without ``spaces`` by nothing)."""
+        if self.texts is None:
+            return [join_words(words, " " * spaces) for words in self.words]
+        return [(text.text, own) for text, own in zip(self.texts, self.places, strict=True)]
 
     def __len__(self) -> int:
         return len(self.words)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby, pairwise
 from pathlib import Path
 from typing import Self
 
@@ -56,8 +56,9 @@ from bothways.tasks.schemes import (
 from bothways.tasks.sentences import Sentences, read_sentences
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import best_window, cut_windows
+from bothways.tasks.words import RunningText
 from bothways.tokenization.offsets import fit_to_characters
-from bothways.tokenization.tokenizer import Encoding, Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 # --------------------------------------------------------------------------------
 # Sentences cut into words, encoded for a tagger: pieces, windows and surrounding context.
@@ -138,30 +139,34 @@ class _Window:
 
 def encode_sentences(
     tokenizer: Tokenizer,
-    sentences: Sequence[Sequence[str]],
+    sentences: Sequence[RunningText],
     documents: Sequence[int] | None,
     *,
     length: int,
     spaces: bool = True,
 ) -> EncodedSentences:
-    """Encode sentences that are cut into words.
+    """Encode sentences as running text, and find the pieces of their words.
 
     Args:
         tokenizer: the model's.
-        sentences: the words of each, at least one.
+        sentences: the text of each, and where its words are in it, at least one.
         documents: the number of each sentence's document, which fills both sides of its window;
             None if sentences are read without their documents.
         length: of a window in tokens, special tokens included.
-        spaces: words are separated by spaces. If not, they are joined without spaces, and a word
-            that begins inside a piece of another is not read.
+        spaces: words are separated by spaces, and a word of which normalisation leaves nothing is
+            read as [UNK]. If not, words are often characters, and such a word is not read.
 
     Raises:
         LengthError: no room for a piece.
         InputError: something that is not a text.
     """
     check_room(tokenizer, length, pair=False)
-    encode = _encode_words if spaces else _encode_characters
-    encoded, unreadable = encode(tokenizer, sentences)
+    encoded: list[WordPieces] = []
+    unreadable = 0
+    for start in range(0, len(sentences), CHUNK):
+        found, missing = _locate_words(tokenizer, sentences[start : start + CHUNK], spaces=spaces)
+        encoded += found
+        unreadable += missing
     document_of = range(len(sentences)) if documents is None else documents
     sequences = SequenceBuilder(tokenizer)
     room = tokenizer.template.room(length)
@@ -185,7 +190,7 @@ def encode_sentences(
             read_positions=np.concatenate(read_positions), owners=np.array(owners, dtype=np.int64)
         ),
         unreadable=unreadable,
-        skipped=sum(map(len, sentences)) - sum(len(s.word) for s in encoded),
+        skipped=sum(len(words) for _, words in sentences) - sum(len(s.word) for s in encoded),
         long=long,
     )
 
@@ -219,61 +224,84 @@ def _windows(sentence: WordPieces, start: int, document_size: int, room: int) ->
             yield _Window(start + first, start + end, start + read)
 
 
-def _encode_words(
-    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
+def _locate_words(
+    tokenizer: Tokenizer, sentences: Sequence[RunningText], *, spaces: bool
 ) -> tuple[list[WordPieces], int]:
-    """Encode each word by itself, as the tokenizer does with words between spaces.
+    """Encode texts, and find their words by the character offsets of the pieces.
 
     Returns:
-        The pieces of each sentence, and how many words were unreadable.
+        The pieces of each text, and how many words are read as [UNK]: those of which normalisation
+        leaves nothing, and the first of a text of which none is read.
     """
-    vocabulary = sorted({word for words in sentences for word in words})
-    ids_of = dict(zip(vocabulary, tokenizer.encode_plain(vocabulary), strict=True))
-    encoded, unreadable = [], 0
-    for words in sentences:
-        unreadable += sum(not ids_of[word] for word in words)
-        word_ids = [ids_of[word] or [tokenizer.blank_id] for word in words]
-        first_piece = np.array([0, *accumulate(map(len, word_ids))], dtype=np.int64)[:-1]
-        word = np.arange(len(words))
-        ids = np.fromiter((id for ids in word_ids for id in ids), np.int32)
-        encoded.append(WordPieces(ids, first_piece, word, word + 1))
-    return encoded, unreadable
+    texts = [text for text, _ in sentences]
+    encodings = [(e.ids[e.parts[0]], e.offsets[e.parts[0]]) for e in tokenizer.encode_batch(texts)]
+    ids = np.fromiter(chain.from_iterable(own for own, _ in encodings), np.int32)
+    # Characters, pieces and words of all texts are counted as of one, with a line end between two.
+    whole, begins = "\n".join(texts), bounds([len(text) + 1 for text in texts])[:-1]
+    text_of = np.repeat(np.arange(len(texts)), [len(own) for own, _ in encodings])
+    offsets = _pairs(own for _, own in encodings) + begins[text_of, None]
+    word_bounds = bounds([len(words) for _, words in sentences])
+    text_of_word = np.repeat(np.arange(len(texts)), np.diff(word_bounds))
+    places = _pairs(words for _, words in sentences) + begins[text_of_word, None]
+
+    first, last = _words_of_pieces(tokenizer, whole, ids, offsets, places)
+    read = first <= last
+    changes = np.zeros(len(places) + 1, dtype=np.int64)
+    np.add.at(changes, first[read], 1)
+    np.add.at(changes, last[read] + 1, -1)
+    covered = changes.cumsum()[:-1] > 0
+    unreadable = np.zeros_like(covered)
+    if spaces:
+        without = np.flatnonzero(~covered)
+        words = [whole[start:end] for start, end in places[without].tolist()]
+        unreadable[without] = [not own for own in tokenizer.encode_plain(words)]
+    unread = ~np.logical_or.reduceat(covered | unreadable, word_bounds[:-1])
+    unreadable[word_bounds[:-1][unread]] = True  # a text still needs a tag
+    blank = np.flatnonzero(unreadable)
+    at = np.searchsorted(first, blank, side="right")
+    ids = np.insert(ids, at, tokenizer.blank_id)
+    text_of = np.insert(text_of, at, text_of_word[blank])
+    first, last = np.insert(first, at, blank), np.insert(last, at, blank)
+
+    pieces = np.flatnonzero(first <= last)
+    word, rows = np.unique(first[pieces], return_index=True)
+    word_end = np.maximum.reduceat(last[pieces], rows) + 1
+    word_end = np.minimum(word_end, np.append(word[1:], len(places)))
+    piece_bounds = pairwise(np.searchsorted(text_of, np.arange(len(texts) + 1)))
+    row_bounds = pairwise(np.searchsorted(word, word_bounds))
+    encoded = [
+        WordPieces(ids[a:b], pieces[rows[r:s]] - a, word[r:s] - w, word_end[r:s] - w)
+        for (a, b), (r, s), w in zip(piece_bounds, row_bounds, word_bounds[:-1], strict=True)
+    ]
+    return encoded, len(blank)
 
 
-def _encode_characters(
-    tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
-) -> tuple[list[WordPieces], int]:
-    """Encode sentences as running text, their words (often single characters) joined.
+def _words_of_pieces(
+    tokenizer: Tokenizer,
+    text: str,
+    ids: NDArray[np.int32],
+    offsets: Indices,
+    places: Indices,
+) -> tuple[Indices, Indices]:
+    """The words that each piece's first and last character belong to; if to none, those after and
+    before it, so that last < first.
 
-    Returns:
-        The pieces of each sentence, and of how many sentences nothing was left.
+    A piece of nothing but the space before a word belongs to the word, as where each word is
+    encoded by itself.
     """
-    encoded, unreadable = [], 0
-    for start in range(0, len(sentences), CHUNK):
-        chunk = sentences[start : start + CHUNK]
-        encodings = tokenizer.encode_batch(["".join(words) for words in chunk])
-        for words, encoding in zip(chunk, encodings, strict=True):
-            unreadable += not encoding.ids[encoding.parts[0]]
-            encoded.append(_locate_words(words, encoding, tokenizer.blank_id))
-    return encoded, unreadable
-
-
-def _locate_words(words: Sequence[str], encoding: Encoding, blank_id: int) -> WordPieces:
-    """The words of a joined sentence, found by the character offsets of its pieces."""
-    word_starts = np.array([0, *accumulate(map(len, words))])[:-1]
-    (text,) = encoding.parts
-    ids = np.array(encoding.ids[text], dtype=np.int32)
-    offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
-    if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
-        ids, offsets = np.array([blank_id], np.int32), np.array([[0, 1]])
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-    fit_to_characters("".join(words), starts, ends)
-    # The words that each piece's first and last character belong to.
-    first_word = np.searchsorted(word_starts, starts, side="right") - 1
-    last_word = np.searchsorted(word_starts, ends - 1, side="right") - 1
-    word, first_piece = np.unique(first_word, return_index=True)
-    word_end = np.maximum.reduceat(last_word, first_piece) + 1
-    return WordPieces(ids, first_piece.astype(np.int64), word, np.maximum(word_end, word + 1))
+    fit_to_characters(text, starts, ends)
+    first = np.searchsorted(places[:, 1], starts, side="right")
+    last = np.searchsorted(places[:, 0], ends - 1, side="right") - 1
+    before = tokenizer.starts_word[ids] & (np.append(places[:, 0], -1)[first] == ends)
+    last[before] = first[before]
+    return first, last
+
+
+def _pairs(spans: Iterable[Sequence[tuple[int, int]]]) -> Indices:
+    """Starts and ends, int64 [N, 2]."""
+    numbers = chain.from_iterable(chain.from_iterable(spans))
+    return np.fromiter(numbers, np.int64).reshape(-1, 2)
 
 
 Tags = list[list[str]]
@@ -361,7 +389,7 @@ class TaggingTask(Task[Sentences, Tags]):
         with_document = options.context == "document" and rows.has_documents
         encoded = encode_sentences(
             tokenizer,
-            rows.words,
+            rows.running_texts(spaces=options.spaces),
             rows.documents if with_document else None,
             length=length,
             spaces=options.spaces,
@@ -646,8 +674,7 @@ class TaggingTask(Task[Sentences, Tags]):
             lines = ["\t".join(row) for row in self.table(file, predictions)]
             write_text(path, "\n".join(lines) + "\n")
         else:
-            space = " " if self.options.tagging.spaces else ""
-            write_tagged(path, file.rows, predictions, form, space)
+            write_tagged(path, file.rows, predictions, form, spaces=self.options.tagging.spaces)
 
     def output_files(self, path: Path) -> tuple[Path, ...]:
         """With the text beside an .ann file."""
@@ -690,7 +717,9 @@ def written_format(path: Path, own: str) -> str:
     return own if fits else ("spacy" if suffix == ".json" else "doccano")
 
 
-def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, space: str) -> None:
+def write_tagged(
+    path: Path, rows: Sentences, predictions: Tags, form: str, *, spaces: bool
+) -> None:
     """Write predicted tags in a format other than CoNLL's columns.
 
     Args:
@@ -698,7 +727,7 @@ def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, spac
         rows: the sentences.
         predictions: their tags.
         form: one of :data:`bothways.io.annotations.tagged.NAMES`.
-        space: between words, where the file has no text.
+        spaces: words are joined by spaces, where the file has no text.
 
     Raises:
         ConfigError: the format cannot be written.
@@ -722,13 +751,8 @@ def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, spac
             write_text(path, "".join(lines))
         return
     texts = []
-    for s, words in enumerate(rows.words):
-        if rows.texts is not None:
-            text, places, id = rows.texts[s].text, rows.places[s], rows.texts[s].id
-        else:
-            text, id = space.join(words), None
-            starts = [0, *accumulate(len(word) + len(space) for word in words)]
-            places = [(a, a + len(word)) for a, word in zip(starts, words, strict=False)]
+    for s, (text, places) in enumerate(rows.running_texts(spaces=spaces)):
+        id = None if rows.texts is None else rows.texts[s].id
         spans = [
             (places[first][0], places[last - 1][1], label or "entity")
             for label, first, last in entity_spans(predictions[s])

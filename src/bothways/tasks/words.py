@@ -10,6 +10,7 @@ import string
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from bothways.io.annotations.spans import CharacterSpan
 from bothways.tasks.schemes import EntitySpan
@@ -17,6 +18,8 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 WordSpan = tuple[int, int]
 """The first character of a word, and the one after its last."""
+RunningText = tuple[str, list[WordSpan]]
+"""A text, and the places of its words."""
 
 # Kinds of characters: a letter, w other in a word, p punctuation, . period, m combining mark,
 # i ideograph, s white space, n nothing. A mark belongs to the character before it.
@@ -63,6 +66,18 @@ def words_of_text(text: str, *, spaces: bool = True) -> list[WordSpan]:
     if not spaces:
         return [(n, n + 1) for n, character in enumerate(text) if not character.isspace()]
     return _cut(text, _plain_kind)
+
+
+def join_words(words: Sequence[str], space: str) -> RunningText:
+    """Words as a text, and their places in it.
+
+    Args:
+        words: in order.
+        space: between two words.
+    """
+    starts = accumulate((len(word) + len(space) for word in words), initial=0)
+    places = [(start, start + len(word)) for start, word in zip(starts, words, strict=False)]
+    return space.join(words), places
 
 
 def _cut(text: str, kind: Callable[[str], str]) -> list[WordSpan]:

@@ -42,6 +42,9 @@ from bothways.io.terminal import counted
 from bothways.io.text import beginning
 from bothways.io.text_columns import TEXT_NAMES
 
+_EMPTY = " \t\r\n"
+"""What may stand in an empty cell; a no-break space is a word."""
+
 
 def has_word_columns(path: Path) -> bool:
     """Whether the first line of a file names columns for words and tags."""
@@ -308,7 +311,7 @@ def word_rows(
                 collected.document += ended == "document"
             _refuse_no_value(values, header, [word, tag] if labelled else [word])
             own = "" if tag is None else values[tag].strip()
-            if not values[word].strip() and own in ("", "O"):
+            if not values[word].strip(_EMPTY) and own in ("", "O"):
                 without_word += 1
                 if columns.sentence is None and not own:
                     collected.end_sentence()
@@ -417,8 +420,8 @@ def _refuse_lists(values: Sequence[str], columns: _WordColumns) -> None:
 def _refuse_no_word(text: str, tags: str, *, labelled: bool) -> None:
     """Refuse a row that is no word with its tag: a part is empty, or it is a text with all of its
     tags or spans, or several rows by a quotation mark."""
-    if not text.strip() or (labelled and not tags):
-        name = "word" if not text.strip() else "tag"
+    if (no_word := not text.strip(_EMPTY)) or (labelled and not tags):
+        name = "word" if no_word else "tag"
         remedy = "" if name == "word" else "; write O for a word of no entity"
         raise InputError(f"the {name} is empty{remedy}.")
     if "\n" in text:
