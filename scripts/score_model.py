@@ -106,8 +106,8 @@ def _add(
     """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
     check_files(recipe.task)
-    settings = recipe.for_width(loaded.config.hidden).setting
-    setting = {**settings, "dropout": recipe.dropout, "length": recipe.length}
+    fitted = recipe.for_encoder(loaded.config)
+    setting = {**fitted.setting, "dropout": fitted.dropout, "length": fitted.length}
     entry = runs.setdefault(start, {"setting": setting, "seeds": []})
     if entry["setting"] != setting:
         raise SystemExit(f"{task}, {start}: was measured with {entry['setting']}, not {setting}")
