@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Self
 
@@ -56,8 +56,7 @@ from bothways.tasks.schemes import (
 from bothways.tasks.sentences import Sentences, read_sentences
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import best_window, cut_windows
-from bothways.tasks.words import RunningText
-from bothways.tokenization.offsets import fit_to_characters
+from bothways.tasks.words import Indices, RunningText, WordPieces, locate_words
 from bothways.tokenization.tokenizer import Tokenizer
 
 # --------------------------------------------------------------------------------
@@ -67,35 +66,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 # middle and fills both sides with the sentence's document as far as it reaches. A sentence longer
 # than the window is read in several, each word in the one with the most context around it.
 #
-# S sentences, W words of a sentence, K of them read, P pieces of a sentence.
-
-Indices = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class WordPieces:
-    """A sentence's pieces, and the words that are read at them.
-
-    In text without spaces one piece may hold several words. Only the word that it begins in is
-    read; a word that begins later in the piece is not.
-
-    Attributes:
-        ids: int32 [P].
-        first_piece: int64 [K], increasing; the first piece of each word that is read.
-        word: int64 [K]; the word's place in the sentence.
-        word_end: int64 [K]; the place after the last word that the pieces reach into, from this
-            word's first piece to before the next one's.
-    """
-
-    ids: NDArray[np.int32]
-    first_piece: Indices
-    word: Indices
-    word_end: Indices
-
-    def row_of_words(self, words: int) -> Indices:
-        """For each of a sentence's W words the row, from 0, that decides its tag: its own, or that
-        of the last word read before it (the first row if there is none)."""
-        return np.maximum(np.searchsorted(self.word, np.arange(words), side="right") - 1, 0)
+# S sentences.
 
 
 @dataclass(frozen=True)
@@ -164,7 +135,7 @@ def encode_sentences(
     encoded: list[WordPieces] = []
     unreadable = 0
     for start in range(0, len(sentences), CHUNK):
-        found, missing = _locate_words(tokenizer, sentences[start : start + CHUNK], spaces=spaces)
+        found, missing = locate_words(tokenizer, sentences[start : start + CHUNK], spaces=spaces)
         encoded += found
         unreadable += missing
     document_of = range(len(sentences)) if documents is None else documents
@@ -222,86 +193,6 @@ def _windows(sentence: WordPieces, start: int, document_size: int, room: int) ->
         read = sentence.first_piece[window_of == number]
         if len(read):
             yield _Window(start + first, start + end, start + read)
-
-
-def _locate_words(
-    tokenizer: Tokenizer, sentences: Sequence[RunningText], *, spaces: bool
-) -> tuple[list[WordPieces], int]:
-    """Encode texts, and find their words by the character offsets of the pieces.
-
-    Returns:
-        The pieces of each text, and how many words are read as [UNK]: those of which normalisation
-        leaves nothing, and the first of a text of which none is read.
-    """
-    texts = [text for text, _ in sentences]
-    encodings = [(e.ids[e.parts[0]], e.offsets[e.parts[0]]) for e in tokenizer.encode_batch(texts)]
-    ids = np.fromiter(chain.from_iterable(own for own, _ in encodings), np.int32)
-    # Characters, pieces and words of all texts are counted as of one, with a line end between two.
-    whole, begins = "\n".join(texts), bounds([len(text) + 1 for text in texts])[:-1]
-    text_of = np.repeat(np.arange(len(texts)), [len(own) for own, _ in encodings])
-    offsets = _pairs(own for _, own in encodings) + begins[text_of, None]
-    word_bounds = bounds([len(words) for _, words in sentences])
-    text_of_word = np.repeat(np.arange(len(texts)), np.diff(word_bounds))
-    places = _pairs(words for _, words in sentences) + begins[text_of_word, None]
-
-    first, last = _words_of_pieces(tokenizer, whole, ids, offsets, places)
-    read = first <= last
-    changes = np.zeros(len(places) + 1, dtype=np.int64)
-    np.add.at(changes, first[read], 1)
-    np.add.at(changes, last[read] + 1, -1)
-    covered = changes.cumsum()[:-1] > 0
-    unreadable = np.zeros_like(covered)
-    if spaces:
-        without = np.flatnonzero(~covered)
-        words = [whole[start:end] for start, end in places[without].tolist()]
-        unreadable[without] = [not own for own in tokenizer.encode_plain(words)]
-    unread = ~np.logical_or.reduceat(covered | unreadable, word_bounds[:-1])
-    unreadable[word_bounds[:-1][unread]] = True  # a text still needs a tag
-    blank = np.flatnonzero(unreadable)
-    at = np.searchsorted(first, blank, side="right")
-    ids = np.insert(ids, at, tokenizer.blank_id)
-    text_of = np.insert(text_of, at, text_of_word[blank])
-    first, last = np.insert(first, at, blank), np.insert(last, at, blank)
-
-    pieces = np.flatnonzero(first <= last)
-    word, rows = np.unique(first[pieces], return_index=True)
-    word_end = np.maximum.reduceat(last[pieces], rows) + 1
-    word_end = np.minimum(word_end, np.append(word[1:], len(places)))
-    piece_bounds = pairwise(np.searchsorted(text_of, np.arange(len(texts) + 1)))
-    row_bounds = pairwise(np.searchsorted(word, word_bounds))
-    encoded = [
-        WordPieces(ids[a:b], pieces[rows[r:s]] - a, word[r:s] - w, word_end[r:s] - w)
-        for (a, b), (r, s), w in zip(piece_bounds, row_bounds, word_bounds[:-1], strict=True)
-    ]
-    return encoded, len(blank)
-
-
-def _words_of_pieces(
-    tokenizer: Tokenizer,
-    text: str,
-    ids: NDArray[np.int32],
-    offsets: Indices,
-    places: Indices,
-) -> tuple[Indices, Indices]:
-    """The words that each piece's first and last character belong to; if to none, those after and
-    before it, so that last < first.
-
-    A piece of nothing but the space before a word belongs to the word, as where each word is
-    encoded by itself.
-    """
-    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-    fit_to_characters(text, starts, ends)
-    first = np.searchsorted(places[:, 1], starts, side="right")
-    last = np.searchsorted(places[:, 0], ends - 1, side="right") - 1
-    before = tokenizer.starts_word[ids] & (np.append(places[:, 0], -1)[first] == ends)
-    last[before] = first[before]
-    return first, last
-
-
-def _pairs(spans: Iterable[Sequence[tuple[int, int]]]) -> Indices:
-    """Starts and ends, int64 [N, 2]."""
-    numbers = chain.from_iterable(chain.from_iterable(spans))
-    return np.fromiter(numbers, np.int64).reshape(-1, 2)
 
 
 Tags = list[list[str]]

@@ -1,6 +1,8 @@
-"""The words of running text, and the tags that character spans give them.
+"""The words of running text, their pieces, and the tags that character spans give them.
 
 Character spans of every format become tags here, and nowhere else.
+
+W words of a sentence, K of them read, P pieces of a sentence.
 """
 
 from __future__ import annotations
@@ -8,16 +10,22 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.arrays import bounds
 from bothways.io.annotations.spans import CharacterSpan
 from bothways.tasks.schemes import EntitySpan
+from bothways.tokenization.offsets import fit_to_characters
 from bothways.tokenization.tokenizer import Tokenizer
 
 WordSpan = tuple[int, int]
 """The first character of a word, and the one after its last."""
+Indices = NDArray[np.int64]
 RunningText = tuple[str, list[WordSpan]]
 """A text, and the places of its words."""
 
@@ -125,6 +133,112 @@ def _visible_kind(character: str) -> str:
     if unicodedata.category(character)[0] == "P" or character in string.punctuation:
         return "p"
     return "a" if character.isalpha() else "w"
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """A sentence's pieces, and the words that are read at them.
+
+    In text without spaces one piece may hold several words. Only the word that it begins in is
+    read; a word that begins later in the piece is not.
+
+    Attributes:
+        ids: int32 [P].
+        first_piece: int64 [K], increasing; the first piece of each word that is read.
+        word: int64 [K]; the word's place in the sentence.
+        word_end: int64 [K]; the place after the last word that the pieces reach into, from this
+            word's first piece to before the next one's.
+    """
+
+    ids: NDArray[np.int32]
+    first_piece: Indices
+    word: Indices
+    word_end: Indices
+
+    def row_of_words(self, words: int) -> Indices:
+        """For each of a sentence's W words the row, from 0, that decides its tag: its own, or that
+        of the last word read before it (the first row if there is none)."""
+        return np.maximum(np.searchsorted(self.word, np.arange(words), side="right") - 1, 0)
+
+
+def locate_words(
+    tokenizer: Tokenizer, sentences: Sequence[RunningText], *, spaces: bool
+) -> tuple[list[WordPieces], int]:
+    """Encode texts, and find their words by the character offsets of the pieces.
+
+    Returns:
+        The pieces of each text, and how many words are read as [UNK]: those of which normalisation
+        leaves nothing, and the first of a text of which none is read.
+    """
+    texts = [text for text, _ in sentences]
+    encodings = [(e.ids[e.parts[0]], e.offsets[e.parts[0]]) for e in tokenizer.encode_batch(texts)]
+    ids = np.fromiter(chain.from_iterable(own for own, _ in encodings), np.int32)
+    # Characters, pieces and words of all texts are counted as of one, with a line end between two.
+    whole, begins = "\n".join(texts), bounds([len(text) + 1 for text in texts])[:-1]
+    text_of = np.repeat(np.arange(len(texts)), [len(own) for own, _ in encodings])
+    offsets = _pairs(own for _, own in encodings) + begins[text_of, None]
+    word_bounds = bounds([len(words) for _, words in sentences])
+    text_of_word = np.repeat(np.arange(len(texts)), np.diff(word_bounds))
+    places = _pairs(words for _, words in sentences) + begins[text_of_word, None]
+
+    first, last = _words_of_pieces(tokenizer, whole, ids, offsets, places)
+    read = first <= last
+    changes = np.zeros(len(places) + 1, dtype=np.int64)
+    np.add.at(changes, first[read], 1)
+    np.add.at(changes, last[read] + 1, -1)
+    covered = changes.cumsum()[:-1] > 0
+    unreadable = np.zeros_like(covered)
+    if spaces:
+        without = np.flatnonzero(~covered)
+        words = [whole[start:end] for start, end in places[without].tolist()]
+        unreadable[without] = [not own for own in tokenizer.encode_plain(words)]
+    unread = ~np.logical_or.reduceat(covered | unreadable, word_bounds[:-1])
+    unreadable[word_bounds[:-1][unread]] = True  # a text still needs a tag
+    blank = np.flatnonzero(unreadable)
+    at = np.searchsorted(first, blank, side="right")
+    ids = np.insert(ids, at, tokenizer.blank_id)
+    text_of = np.insert(text_of, at, text_of_word[blank])
+    first, last = np.insert(first, at, blank), np.insert(last, at, blank)
+
+    pieces = np.flatnonzero(first <= last)
+    word, rows = np.unique(first[pieces], return_index=True)
+    word_end = np.maximum.reduceat(last[pieces], rows) + 1
+    word_end = np.minimum(word_end, np.append(word[1:], len(places)))
+    piece_bounds = pairwise(np.searchsorted(text_of, np.arange(len(texts) + 1)))
+    row_bounds = pairwise(np.searchsorted(word, word_bounds))
+    encoded = [
+        WordPieces(ids[a:b], pieces[rows[r:s]] - a, word[r:s] - w, word_end[r:s] - w)
+        for (a, b), (r, s), w in zip(piece_bounds, row_bounds, word_bounds[:-1], strict=True)
+    ]
+    return encoded, len(blank)
+
+
+def _words_of_pieces(
+    tokenizer: Tokenizer,
+    text: str,
+    ids: NDArray[np.int32],
+    offsets: Indices,
+    places: Indices,
+) -> tuple[Indices, Indices]:
+    """The words that each piece's first and last character belong to; if to none, those after and
+    before it, so that last < first.
+
+    A piece of nothing but the space before a word belongs to the word, as where each word is
+    encoded by itself.
+    """
+    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
+    fit_to_characters(text, starts, ends)
+    first = np.searchsorted(places[:, 1], starts, side="right")
+    last = np.searchsorted(places[:, 0], ends - 1, side="right") - 1
+    before = tokenizer.starts_word[ids] & (np.append(places[:, 0], -1)[first] == ends)
+    last[before] = first[before]
+    return first, last
+
+
+def _pairs(spans: Iterable[Sequence[tuple[int, int]]]) -> Indices:
+    """Starts and ends, int64 [N, 2]."""
+    numbers = chain.from_iterable(chain.from_iterable(spans))
+    return np.fromiter(numbers, np.int64).reshape(-1, 2)
 
 
 @dataclass
