@@ -796,6 +796,8 @@ def test_a_step_is_of_the_direction_of_the_model(corpus: bw.Corpus, tmp_path: Pa
     for model, options in ((both, causal), (left, {"pairs": {"kind": "full"}})):
         with pytest.raises(ConfigError, match=r"reads .*; weights .* Give bw\.new_model the same"):
             bw.pretraining_step(model, corpus, batch=2, length=32, **options)
+    short = bw.new_model(corpus, **size, positions=32, **causal)
+    assert bw.pretraining_step(short, corpus, batch=2, **causal).targets  # the default is shorter
     step = bw.pretraining_step(left, corpus, batch=2, length=32, **causal)
     assert step.targets
     for target in step.targets:  # the next token

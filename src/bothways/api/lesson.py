@@ -171,7 +171,7 @@ def pretraining_step(
     *,
     step: int = 0,
     batch: int = 8,
-    length: int = 64,
+    length: int | None = None,
     seed: int = 0,
     dropout: bool = False,
     **options: Any,
@@ -185,7 +185,7 @@ def pretraining_step(
         corpus: a :class:`Corpus` or its folder, made with the model's tokenizer.
         step: which batch of the training, from 0.
         batch: sequences in it.
-        length: limit of a sequence in tokens.
+        length: limit of a sequence in tokens; None: 64, or the encoder's positions if fewer.
         seed: of pairs, masks and order.
         dropout: compute with dropout, as training does.
         **options: of the groups ``masking`` and ``pairs``, as for `bothways corpus show`.
@@ -202,8 +202,10 @@ def pretraining_step(
             "after it."
         )
     require_count("batch", batch)
+    positions = model.loaded.config.positions
+    length = min(64, positions) if length is None else length
     require_count("length", length)
-    if length > (positions := model.loaded.config.positions):
+    if length > positions:
         raise LengthError(f"length {length} exceeds the {positions} positions of this encoder.")
     phase = {"length": length, "batch": batch, "micro_batch": batch}
     given = {"phases": [phase], "seed": seed, "model.positions": max(length, 8), **options}
