@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.io.oddities.layout import Layout, joined, look
+from bothways.io.layout import Layout, joined, look
 
 WORDS = (
     "the baker carried two letters in the morning and a quiet boy repaired the garden while our "

@@ -299,9 +299,9 @@ def beginning(path: Path, encoding: str = "") -> str:
         return ""
 
 
-def beginning_lines(path: Path) -> list[str]:
+def beginning_lines(path: Path, encoding: str = "") -> list[str]:
     """The lines of :func:`beginning`."""
-    text = beginning(path)
+    text = beginning(path, encoding)
     return first_lines(text, cut=len(text.encode()) > _SAMPLE - 8)
 
 
