@@ -269,11 +269,12 @@ def _from_offset(
     head = file.read(SAMPLE)
     lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
     if item.kind == "json":
-        layout = _of_records(filter(None, (_text_of(line, config) for line in lines)))
+        layout = _of_records(filter(None, (_text_of(line, config) for line in lines)), config)
     else:
+        layout = Layout()
         if config.lines != "keep":
             refuse_other_format(lines, item.name, KEEP)
-        layout = look(lines)
+            layout = look(lines)
     if offset > len(head):
         _skip(file, offset, len(head))
         return layout, _Text(b"", file)
@@ -287,7 +288,7 @@ def _text_of(line: str, config: CorpusConfig) -> str:
     return ""
 
 
-def _of_records(texts: Iterable[str]) -> Layout:
+def _of_records(texts: Iterable[str], config: CorpusConfig) -> Layout:
     """The layout of the texts in records."""
     lines: list[str] = []
     left = SAMPLE
@@ -295,7 +296,7 @@ def _of_records(texts: Iterable[str]) -> Layout:
         lines += (*text[:left].split("\n"), "")
         if (left := left - len(text)) <= 0:
             break
-    return look(lines)
+    return Layout() if config.lines == "keep" else look(lines)
 
 
 def _skip(file: BufferedIOBase, offset: int, read: int) -> None:
@@ -342,7 +343,7 @@ def _row_blocks(
     for batch, total in parquet_batches(disk, item.path, config.text_field):
         if layout is None:
             begun = (text for text in batch.to_pylist() if text is not None)
-            layout = _of_records(text.decode("utf-8", "ignore") for text in begun)
+            layout = _of_records((text.decode("utf-8", "ignore") for text in begun), config)
         row += len(batch)
         if row <= start.offset:
             continue
