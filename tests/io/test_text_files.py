@@ -136,7 +136,6 @@ def test_broken_utf8_names_line_and_byte(suffix: str, tmp_path: Path) -> None:
         list(read_lines(path))
     assert caught.value.place == Place(path, 2)
     assert f"{path}:2: " in str(caught.value)
-    assert "iconv" in str(caught.value)
 
 
 def test_nul_names_the_line(tmp_path: Path) -> None:
