@@ -16,7 +16,8 @@ from bothways.io.annotations.annotators import plain_row
 from bothways.io.broken import TEXT, Broken
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.parquet import readable
-from bothways.io.rows import Format, read_table, shown
+from bothways.io.rows import Format, shown
+from bothways.io.tables import read_table
 from bothways.io.text import SURROGATES
 
 TEXT_NAMES = ("text", "sentence")

@@ -19,7 +19,8 @@ from bothways.io.columns import nested_value
 from bothways.io.files import as_json, write_bytes
 from bothways.io.json_items import load_json
 from bothways.io.lines import listed
-from bothways.io.rows import DELIMITED, JSON, Format, read_table
+from bothways.io.rows import DELIMITED, JSON, Format
+from bothways.io.tables import read_table
 from bothways.io.written import cell_text, table_text
 from bothways.tasks.options import SplitConfig
 
