@@ -21,7 +21,6 @@ from bothways.io.annotations.tagged import NAMES, holds_examples
 from bothways.io.diagnostics import damage_notes, damaged_characters, refuse_other_format
 from bothways.io.files import real_path, write_json
 from bothways.io.hub import model_folder
-from bothways.io.rows import Format
 from bothways.io.terminal import counted, print_note, progress_of
 from bothways.io.text import beginning_lines, read_texts, refuse_records
 from bothways.io.written import breaks_in, check_ending, is_known, table_text, write_rows
@@ -447,7 +446,7 @@ def embed(config: EmbedConfig) -> str:
                 text_a=config.text_a,
                 task=config.task,
                 keep=keep,
-                form=Format(config.encoding, config.delimiter, config.sheet, config.quoting),
+                form=config.form,
                 skip=config.broken == "skip",
                 whole=at_once,
             )

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
+from bothways.io.options import Format
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 
@@ -105,6 +106,11 @@ class FileOptions(Options):
         """Those of these options that are given."""
         given = {f.name: getattr(self, f.name) for f in fields(FileOptions)}
         return {name: value for name, value in given.items() if value not in ("", "auto")}
+
+    @property
+    def form(self) -> Format:
+        """How the file is written."""
+        return Format(self.encoding, self.delimiter, self.sheet, self.quoting)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
+from bothways.io.options import Format
 
 # --------------------------------------------------------------------------------
 # Options of extractive question answering (task.kind spans).
@@ -377,6 +378,13 @@ class TaskOptions(Options):
         if self.threshold is not None:
             require("task.threshold", self.threshold, 0, 1)
         _ = self.named  # refuses what is no name
+
+    @property
+    def form(self) -> Format:
+        """How the files are written."""
+        return Format(
+            *(self.encoding, self.delimiter, self.sheet, self.quoting, self.header, self.columns)
+        )
 
     @property
     def named(self) -> dict[str, str]:

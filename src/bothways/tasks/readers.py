@@ -29,7 +29,7 @@ from bothways.io.columns import (
     read_columns,
 )
 from bothways.io.lines import FALSE, TRUE, MissingColumnError
-from bothways.io.rows import Format, shown
+from bothways.io.rows import shown
 from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import SEVERAL, TaskOptions
 
@@ -289,10 +289,7 @@ def columns_of(options: TaskOptions, names: Sequence[str]) -> Columns:
         names,
         labels={options.label, *options.label_columns},
         lists={*options.choices, *([options.label] if options.kind in SEVERAL else [])},
-        form=Format(
-            *(options.encoding, options.delimiter, options.sheet, options.quoting),
-            *(options.header, options.columns),
-        ),
+        form=options.form,
     )
 
 
