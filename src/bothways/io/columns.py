@@ -163,12 +163,13 @@ def _kept(value: Any, name: str) -> Any:
         return None
     value = readable(value)
     try:
-        json.dumps(value, allow_nan=False)
+        as_text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError):  # bytes; infinity
         raise InputError(
             f"column {name!r} holds {shown(value)}, which JSON has no form for; leave it out of "
             "keep."
         ) from None
+    checked_text(as_text, name)
     return value
 
 
