@@ -99,7 +99,7 @@ def test_a_column_that_cannot_be_told_is_asked_for(name: str, embed: Embed, tmp_
         assert found is None
         assert f"{path}:" in said
         assert "no column 'text'; the columns are 'id', 'post'." in said
-        assert "--text COLUMN" in said
+        assert "(see --text)" in said
     _, said = embed("tuned", "--file", path, "--text_a", "posts")
     assert "has no column 'posts'" in said
     assert "Did you mean 'post'?" in said
@@ -371,7 +371,7 @@ def test_what_cannot_be_written(
         ("tuned", path, ["--format", "doccano"], "--format is for tagging"),
         ("tagger", tmp_path / "a.conll", ["--format", "docano"], "choose from conll, csv, brat"),
         ("tagger", tmp_path / "a.conll", ["--keep", "id"], "Leave out --keep"),
-        ("tuned", path, ["--keep", "nothing"], "key 'nothing' is missing"),
+        ("tuned", path, ["--keep", "nothing"], "no column 'nothing'"),
         ("tuned", path, ["--keep", "id", "prediction"], "keep: prediction is a column of the out"),
         ("tuned", path, ["--keep", "p(x)"], "rename yours in the file"),
     ):
