@@ -302,31 +302,6 @@ def test_types_of_other_libraries(tmp_path: Path) -> None:
     assert said == "the values of 'label' are those that other.period is stored as"
 
 
-# ------------------------------------------------------------------------------------- questions
-
-
-def question(**more: Any) -> dict[str, Any]:
-    return {"id": "q", "question": "Who?", "context": "Ann", **more}
-
-
-def test_an_empty_answer_at_a_place(tmp_path: Path) -> None:
-    item = question(answers=[{"text": "", "answer_start": 0}])
-    found = read_questions(write(tmp_path, "a.jsonl", json.dumps(item)), labelled=True)
-    assert found.answers == [()]
-    assert "1 question without an answer and" in " ".join(found.notes)
-
-
-def test_an_empty_passage(tmp_path: Path) -> None:
-    item = question(context=" ", answers=["Ann"])
-    with pytest.raises(InputError, match="line 1: the passage is empty"):
-        read_questions(write(tmp_path, "a.jsonl", json.dumps(item)), labelled=True)
-    asked = [{"id": "q", "question": "Who?", "answers": []}]
-    paragraphs = [{"context": "", "qas": []}, {"context": "Ann", "qas": asked}]
-    nested = {"data": [{"paragraphs": paragraphs}]}
-    found = read_questions(write(tmp_path, "b.json", json.dumps(nested)), labelled=True)
-    assert found.ids == ["q"]
-
-
 @pytest.mark.parametrize("label", ["b'x'", 'b"x"', "tensor(1)", "np.int64(1)", "np.str_('x')"])
 def test_labels_as_python_prints_them(label: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
