@@ -10,9 +10,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 class BothwaysError(Exception):
@@ -31,8 +30,7 @@ class ConfigError(BothwaysError):
     """A recipe, option or combination of options is invalid."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a record stands.
 
     Attributes:
@@ -79,7 +77,7 @@ class InputError(BothwaysError):
 
 
 class EncodingError(InputError):
-    """A file is text in another encoding than UTF-8; the message says how to convert it.
+    """A file is text in another encoding than UTF-8; the message names likely ones.
 
     Attributes:
         whole: most of its lines are, so that none is left out or repaired.
@@ -130,7 +128,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "numba", "matplotlib", "tensorboard"), "train"),
     **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
     **dict.fromkeys(("dask", "distributed"), "cluster"),
-    **dict.fromkeys(("pandas", "openpyxl"), "frames"),
+    **dict.fromkeys(("pandas", "openpyxl", "python_calamine"), "frames"),
     "openvino": "openvino",
     "transformers": "bench",
 }
