@@ -88,4 +88,3 @@ def test_columns_of_a_pipe_have_no_ending_of_a_name(anonymous: tuple[Path, int])
     os.close(writing)
     found = read_rows(path, TaskOptions(), labelled=True)
     assert (found.a, found.labels) == (["a", "b"], ["x", "y"])
-    assert found.broken.remarks == ["its columns are separated by commas"]

@@ -115,7 +115,7 @@ class Broken:
 
     def with_remedy(self, error: InputError) -> InputError:
         """The error, with how to go on."""
-        if self.remedy:
+        if self.remedy and error.option is None:
             error.problem = f"{error.problem.rstrip()} {self.remedy}"
         return error
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from bothways.errors import InputError, Place
 
 _BINARY = {
     b"%PDF": "a PDF document",
@@ -41,11 +44,40 @@ _MARKUP = re.compile(r"\s*<(?:\?xml|!doctype|html|table|[a-z]+(?:\s[^<>]*)?/?>)"
 _JSON = re.compile(r"\s*(?:\{\s*(?:[\"'}]|\Z)|\[\s*(?:[\[{\"]|\Z))")
 
 
+_COLUMNS = frozenset(("text", "sentence", "label"))
+
+
 def other_format(line: str) -> str | None:
     """The format of a text file by its first line, if it is JSON or markup; None if not."""
     if _JSON.match(line):
         return "JSON"
     return "HTML or XML" if _MARKUP.match(line) else None
+
+
+def format_of_lines(lines: Iterable[str]) -> str | None:
+    """The format of lines that may be text: JSON, markup, or a table with a usual column; None if
+    they are text."""
+    first = next((line for line in lines if line.strip("\ufeff \t\r")), "").lstrip("\ufeff")
+    for mark in "\t,;|":
+        names = {cell.strip(' "').lower() for cell in first.split(mark)}
+        if len(names) > 1 and names & _COLUMNS and all(len(name.split()) < 3 for name in names):
+            return "a table"
+    return other_format(first)
+
+
+def refuse_other_format(lines: Iterable[str], source: str | Path, remedy: str) -> None:
+    """Refuse lines of another format than text.
+
+    Args:
+        lines: the first of a file.
+        source: named in the message.
+        remedy: what to do if the format is meant as text.
+
+    Raises:
+        InputError: they are JSON, markup or a table.
+    """
+    if (found := format_of_lines(lines)) is not None:
+        raise InputError(f"this looks like {found}, not like text; {remedy}.", place=Place(source))
 
 
 def is_page(head: bytes) -> bool:

@@ -21,7 +21,7 @@ from bothways.io.text import beginning, open_text, read_lines, read_whole
 
 _SAMPLE = 2**16  # characters
 _LONGEST = Limit(64.0, ", too long for an object of JSON lines.")
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = re.compile(r"\s*(,?)\s*")
 _FAILURES = (ValueError, RecursionError)
 
 
@@ -148,12 +148,14 @@ def _list_items(file: TextIOWrapper, place: Place, *, in_lines: bool) -> Iterato
     at = buffer.find("[") + 1
     line += buffer.count("\n", 0, at)
     while True:
-        start = cast(re.Match[str], _BETWEEN.match(buffer, at)).end()
-        line += buffer.count("\n", at, start)
-        if buffer.startswith("]", start):
+        between = cast(re.Match[str], _BETWEEN.match(buffer, at))
+        start, here = between.end(), line + buffer.count("\n", at, between.end())
+        if buffer.startswith("]", start) and not between[1]:
             if (buffer[start + 1 :] + file.read()).strip():
-                raise InputError("text follows the end of the list.", place=_at(place, line))
+                raise InputError("text follows the end of the list.", place=_at(place, here))
             return
+        if start < len(buffer) and bool(between[1]) != bool(number):
+            raise InputError("is not JSON: expecting ',' or ']'.", place=_at(place, here))
         try:
             item, end = decode(buffer, start)
             if end == len(buffer) and not isinstance(item, dict | list | str):
@@ -161,15 +163,15 @@ def _list_items(file: TextIOWrapper, place: Place, *, in_lines: bool) -> Iterato
             if not (isinstance(item, dict) and buffer.count(":", start, end) == len(item)):
                 item = parse_json(buffer[start:end])
         except KeyTwiceError as error:
-            raise _not_json(error, _at(place, line)) from None
+            raise _not_json(error, _at(place, here)) from None
         except _FAILURES as error:
-            if not (more := file.read(max(_SAMPLE, len(buffer) - start))):
-                raise _not_json(error, _at(place, line)) from None
-            buffer, at = buffer[start:] + more, 0
+            if not (more := file.read(max(_SAMPLE, len(buffer) - at))):
+                raise _not_json(error, _at(place, here)) from None
+            buffer, at = buffer[at:] + more, 0
             continue
         number += 1
-        yield _at(place, line if in_lines else number), item
-        line += buffer.count("\n", start, end)
+        yield _at(place, here if in_lines else number), item
+        line = here + buffer.count("\n", start, end)
         at = end
 
 

@@ -60,7 +60,7 @@ _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
 _NOT_FEW = 10
 """Lines; that many that are not UTF-8, and most of a file's, are no damage."""
-_BLOCK = 2**16
+_BLOCK, _LARGE_BLOCK = 2**16, 2**22
 
 
 def list_files(
@@ -299,9 +299,9 @@ def beginning(path: Path, encoding: str = "") -> str:
         return ""
 
 
-def beginning_lines(path: Path) -> list[str]:
+def beginning_lines(path: Path, encoding: str = "") -> list[str]:
     """The lines of :func:`beginning`."""
-    text = beginning(path)
+    text = beginning(path, encoding)
     return first_lines(text, cut=len(text.encode()) > _SAMPLE - 8)
 
 
@@ -368,7 +368,7 @@ def _decode_blocks(
     """The number of the last line of each block, and its lines with their numbers."""
     number, rest, ended = 1, b"", False
     while not ended:
-        data = file.read(max(_BLOCK, len(rest)))
+        data = file.read(min(max(_BLOCK, len(rest)), _LARGE_BLOCK))
         block, ended = rest + data, not data
         cut = len(block) if ended else block.rfind(b"\n") + 1
         if not cut and len(block) > limit.bytes + 2:
@@ -589,30 +589,30 @@ def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> Enc
     """The error for a line that is not UTF-8, with the encodings that the file may have."""
     line: bytes = error.object
     problem = f"byte 0x{line[error.start]:02x} is not UTF-8"
-    others = _others(source)
-    broken = [line for line in others if not _is_utf8(line)] or [line]
-    if len(broken) < len(others) / 2:
+    lines = _first_lines(source)
+    broken = [line for line in lines if not _is_utf8(line)] or [line]
+    if len(broken) < sum(not line.isascii() for line in lines) / 2:
         return EncodingError(f"{problem}; the line is damaged.", place=Place(source, number))
     names = likely_encodings(b"\n".join(broken)[:_SAMPLE])
     looks = f"; the file looks like {' or '.join(names)}" if names else ""
     found = EncodingError(f"{problem}{looks}.", place=Place(source, number), option="encoding")
-    found.whole = len(broken) >= _NOT_FEW
+    found.whole = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
     return found
 
 
-def _others(source: str | Path) -> list[bytes]:
-    """The first lines of a file that are not ASCII."""
+def _first_lines(source: str | Path) -> list[bytes]:
+    """The first lines of a file that are not blank."""
     if isinstance(source, Path):
         with contextlib.suppress(OSError):
             about = source.stat()
-            return _others_of(source, about.st_size, about.st_mtime_ns)
+            return _lines_of(source, about.st_size, about.st_mtime_ns)
     return []
 
 
 @functools.lru_cache(maxsize=4)  # each line that is not UTF-8 asks
-def _others_of(path: Path, *_: int) -> list[bytes]:
+def _lines_of(path: Path, *_: int) -> list[bytes]:
     """Of a file, which is another one if its size or time is."""
-    return [line for line in _sample(path).split(b"\n")[:-1] if not line.isascii()]
+    return [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
 
 
 def _is_utf8(line: bytes) -> bool:
