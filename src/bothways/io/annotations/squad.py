@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.values import first_value, list_value, text_value, whole_number
+from bothways.io.annotations.values import first_value, list_value, whole_number
 from bothways.io.broken import Broken
-from bothways.io.delimited import table_items
-from bothways.io.json_files import cell_value, json_objects, read_json_file
-from bothways.io.lines import FALSE, TRUE, as_json, listed
+from bothways.io.columns import cell_value, checked_text
+from bothways.io.lines import FALSE, TRUE, listed
+from bothways.io.rows import DELIMITED, Format, read_items, read_table, shown, table_suffix
 from bothways.io.terminal import counted
-from bothways.io.text import beginning
 
 _IDS = ("id", "guid", "qid")
 _QUESTIONS = ("question", "query")
@@ -89,12 +88,13 @@ class Questions:
         return self.answers is not None and not all(self.answers)
 
 
-def read_questions(path: str | Path, *, labelled: bool) -> Questions:
+def read_questions(path: str | Path, *, labelled: bool, form: Format | None = None) -> Questions:
     """Read a file of questions on passages.
 
     Args:
         path: nested or flat.
         labelled: read the answers too. If not, the file needs none.
+        form: how the file is written.
 
     Raises:
         InputError: it is neither, two questions have one id, or a question is marked as impossible
@@ -107,7 +107,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
     counts: Counter[str] = Counter()
     flags: set[bool] = set()
     answered: set[bool] = set()
-    for place, where, item, holder in _items(path, broken):
+    for place, where, item, holder in _items(path, form, broken):
         try:
             given = first_value(item, _IDS)
             counts["id"] += given is None
@@ -144,32 +144,21 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
     )
 
 
-def _items(path: Path, broken: Broken) -> Iterator[tuple[Place, str, Any, Any]]:
-    """Each question: its place, where it is in a nested file, its object, and that with its
+def _items(
+    path: Path, form: Format | None, broken: Broken
+) -> Iterator[tuple[Place, str, Any, Any]]:
+    """Each question: its place, where it is in an article, its object, and that with its
     passage."""
-    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        for number, row in table_items(path, broken, _QUESTIONS, _PASSAGES):
-            yield Place(path, number), "", row, row
-        return
-    nested = path.suffix.lower() == ".json" and '"paragraphs"' in beginning(path)
-    items = enumerate(_articles(path), start=1) if nested else json_objects(path, broken)
-    for number, item in items:
-        place = Place(path, None if nested else number)
+    read = read_table if table_suffix(path) in DELIMITED else read_items
+    for n, (place, item) in enumerate(read(path, form, broken), start=1):
+        nested = isinstance(item, dict) and "paragraphs" in item
+        place = Place(path) if nested else place
         try:
-            for where, question, holder in _questions_in(item, f"article {number}, " * nested):
+            for where, question, holder in _questions_in(item, f"article {n}, " * nested):
                 yield place, where, question, holder
         except InputError as error:
             error.place = error.place or place
             raise
-
-
-def _articles(path: Path) -> list[Any]:
-    content = read_json_file(path)
-    try:
-        return content if isinstance(content, list) else list_value(content, "data")
-    except InputError as error:
-        error.place = Place(path)
-        raise
 
 
 def _questions_in(item: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
@@ -189,14 +178,14 @@ def _text(item: Any, names: tuple[str, ...], known: Container[object] = ()) -> s
     if isinstance(value, str) and value in known:
         return value
     if value is None:
-        found = listed([str(name) for name in item]) if isinstance(item, dict) else as_json(item)
+        found = listed([str(name) for name in item]) if isinstance(item, dict) else shown(item)
         raise InputError(f"expected a text under {names[0]!r}, found {found}.")
-    return text_value(value, names[0])
+    return checked_text(value, names[0])
 
 
 def _id(value: Any) -> str:
     """An id, which may be any scalar, as the text that predictions have as their key."""
-    return json.dumps(value) if isinstance(value, int | float) else text_value(value, "id")
+    return json.dumps(value) if isinstance(value, int | float) else checked_text(value, "id")
 
 
 def _is_impossible(item: Any) -> bool:
@@ -212,8 +201,8 @@ def _answers(item: Any, passage: str, counts: Counter[str]) -> tuple[GoldAnswer,
     for text, given in _pairs(item):
         start = -1 if given is None or given == "" else whole_number(given)
         if start is None:
-            raise InputError(f"answer_start is {as_json(given)}; it must be a whole number.")
-        if not text_value(text, "text").strip():
+            raise InputError(f"answer_start is {shown(given)}; it must be a whole number.")
+        if not checked_text(text, "text").strip():
             continue
         if given is None or given == "":
             counts["start"] += 1

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.lines import as_json, listed
+from bothways.io.lines import listed
+from bothways.io.rows import shown
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 
 
@@ -19,19 +19,6 @@ def first_value(item: Any, names: Sequence[str]) -> Any:
     if not isinstance(item, Mapping):
         return None
     return next((item[name] for name in names if item.get(name) is not None), None)
-
-
-def text_value(value: Any, name: str) -> str:
-    """A value that must be a text.
-
-    Raises:
-        InputError: it is not, or holds a NUL or half of a surrogate pair.
-    """
-    if not isinstance(value, str):
-        raise InputError(f"expected a text under {name!r}, found {as_json(value)}.")
-    if "\0" in value or not (value.isascii() or _SURROGATE.search(value) is None):
-        raise InputError(f"{name!r} holds a NUL or half of a surrogate pair.")
-    return value
 
 
 def whole_number(value: Any) -> int | None:
@@ -49,6 +36,6 @@ def list_value(item: Any, name: str) -> list[Any]:
     """
     value = item.get(name) if isinstance(item, Mapping) else None
     if not isinstance(value, list):
-        found = f"the keys {listed(list(item))}" if isinstance(item, dict) else as_json(item)
+        found = f"the keys {listed(list(item))}" if isinstance(item, dict) else shown(item)
         raise InputError(f"expected an object with a list {name!r}, found {found}.")
     return value
