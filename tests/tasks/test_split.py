@@ -211,7 +211,7 @@ def test_questions_that_cannot_be_split_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no question would go to .*; change --share"):
         split(SplitConfig(file=str(path), out=out))
     path.write_text('{"data": [{"title": "A", "paragraphs": [{"context": "a"}]}]}')
-    with pytest.raises(InputError, match="lacks the key 'qas'"):
+    with pytest.raises(InputError, match="expected a text under 'question'"):
         split(SplitConfig(file=str(path), out=out))
     path.write_text('{"data": [{"title": "A",\n "paragraphs": [}]}')
     with pytest.raises(InputError, match=r"all\.json:2: is not JSON"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.annotators import plain_row
+from bothways.io.annotations.choices import chosen_row
 from bothways.io.broken import TEXT, Broken
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.parquet import readable
@@ -71,7 +71,7 @@ def read_columns(path: Path, columns: Columns, broken: Broken) -> Values:
     for place, found in read_table(path, columns.form, broken):
         row: dict[str, Any] | None = found
         if not _TOOLS.isdisjoint(found):
-            row = plain_row(found, labelled=columns.labelled)
+            row = chosen_row(found, labelled=columns.labelled)
         if row is None:  # the annotator rejected or skipped it
             left_out += 1
             continue

@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.annotators import (
-    ANNOTATED_TWICE,
-    is_annotated_twice,
-    plain_row,
-)
-from bothways.io.annotations.choices import Choices, explain_missing
+from bothways.io.annotations.choices import chosen_row
 from bothways.io.broken import LIST, TEXT, Broken
 from bothways.io.frames import NoValue, frame_objects, is_frame
 from bothways.io.lines import (
@@ -76,25 +71,20 @@ def _why(error: Exception) -> str:
 
 def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a JSON or JSONL file."""
-    rejected = several = 0
+    rejected = 0
     any_row = False
     first: tuple[int, list[str]] | None = None
-    choices = Choices(path, layout.labels if layout.labelled else frozenset())
     for number, item in json_objects(path, broken):
-        choices.take(item)
         try:
             if not isinstance(item, dict):
                 raise _not_an_object(item, path, labelled=layout.labelled)
-            row = plain_row(item, labelled=layout.labelled)
+            row = chosen_row(item, labelled=layout.labelled)
             if row is None:
                 rejected += 1
                 continue
-            several += is_annotated_twice(item)
             values = _json_values(row, names, layout)
-            choices.check(item, row, number)
         except InputError as error:
             if isinstance(error, MissingColumnError):
-                explain_missing(error, item, layout, path, broken)
                 if first is not None:
                     error.problem += (
                         f" Line {first[0]} has it, with {listed(first[1])}; give all examples the "
@@ -117,10 +107,6 @@ def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> V
         broken.remark(
             f"{counted(rejected, 'example')} that the annotator rejected or skipped: left out"
         )
-    if several:
-        broken.remark(f"{several:,} {ANNOTATED_TWICE}")
-    for remark in choices.remarks:
-        broken.remark(remark)
 
 
 def _which_keys(item: dict[str, Any], path: Path) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.conll import ConllFormat, has_word_columns
 from bothways.io.annotations.squad import read_questions
-from bothways.io.annotations.tagged import JSON_SUFFIXES, read_tagged
-from bothways.io.annotations.word_rows import has_word_columns
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.broken import Broken
 from bothways.io.columns import read_columns
 from bothways.io.diagnostics import (
@@ -21,7 +20,7 @@ from bothways.io.diagnostics import (
     format_of_lines,
     refuse_other_format,
 )
-from bothways.io.rows import TABLES, Format, table_suffix
+from bothways.io.rows import JSON, TABLES, Format, table_suffix
 from bothways.io.text import (
     beginning,
     beginning_lines,
@@ -36,7 +35,7 @@ from bothways.tasks.readers import columns_of, row_windows, window_ends
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.task import EncodedFile, Task
 
-_TAGGED = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann")
+_TAGGED = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".ann")
 _QUESTION_COLUMNS = ("question", "context")
 _WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
 
@@ -109,14 +108,14 @@ def text_windows(
 ) -> Iterator[FileTexts]:
     """:func:`file_texts` in windows, as :func:`bothways.tasks.readers.row_windows`; files of tagged
     words or questions are one window. What is noted of the file is complete with the last one."""
+    form = form or Format()
     kind = task_recipe(task).task.kind if task is not None else loaded.about.get("kind")
-    if _is_tagged(path, kind, text_a):
-        yield _sentences(path, keep)
+    if _is_tagged(path, kind, text_a, form):
+        yield _sentences(path, keep, form)
         return
     if _has_questions(path, kind, text_a):
-        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep)
+        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep, form)
         return
-    form = form or Format()
     if not (text_a or task or keep or form.delimiter or _is_table(path, form)):
         refuse_records(path, "write their texts to a .txt file, one per line")
         yield from _line_windows(path, form.encoding, skip=skip, whole=whole)
@@ -208,28 +207,28 @@ def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
         )
 
 
-def _is_tagged(path: Path, kind: str | None, text_a: str | None) -> bool:
+def _is_tagged(path: Path, kind: str | None, text_a: str | None, form: Format) -> bool:
     """Whether a file has tagged words."""
     name = path.name.lower()
     if name.endswith(_TAGGED):
         return True
     if kind != "tagging" or text_a is not None:
         return False
-    if path.suffix.lower() in JSON_SUFFIXES:
+    if path.suffix.lower() in JSON:
         try:
-            return bool(read_tagged(path, ConllFormat(), labelled=True))
+            return bool(read_tagged(path, ConllFormat(), labelled=True, form=form))
         except InputError:
             return False
-    return path.suffix.lower() in (".csv", ".tsv") and has_word_columns(path)
+    return path.suffix.lower() in (".csv", ".tsv") and has_word_columns(path, form.encoding)
 
 
-def _sentences(path: Path, keep: Sequence[str]) -> FileTexts:
+def _sentences(path: Path, keep: Sequence[str], form: Format) -> FileTexts:
     if keep:
         raise ConfigError(
             f"keep: {path.name} has tagged words, not columns with an id of each text."
         )
     options = TaggingOptions()
-    found = read_sentences(path, options, labelled=False)
+    found = read_sentences(path, options, labelled=False, form=form)
     if found.texts is not None:
         texts = tuple(text.text for text in found.texts)
     else:
@@ -247,10 +246,10 @@ def _has_questions(path: Path, kind: str | None, text_a: str | None) -> bool:
     return path.suffix.lower() == ".json" and '"paragraphs"' in beginning(path)
 
 
-def _questions(path: Path, column: str, keep: Sequence[str]) -> FileTexts:
+def _questions(path: Path, column: str, keep: Sequence[str], form: Format) -> FileTexts:
     if set(keep) - {"id"}:
         raise ConfigError(f"keep: of the questions of {path.name} only the id can be kept.")
-    rows = read_questions(path, labelled=False)
+    rows = read_questions(path, labelled=False, form=form)
     passages = tuple(rows.passages[n] for n in rows.passage_of)
     texts = tuple(rows.texts) if column == _QUESTION_COLUMNS[0] else passages
     kept = {"id": tuple(rows.ids)} if keep else {}
