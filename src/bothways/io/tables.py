@@ -13,7 +13,7 @@ from pathlib import Path
 from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
 from bothways.io.csv_files import delimited_rows
-from bothways.io.json_items import json_items
+from bothways.io.json_files import json_items
 from bothways.io.parquet import parquet_items
 from bothways.io.rows import (
     DELIMITED,
