@@ -44,7 +44,6 @@ def test_its_limits() -> None:
     assert {
         "a line to learn from (`corpus`, `vocab`)": line,
         "a line that a model is to read": f"{broken.TEXT.mib:g} MiB",
-        "JSON that is a single list": f"{broken.LIST.mib:,.0f} MiB",
         "config.json and other settings": f"{folder_files.MOST_SETTINGS} MiB",
         "a file with a vocabulary": pieces,
         "layers, hidden size, positions of a config.json": shape,

@@ -10,10 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 class BothwaysError(Exception):
@@ -32,8 +31,7 @@ class ConfigError(BothwaysError):
     """A recipe, option or combination of options is invalid."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a record stands.
 
     Attributes:
@@ -80,7 +78,7 @@ class InputError(BothwaysError):
 
 
 class EncodingError(InputError):
-    """A file is text in another encoding than UTF-8; the message says how to convert it.
+    """A file is text in another encoding than UTF-8; the message names likely ones.
 
     Attributes:
         whole: most of its lines are, so that none is left out or repaired.
@@ -131,7 +129,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "numba", "matplotlib", "tensorboard"), "train"),
     **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
     **dict.fromkeys(("dask", "distributed"), "cluster"),
-    **dict.fromkeys(("pandas", "openpyxl"), "frames"),
+    **dict.fromkeys(("pandas", "python_calamine"), "frames"),
     "openvino": "openvino",
     "transformers": "bench",
 }

@@ -390,7 +390,7 @@ def test_too_few_documents_to_hold_out_are_noted(config: Config) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        (b"a. b.\n\nc. d\xff.\n", 3, "not UTF-8: byte 0xff at byte 4"),
+        (b"a. b.\n\nc. d\xff.\n", 3, "byte 0xff is not UTF-8"),
         (b"a. b.\n\nc.\0 d.\n", 3, "NUL character"),
         (b"a. b.\n" + b"x" * 1_100_000 + b"\n", 2, "longer than 1 MiB"),
     ],

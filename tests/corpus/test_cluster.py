@@ -61,7 +61,7 @@ def test_bad_text_is_refused_from_there_too(
 ) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(b"fine.\n\nbro\xffken\n")
-    with pytest.raises(InputError, match="byte 0xff at byte 3") as caught:
+    with pytest.raises(InputError, match="byte 0xff is not UTF-8") as caught:
         build_corpus(replace(options, files=(str(path),), cluster=scheduler))
     assert str(caught.value.place) == f"{path}:3"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.io.oddities.layout import Layout, joined, look
+from bothways.io.layout import Layout, joined, look
 
 WORDS = (
     "the baker carried two letters in the morning and a quiet boy repaired the garden while our "
@@ -142,33 +142,6 @@ def test_one_unbroken_line_of_megabytes_is_looked_at() -> None:
     assert not layout.wrapped
 
 
-def pages(header: str = "", footer: str = "{}") -> list[str]:
-    lines = wrapped().split("\n")
-    found: list[str] = []
-    for number, start in enumerate(range(0, len(lines), 20), start=1):
-        found += (
-            [header] * bool(header) + lines[start : start + 20] + ["", footer.format(number), ""]
-        )
-    return found
-
-
-@pytest.mark.parametrize("footer", ["{}", "- {} -", "Page {} of 40", "[{}]"])
-def test_page_numbers_are_left_out_and_paragraphs_go_on(footer: str) -> None:
-    layout = look(pages(footer=footer))
-    assert layout.pages
-    found = [p for p in joined(pages(footer=footer), layout) if p]
-    assert len(set(found) & set(PARAGRAPHS)) >= 0.9 * len(PARAGRAPHS)
-    assert not any(p == footer.format(2) for p in found)
-    assert "left out" in layout.notes("auto", "file")["pages"]
-
-
-def test_repeated_headers() -> None:
-    lines = pages(header="THE BAKER OF THE VILLAGE")
-    layout = look(lines)
-    assert layout.headers == {"the baker of the village"}
-    assert not any("THE BAKER" in p for p in joined(lines, layout))
-
-
 def test_what_is_said() -> None:
     layout = look(wrapped().split("\n"))
     notes = layout.notes("auto", "blank")
@@ -177,11 +150,6 @@ def test_what_is_said() -> None:
     assert "--documents file" not in layout.notes("auto", "file")["wrapped"]
     single = look([f"{p} {p} {p}" for p in PARAGRAPHS] * 3).notes("auto", "blank")
     assert "no blank line" in single["single"]
-    contents = [f"Chapter {n} ........ {n * 9}" for n in range(1, 12)]
-    assert (
-        "11 lines look like a table of contents"
-        in look(contents).notes("auto", "blank")["contents"]
-    )
     assert look(PARAGRAPHS).notes("auto", "blank") == {}
 
 
@@ -237,24 +205,3 @@ def test_mails_with_headers_quotes_and_signatures() -> None:
     layout, found = read("\n\n".join(mails))
     assert layout.width == 60
     assert found[:8] == [*heads[:4], PARAGRAPHS[0], "On Monday, X wrote:", PARAGRAPHS[1], "--"]
-
-
-def test_markup_gaps_words_and_blank_lines_between_any_two_are_said() -> None:
-    plain = "\n".join(PARAGRAPHS)
-    assert not noted(plain)
-    assert "such as <p>," in noted("\n".join(f"<p>{p}</p>" for p in PARAGRAPHS))["markup"]
-    assert "such as &amp;," in noted(plain.replace(" the ", " &amp; "))["markup"]
-    assert "such as [[," in noted(plain.replace("baker", "[[baker]]"))["markup"]
-    left, right = (textwrap.wrap(" ".join(part), 36) for part in (PARAGRAPHS[:45], PARAGRAPHS[45:]))
-    columns = "\n".join(f"{a:<40}{b}" for a, b in zip(left, right, strict=False))
-    assert "as the columns of a page" in noted(columns)["gaps"]
-    assert "gaps" not in noted("\n".join(left))
-    words = "\n".join(word for p in PARAGRAPHS for word in p.split())
-    assert "a word each" in noted(words)["words"]
-    assert "words" not in noted(words, "join")
-    assert len(list(joined(words.split("\n"), look(words.split("\n"))))) == 1  # the remedy
-    spaced = wrapped(70).replace("\n", "\n\n")
-    assert "with a blank line between any two" in noted(spaced)["spaced"]
-    layout, found = read("\n".join(spaced.split("\n")[::2]))  # awk 'NR % 2'
-    assert layout.wrapped
-    assert found == PARAGRAPHS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def test_without_answers(tmp_path: Path) -> None:
     rows = read_questions(path, labelled=False)
     assert rows.answers is None
     assert not rows.some_unanswerable
-    with pytest.raises(InputError, match=r"'Fleas'.*paragraph 1.*id 'a'.*lacks the key 'answers'"):
+    with pytest.raises(
+        InputError, match=r"a\.json: article 1, paragraph 1, question 1: expected answers under"
+    ):
         read_questions(path, labelled=True)
     item["is_impossible"] = True  # type: ignore[assignment]
     squad_file(path, [paragraph(item)])
@@ -75,71 +78,66 @@ def test_what_a_file_says_of_questions_without_answers(
     assert read_questions(path, labelled=False).no_answer is no_answer
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "a.json:1: is not JSON"),
-        (b'{"data":\n [,]}', "a.json:2: is not JSON"),
-        (b'{"data": ["\xff"]}', "a.json:1: not UTF-8"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b"[1]", "SQuAD's format"),
-        (b'{"data": ' + b"1" * 5000 + b"}", "a.json: holds a number of more than 4,300 digits"),
-        (b'{"version": "1.1"}', "lacks the key 'data'; its keys are 'version'"),
-        (b'{"data": {}}', "'data' is {}; it must be a list"),
-        (b'{"data": []}', "has no questions"),
-        (b'{"data": [7]}', "article 1 is 7"),
-        (b'{"data": [{"title": "T"}]}', r"article 1 \('T'\) lacks the key 'paragraphs'"),
-        (b'{"data": [{"paragraphs": [{"qas": []}]}]}', "paragraph 1 lacks the key 'context'"),
-    ],
-)
-def test_files_that_are_none(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read_questions(path, labelled=True)
+TABLE = b"id,context,question,answers\n"
+WHERE = "article 1, paragraph 1, question 1: "
+A_QUESTION = question("a", "When?", ("1999", 19))
 
 
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.json: cannot be read: No such file"):
-        read_questions(tmp_path / "none.json", labelled=True)
+def _flat(**changes: Any) -> bytes:
+    return json.dumps([{"context": CONTEXT, **A_QUESTION, **changes}]).encode()
+
+
+def _nested(**changes: Any) -> bytes:
+    article = {"paragraphs": [paragraph(A_QUESTION | changes)]}
+    return json.dumps({"data": [article]}).encode()
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("name", "content", "message"),
     [
-        ({"id": None}, "question 1: 'id' is null"),
-        ({"question": ["Who?"]}, r"id 'a'\): 'question' is \[\"Who\?\"\]"),
-        ({"question": "W\0ho?"}, "'question' holds a NUL"),
-        ({"question": "\ud83d"}, r"half of a surrogate pair \(\\ud83d\)"),
-        ({"answers": [{"text": "1999", "answer_start": True}]}, "answer_start is true"),
-        ({"answers": [{"text": 1999, "answer_start": 19}]}, "'text' is 1999"),
-        ({"id": ["a"]}, r"'id' is \[\"a\"\]; it must be a text"),
-        ({"answers": 1999}, "'answers' is 1999; it must be a list of answers, or a text"),
-        ({"answers": [{"text": "1999", "answer_start": "x"}]}, 'answer_start is "x"'),
-        ({"is_impossible": "perhaps"}, "'is_impossible' is \"perhaps\"; it must be true or false"),
-        ({"is_impossible": True}, "is_impossible is true, but it has 1 answers"),
+        ("a.json", b'{"data":\n [,]}', ":2: is not JSON"),
+        ("a.json", b'{"data": ["\xff"]}', ":1: "),
+        ("a.json", b"[" * 100_000, ":1: is not JSON"),
+        ("a.json", b"[1]", ":1: "),
+        ("a.json", b'{"version": "1.1"}', "'version'"),
+        ("a.json", b'{"data": {}}', "'data'"),
+        ("a.json", b'{"data": [{"title": "T"}]}', "expected a text under 'context', found 'title'"),
+        ("a.json", b'{"data": [{"paragraphs": 7}]}', "expected an object with a list 'paragraphs'"),
+        ("a.json", b'{"data": [{"paragraphs": [{"qas": []}]}]}', "has no questions"),
+        ("a.json", _nested(id=["a"]), f"a.json: {WHERE}column 'id' holds"),
+        ("a.json", _nested(question=["?"]), f"{WHERE}column 'question' holds"),
+        ("a.json", _nested(question="W\0ho?"), f"{WHERE}column 'question' holds"),
+        ("a.json", _nested(question="\ud83d"), f"{WHERE}column 'question' holds"),
+        ("a.json", _nested(answers=[{"text": "", "answer_start": True}]), "answer_start is true"),
+        ("a.json", _nested(answers=[{"text": "", "answer_start": "x"}]), 'answer_start is "x"'),
+        (
+            "a.json",
+            _nested(answers=[{"text": 1999, "answer_start": 19}]),
+            "column 'text' holds 1999",
+        ),
+        ("a.json", _nested(answers=1999), "column 'text' holds 1999"),
+        ("a.json", _nested(is_impossible="perhaps"), "is_impossible is 'perhaps'"),
+        ("a.json", _nested(is_impossible=True), "is_impossible is true, but there is an answer"),
+        ("a.json", _flat(context=" "), ":1: the passage of question 'a' is empty"),
+        ("a.json", _flat(context="a\0b"), "'context' holds"),
+        ("a.json", _flat(answers={"text": ["a", "b"], "answer_start": [1]}), "2 answers have 1"),
+        ("a.jsonl", b'{"question": "x", "answers": []}\n', ":1: expected a text under 'context'"),
+        ("a.jsonl", b'{"question": "x", "context": "y"}\n', "expected answers under 'answers'"),
+        ("a.csv", b"Q,context\nx,y\n", "'question'"),
+        ("a.csv", TABLE + b"1,x,y,\"{'text': array(['y'])}\"\n", ":2: expected answers as JSON"),
     ],
 )
-def test_questions_that_are_none(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    item = question("a", "When?", ("1999", 19)) | changes
-    path = tmp_path / "a.json"
-    content = {"data": [{"title": "T", "paragraphs": [paragraph(item)]}]}
-    path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match=message) as refused:
-        read_questions(path, labelled=True)
-    assert "a.json: article 1 ('T'), paragraph 1" in str(refused.value)
-
-
-def test_a_nul_in_a_passage(tmp_path: Path) -> None:
-    path = squad_file(tmp_path / "a.json", [paragraph(question("a", "?"), context="a\0b")])
-    with pytest.raises(InputError, match=r"paragraph 1: 'context' holds a NUL"):
-        read_questions(path, labelled=False)
+def test_what_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(tmp_path / name))}.*") as refused:
+        read_questions(tmp_path / name, labelled=True)
+    assert message in str(refused.value)
 
 
 def test_an_id_twice(tmp_path: Path) -> None:
     questions = [question("a", "When?", ("1999", 19)), question("a", "Where?", ("café", 4))]
     path = squad_file(tmp_path / "a.json", [paragraph(item) for item in questions])
-    with pytest.raises(InputError, match=r"paragraph 2, question 1 .*paragraph 1, question 1"):
+    with pytest.raises(InputError, match=r"paragraph 2, question 1.*'a'.*paragraph 1, question 1"):
         read_questions(path, labelled=True)
 
 
@@ -169,8 +167,7 @@ def test_ids_are_any_scalar(tmp_path: Path, written: object, key: str) -> None:
         ({"is_impossible": True, "answers": []}, False),
         ({"is_impossible": "true", "answers": []}, False),
         ({"is_impossible": 1, "answers": [{"text": "", "answer_start": 0}]}, False),
-        ({"unanswerable": "True", "answers": None}, False),
-        ({"is_answerable": False, "answers": []}, False),
+        ({"answers": None}, False),
         ({"answers": [{"text": "", "answer_start": -1}]}, False),
         ({"answers": {"text": [], "answer_start": []}}, False),
         ({"is_impossible": False, "answers": []}, True),
@@ -183,7 +180,7 @@ def test_spellings_of_unanswerable(tmp_path: Path, changes: dict[str, Any], note
     rows = read_questions(squad_file(tmp_path / "a.json", [paragraph(first, item)]), labelled=True)
     assert rows.answers == [(GoldAnswer("1999", 19),), ()]
     assert rows.no_answer is True
-    assert any("1 question without an answer and" in note for note in rows.notes) is noted
+    assert any("1 question without an answer," in note for note in rows.notes) is noted
 
 
 @pytest.mark.parametrize(
@@ -202,7 +199,7 @@ def test_spellings_of_answers(tmp_path: Path, answers: object) -> None:
     item = {"id": "a", "question": "When?", "answers": answers}
     rows = read_questions(squad_file(tmp_path / "a.json", [paragraph(item)]), labelled=True)
     assert rows.answers == [(GoldAnswer("1999", 19),)]
-    searched = any("without the place where it begins" in note for note in rows.notes)
+    searched = any("without answer_start" in note for note in rows.notes)
     assert searched is ("19" not in str(answers).replace("1999", ""))
 
 
@@ -265,23 +262,8 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
             ),
         ),
         (
-            "mrqa.jsonl",
-            json.dumps({"header": {"dataset": "own"}})
-            + "\n"
-            + json.dumps(
-                {
-                    "context": CONTEXT,
-                    "qas": [
-                        {
-                            "qid": "1",
-                            "question": "When?",
-                            "answers": ["1999"],
-                            "detected_answers": [{"text": "1999", "char_spans": [[19, 22]]}],
-                        },
-                        {"qid": "2", "question": "Who?", "answers": [], "detected_answers": []},
-                    ],
-                }
-            ),
+            "paragraphs.jsonl",
+            json.dumps({"context": CONTEXT, "qas": [{**row, "context": "x"} for row in FLAT]}),
         ),
     ],
 )
@@ -291,49 +273,12 @@ def test_forms_of_question_files(tmp_path: Path, name: str, content: str) -> Non
     assert (rows.ids, rows.texts) == (["1", "2"], ["When?", "Who?"])
     assert (rows.passages, rows.passage_of) == ([CONTEXT], [0, 0])
     assert rows.answers == [(GoldAnswer("1999", 19),), ()]
-    if name in ("lines.json", "list.jsonl", "columns.json"):
-        assert rows.notes[0].startswith(f"{name}: it ")
 
 
 def test_rows_without_ids_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("Question,context,ANSWER\nWhen?,It was 1999.,1999\nWho?,It was Ann.,Ann\n")
+    path.write_text("question,context,answer\nWhen?,It was 1999.,1999\nWho?,It was Ann.,Ann\n")
     rows = read_questions(path, labelled=True)
     assert rows.ids == ["1", "2"]
     assert rows.answers == [(GoldAnswer("1999", 7),), (GoldAnswer("Ann", 7),)]
     assert any("2 questions without an id" in note for note in rows.notes)
-
-
-def test_several_contexts_are_joined_and_counted(tmp_path: Path) -> None:
-    item = {
-        "id": "a",
-        "contexts": ["One.", "It was 1999."],
-        "question": "When?",
-        "answers": ["1999"],
-    }
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(item))
-    rows = read_questions(path, labelled=True)
-    assert rows.passages == ["One.\nIt was 1999."]
-    assert rows.answers == [(GoldAnswer("1999", 12),)]
-    assert any("1 passage in a list of texts" in note for note in rows.notes)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.csv", "Q,context\nx,y\n", "lacks a column 'question'.*the columns are 'Q', 'context'"),
-        (
-            "a.csv",
-            "question,context,answers\nx,y,\"{'text': array(['y'])}\"\n",
-            "line 2 .*arrays of NumPy",
-        ),
-        ("a.jsonl", '{"question": "x", "answers": []}\n', "line 1 lacks the key 'context'"),
-        ("a.jsonl", '{"question": "x", "context": "y"}\n', "line 1 .*lacks the key 'answers'"),
-        ("a.json", '[{"question": "x", "context": [["y"]], "answers": []}]', "'context' is"),
-    ],
-)
-def test_flat_files_that_are_none(tmp_path: Path, name: str, content: str, message: str) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(InputError, match=message):
-        read_questions(tmp_path / name, labelled=True)

@@ -323,8 +323,13 @@ HEAD = "context\tone\ttwo\tlabel\n"
 @pytest.mark.parametrize(
     ("name", "text", "options", "message"),
     [
-        ("x.tsv", HEAD + "w1\tw2\tw3\t0\nw1\tw2\t0\n", COLUMNS, r"x\.tsv:3: has 3 tab-sep"),
-        ("x.csv", "context,one,two,label\nw1,w2,w3,0\nw1,w,2,w3,0\n", COLUMNS, r"x\.csv:3: has 5"),
+        ("x.tsv", HEAD + "w1\tw2\tw3\t0\nw1\tw2\t0\n", COLUMNS, r"x\.tsv:3: expected 4 tab-sep"),
+        (
+            "x.csv",
+            "context,one,two,label\nw1,w2,w3,0\nw1,w,2,w3,0\n",
+            COLUMNS,
+            r"x\.csv:3: expected 4",
+        ),
         (
             "x.tsv",
             HEAD + "w1\tw2\tw3\t2\n",
@@ -339,7 +344,7 @@ HEAD = "context\tone\ttwo\tlabel\n"
             "x.tsv",
             "context\tone\tlabel\nw1\tw2\t0\n",
             COLUMNS,
-            r":1: .*lacks the column 'two'",
+            r"no column 'two'",
         ),
         ("x.tsv", HEAD + "\tw2\tw3\t0\n \tw2\tw3\t0\n", COLUMNS, "every text in column 'context'"),
         ("x.tsv", HEAD, COLUMNS, "has no examples"),
@@ -357,15 +362,25 @@ HEAD = "context\tone\ttwo\tlabel\n"
             LISTS,
             "choice 1 is empty",
         ),
-        ("x.jsonl", '{"context": "w", "choices": ["a", 3], "label": 0}', LISTS, "as a JSON list"),
-        ("x.jsonl", '{"context": "w", "choices": "a, b", "label": 0}', LISTS, "as a JSON list"),
-        ("x.jsonl", '{"context": "w", "choices": null, "label": 0}', LISTS, "'choices' is null"),
-        ("x.jsonl", '{"context": "w", "label": 0}', LISTS, "'choices' is missing"),
+        (
+            "x.jsonl",
+            '{"context": "w", "choices": ["a", 3], "label": 0}',
+            LISTS,
+            "not a JSON list",
+        ),
+        (
+            "x.jsonl",
+            '{"context": "w", "choices": "a, b", "label": 0}',
+            LISTS,
+            "not a JSON list",
+        ),
+        ("x.jsonl", '{"context": "w", "choices": null, "label": 0}', LISTS, "holds null"),
+        ("x.jsonl", '{"context": "w", "label": 0}', LISTS, "no column 'choices'"),
         (
             "x.jsonl",
             '{"context": "w", "choices": ["a", "\\ud800 b"], "label": 0}',
             LISTS,
-            r"x\.jsonl:1: key 'choices' holds half of a surrogate pair",
+            r"x\.jsonl:1: column 'choices' holds .*half a surrogate pair",
         ),
         (
             "x.jsonl",
@@ -389,7 +404,7 @@ def test_broken_lines_can_be_left_out(tmp_path: Path) -> None:
     assert part.rows.lines == [2, 5]
     (note,) = part.notes
     assert note.startswith(
-        "x.tsv: 3 broken lines were left out: 3, 4, 6. Line 3: has 3 tab-separated"
+        "x.tsv: 3 broken lines were left out: 3, 4, 6. Line 3: expected 4 tab-separated"
     )
     with pytest.raises(InputError, match=r"x\.tsv:3"):  # every example needs its answer
         read(tmp_path / "x.tsv", text, options, labelled=False)

@@ -83,8 +83,8 @@ def test_labels_as_lists_joined_and_in_columns(
         ("a.tsv", "sentence\tlabel\nx\ta|b", {},
          r"a\.tsv:2: column 'label' holds 'a\|b', which is not a list.*label_separator '\|'"),
         ("a.jsonl", '{"sentence": "x", "label": "a"}', {}, r"a\.jsonl:1: .*which is not a list"),
-        ("a.jsonl", '{"sentence": "x", "label": null}', {}, "is null"),
-        ("a.jsonl", '{"sentence": "x", "label": {"a": 1}}', {}, "a label is a string"),
+        ("a.jsonl", '{"sentence": "x", "label": null}', {}, "has no label"),
+        ("a.jsonl", '{"sentence": "x", "label": {"a": 1}}', {}, "not one label"),
         ("a.jsonl", '{"sentence": "x", "label": [["a"]]}', {}, r"a\.jsonl:1: the list in 'label'"),
         ("a.jsonl", '{"sentence": "x", "label": [null]}', {}, r"the list in 'label' holds null"),
         ("a.jsonl", '{"sentence": "x", "label": [NaN]}', {}, r"the list in 'label' holds NaN"),
@@ -95,7 +95,7 @@ def test_labels_as_lists_joined_and_in_columns(
         ("a.tsv", "sentence\ta\nx\tmaybe", {"label_columns": ("a",)},
          r"a\.tsv:2: column 'a' holds 'maybe'; .*0, false or no"),
         ("a.tsv", "sentence\ta\nx\t", {"label_columns": ("a",)}, r"a\.tsv:2: column 'a' holds ''"),
-        ("a.tsv", "sentence\ta\nx\t1", {"label_columns": ("b",)}, "lacks the column 'b'"),
+        ("a.tsv", "sentence\ta\nx\t1", {"label_columns": ("b",)}, "no column 'b'"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_of_labels(

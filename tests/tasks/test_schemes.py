@@ -17,6 +17,7 @@ from bothways.tasks.schemes import (
     scheme_violations,
     score_entities,
     standard_tag,
+    tag_pairs,
     write_tags,
 )
 
@@ -57,8 +58,8 @@ def test_other_letters_for_bioes(drawn: tuple[list[EntitySpan], int]) -> None:
         assert entity_spans(other) == found
         assert [standard_tag(tag) for tag in other] == tags
         assert scheme_violations(other, "bioes") == []
-    assert find_scheme([["U-PER", "O", "B-PER", "L-PER"]]) == "bioes"
-    assert find_scheme([["B", "M", "E", "S"]]) == "none"  # letters alone may be anything
+    assert find_scheme(tag_pairs([["U-PER", "O", "B-PER", "L-PER"]])) == "bioes"
+    assert find_scheme(tag_pairs([["B", "M", "E", "S"]])) == "none"  # letters alone may be anything
 
 
 def test_the_schemes_by_hand() -> None:
@@ -74,7 +75,7 @@ def test_the_schemes_by_hand() -> None:
     for scheme, tags in zip(SCHEMES, (iob1, iob2, bioes), strict=True):
         assert write_tags(found, 8, scheme) == tags
         assert entity_spans(tags) == found
-        assert find_scheme([tags]) == scheme
+        assert find_scheme(tag_pairs([tags])) == scheme
     assert scheme_violations(iob1, "iob2") == [0, 4, 5]
     assert scheme_violations(iob2, "iob1") == [0, 4, 5]
     assert scheme_violations(iob2, "bioes") == [2, 3, 5, 7]
@@ -132,14 +133,16 @@ def test_scores_by_hand() -> None:
 
 def test_the_scheme_of_a_file_is_that_which_it_breaks_least() -> None:
     iob2 = ["B-A I-A".split()] * 5
-    assert find_scheme([*iob2, ["I-A"]]) == "iob2"
-    assert find_scheme([["I-A", "B-A"], ["I-A"], ["B-A"]]) == "iob1"
-    assert find_scheme([["O", "O"]]) == "iob2"
-    assert find_scheme([["DT", "NN"], ["NNP"]]) == "none"
-    assert find_scheme([["B", "I", "O"]]) == "iob2"
-    assert find_scheme([["O", "S-A"]]) == "bioes"
-    assert find_scheme([["U-A", "O"]]) == find_scheme([["O", "U-"]]) == "bioes"
-    assert find_scheme([["B-A", "BPER"]]) == "iob2"
+    assert find_scheme(tag_pairs([*iob2, ["I-A"]])) == "iob2"
+    assert find_scheme(tag_pairs([["I-A", "B-A"], ["I-A"], ["B-A"]])) == "iob1"
+    assert find_scheme(tag_pairs([["O", "O"]])) == "iob2"
+    assert find_scheme(tag_pairs([["DT", "NN"], ["NNP"]])) == "none"
+    assert find_scheme(tag_pairs([["B", "I", "O"]])) == "iob2"
+    assert find_scheme(tag_pairs([["O", "S-A"]])) == "bioes"
+    assert (
+        find_scheme(tag_pairs([["U-A", "O"]])) == find_scheme(tag_pairs([["O", "U-"]])) == "bioes"
+    )
+    assert find_scheme(tag_pairs([["B-A", "BPER"]])) == "iob2"
 
 
 def test_tags_that_no_scheme_has_break_it() -> None:

@@ -97,7 +97,7 @@ def test_by_a_key_inside_another(tmp_path: Path, ending: str) -> None:
     assert not sides[0] & sides[1]
     assert sides[0] | sides[1] == set(range(10))
     path.write_text(path.read_text().replace("real-label", "real_label"))
-    with pytest.raises(InputError, match=r"1: key 'labels\.real-label' is missing.*Did you mean"):
+    with pytest.raises(InputError, match=r"no column 'labels\.real-label'"):
         split(SplitConfig(file=str(path), out=str(tmp_path / "p"), by=name))
 
 
@@ -133,8 +133,8 @@ def test_lines_of_tabs_are_not_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"by": "sentense"}, ConfigError, "'sentense' once.*Did you mean 'sentence'"),
-        ({"by": "9", "header": False}, ConfigError, r"numbers, 0 to 3"),
+        ({"by": "sentense"}, InputError, "no column 'sentense'.*Did you mean 'sentence'"),
+        ({"by": "9", "header": False}, InputError, "no column '9'"),
         ({"share": 0.000001}, InputError, "no example would go to train"),
         ({"file": "some.parquet"}, InputError, "can be split"),
         ({"file": "none.tsv"}, InputError, "No such file"),
@@ -156,9 +156,7 @@ def test_nothing_is_overwritten_and_lines_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         split(options)
     path.write_text(path.read_text() + "1\ttwo\n")
-    with pytest.raises(
-        InputError, match=r"all\.tsv:402: has 2 tab-separated columns where line 1 has 4"
-    ):
+    with pytest.raises(InputError, match=r"all\.tsv:402: expected 4 tab-separated fields"):
         split(SplitConfig(file=str(path), out=str(tmp_path / "other")))
     with pytest.raises(ConfigError, match=r"share is 1; it must be in \(0, 1\)"):
         SplitConfig(file="a", out="b", share=1)
@@ -213,13 +211,13 @@ def test_questions_that_cannot_be_split_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no question would go to .*; change --share"):
         split(SplitConfig(file=str(path), out=out))
     path.write_text('{"data": [{"title": "A", "paragraphs": [{"context": "a"}]}]}')
-    with pytest.raises(InputError, match="lacks the key 'qas'"):
+    with pytest.raises(InputError, match="expected a text under 'question'"):
         split(SplitConfig(file=str(path), out=out))
     path.write_text('{"data": [{"title": "A",\n "paragraphs": [}]}')
     with pytest.raises(InputError, match=r"all\.json:2: is not JSON"):
         split(SplitConfig(file=str(path), out=out))
     path.write_text('[{"a": 1} {"a": 2}]')
-    with pytest.raises(InputError, match="the list breaks off here"):
+    with pytest.raises(InputError, match="is not JSON"):
         split(SplitConfig(file=str(path), out=out))
     with pytest.raises(InputError, match="No such file"):
         split(SplitConfig(file=str(tmp_path / "none.json"), out=out))
@@ -262,33 +260,3 @@ def test_json_lines_named_json(tmp_path: Path) -> None:
     path.rename(tmp_path / "lines.jsonl")
     split(SplitConfig(file=str(tmp_path / "lines.jsonl"), out=str(tmp_path / "jsonl")))
     assert parts(tmp_path / "json", "jsonl") == parts(tmp_path / "jsonl", "jsonl")
-    path.write_text('{"a": 1}\n')
-    with pytest.raises(InputError, match=r"one object per line in a \.jsonl file"):
-        split(SplitConfig(file=str(path), out=str(tmp_path / "out")))
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        (
-            "a.txt",
-            '"sentence" "label"\n'
-            + "".join(f'"{n}" "text \\"{n}\\", here" "{"xy"[n % 2]}"\n' for n in range(1, 81)),
-        ),
-        (
-            "a.jsonl",
-            "".join(
-                f'{{"sentence": "text \\"{n}\\", here", "label": "x"}},\n' for n in range(1, 81)
-            ),
-        ),
-    ],
-)
-def test_what_is_read_otherwise_than_written_is_split(
-    name: str, content: str, tmp_path: Path
-) -> None:
-    """Tables of R, JSON lines with commas behind them."""
-    (tmp_path / name).write_text(content)
-    split(SplitConfig(file=str(tmp_path / name), out=str(tmp_path / "out")))
-    files = [tmp_path / "out" / f"{part}{Path(name).suffix}" for part in ("train", "dev")]
-    texts = [text for file in files for text in read_rows(file, TaskOptions(), labelled=True).a]
-    assert sorted(texts) == sorted(f'text "{n}", here' for n in range(1, 81))

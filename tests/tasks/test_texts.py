@@ -117,7 +117,7 @@ def test_training_labels_that_are_no_classification() -> None:
         (TaskOptions(labels=("a", "a")), "each once"),
         (TaskOptions(labels=("a", "b"), kind="regression"), "regression has scores"),
         (TaskOptions(text_b="label"), "'label' is named for 2"),
-        (TaskOptions(text_b="sentence"), "'sentence' is named for 2"),
+        (TaskOptions(text_b="text"), "'text' is named for 2"),
         (TaskOptions(metrics=("pearson",)), "not a metric for classification"),
     ],
 )

@@ -13,8 +13,8 @@ from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.annotations.tagged import holds_examples
+from bothways.io.columns import TEXT_NAMES
 from bothways.io.terminal import print_note, table_text
-from bothways.io.text_columns import TEXT_NAMES
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.options import TEXT_KINDS, TaskOptions
 

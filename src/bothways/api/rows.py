@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, Place, type_of
+from bothways.io.columns import TEXT_NAMES
 from bothways.io.files import write_text
-from bothways.io.frames import readable
-from bothways.io.text_columns import text_column
+from bothways.io.parquet import readable
 
 Columns = dict[str, list[Any]]
 """The values of each column, by its name; all columns are equally long."""
@@ -117,7 +117,7 @@ def _of_rows(data: Any, name: str) -> Columns:
         if names and not all(isinstance(one, str) for one in names) and hasattr(data, "iloc"):
             raise ConfigError(
                 f"{name} has columns whose names are no texts, such as {names[0]!r}; name them: "
-                f"{name}.columns = ['sentence', 'label']."
+                f"{name}.columns = ['text', 'label']."
             )
         if rows:
             shown += f" of {type(rows[0]).__name__}"
@@ -144,8 +144,7 @@ def listed(values: Any, name: str) -> list[Any]:
         raise ConfigError(f"{name} is {type_of(values)}; give a list of values.")
     names = [*values] if isinstance(values, Mapping) else names_of(values)
     if names is not None:  # which would be listed themselves
-        column = text_column(filter(lambda one: isinstance(one, str), names))
-        column = next(iter(names), "text") if column is None else column
+        column = next((one for one in TEXT_NAMES if one in names), next(iter(names), "text"))
         shown = ", ".join(map(repr, names[:12])) or "nothing in it"
         raise ConfigError(
             f"{name} is {type_of(values)} with {shown}; give the values of one of these, "
@@ -197,8 +196,9 @@ def choose_text(columns: Columns, given: str | None, name: str, default: str) ->
     if given is not None:
         require_column(columns, given, "text", name)
         return given
-    if chosen := default if default in columns else text_column(columns):
-        return chosen
+    for chosen in (default, *TEXT_NAMES):
+        if chosen in columns:
+            return chosen
     raise ConfigError(
         f"text: name the column of the texts; {name} has {', '.join(map(repr, columns))}, and no "
         f"{default!r}."

@@ -14,13 +14,13 @@ import numpy as np
 
 from bothways.api.evaluation import table_of_parts
 from bothways.api.model import Model, check_ranks
+from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError, Place
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.tagged import NAMES, holds_examples
+from bothways.io.diagnostics import damage_notes, damaged_characters, refuse_other_format
 from bothways.io.files import real_path, write_json
 from bothways.io.hub import model_folder
-from bothways.io.oddities.characters import odd_characters, odd_notes
-from bothways.io.oddities.forms import look_at_forms
 from bothways.io.terminal import counted, print_note, progress_of
 from bothways.io.text import beginning_lines, read_texts, refuse_records
 from bothways.io.written import breaks_in, check_ending, is_known, table_text, write_rows
@@ -181,11 +181,12 @@ _ENTITY_NUMBERS = {"text", "start", "end", "probability", "score"}
 def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> TaskOptions | None:
     """How a file is laid out, if options say it; otherwise it is as in fine-tuning."""
     if config.task is not None:
-        return task_recipe(config.task).task
+        return changed(task_recipe(config.task).task, config.written)
     named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
         named |= {"label": config.label, "labels": config.labels}
-    return named_columns(loaded, named)
+    columns = named_columns(loaded, named)
+    return changed(columns or loaded.task.options, config.written) if config.written else columns
 
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
@@ -405,11 +406,9 @@ def _text_to_search(path: Path) -> str:
         InputError: it cannot be read, or holds something else than text.
     """
     refuse_records(path, "write the text to a .txt file", also=(".tsv",))
-    look_at_forms(beginning_lines(path), option="").refuse(
-        path, 'give it as --context "$(cat FILE)"'
-    )
+    refuse_other_format(beginning_lines(path), path, "write the text alone to a .txt file")
     lines = [line for _, line in read_texts(path)]
-    for note in odd_notes(odd_characters(lines)).values():
+    for note in damage_notes(damaged_characters(lines)).values():
         print_note(f"{path.name}: {note}")
     return "\n".join(lines)
 
@@ -452,6 +451,7 @@ def embed(config: EmbedConfig) -> str:
                 text_a=config.text_a,
                 task=config.task,
                 keep=keep,
+                form=config.form,
                 skip=config.broken == "skip",
                 whole=at_once,
             )

@@ -293,9 +293,6 @@ def _print_texts(lines: Iterable[Text]) -> None:
         console.print(line, soft_wrap=not console.is_terminal)
 
 
-_LOOKED_AT = 1000  # lines of standard input
-
-
 def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
     if config.texts not in ((), ("-",)) or getattr(config, "file", None):
@@ -313,7 +310,7 @@ def _with_texts(config: Any) -> Any:
         )
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.io.oddities.layout import look
+    from bothways.io.diagnostics import format_of_lines
     from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")
@@ -321,26 +318,11 @@ def _with_texts(config: Any) -> Any:
     if not lines:
         read = f" ({model!r} is read as the model.)" if model and not config.texts else ""
         raise InputError(f"no text given: standard input is empty.{read}")
-    if hasattr(config, "file"):
-        _refuse_table(lines)
-    layout = look(lines[:_LOOKED_AT], "--file FILE.jsonl --text_a")
-    if (syntax := layout.forms.syntax) is not None:
-        print_note(f"standard input: {syntax.problem}")
-    for note in layout.of_lines().values():
-        print_note(f"standard input: {note}")
+    if (found := format_of_lines(lines)) is not None:
+        if found == "a table" and hasattr(config, "file"):
+            raise InputError("standard input is a table; save it as a file and give --file NAME.")
+        print_note(f"standard input looks like {found}, and each line is read as a text")
     return dataclasses.replace(config, texts=tuple(lines))
-
-
-def _refuse_table(lines: Sequence[str]) -> None:
-    """Refuse lines of standard input that are the rows of a table: a file of it can be given."""
-    from bothways.io.text_columns import table_in
-
-    if (table := table_in(lines)) is not None:
-        ending = ".csv" if table.separator != "\t" else ".tsv"
-        raise InputError(
-            f"standard input is a table: {table.shown}, and each line would be read as a text. "
-            f"Save it as a file and give that: --file NAME{ending} --text {table.text}"
-        )
 
 
 # -------------------------------------------------------------------------------------------- verbs

@@ -169,7 +169,7 @@ def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusCon
     paths = [item.path for item in inputs if item.path is not None]
     if config.sentences == "line" or not paths:
         return replace(config, language=languages.DEFAULT), ""
-    found = languages.recognise(languages.sample(paths, config.text_field))
+    found = languages.recognise(languages.sample(paths, config.text_field, config.encoding))
     note = f"language {found.language}: {found.why} (set language to change it)"
     return replace(config, language=found.language), note
 
@@ -283,6 +283,8 @@ def _assemble(
     _refuse_one_document(config, plan, log)
     counts = plan.counts
     options = recipe_fields(config)
+    if config.encoding:
+        options["encoding"] = config.encoding
     if options["lines"] == "auto":  # as corpora were built before there was a choice
         del options["lines"]
     writers = {

@@ -23,7 +23,7 @@ from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.broken import Broken, of_corpus, shown_name
-from bothways.io.oddities.characters import ODD, odd_characters
+from bothways.io.diagnostics import DAMAGED, damaged_characters
 from bothways.tokenization.normalization import count_decomposed
 
 Hashes = NDArray[np.uint64]
@@ -148,7 +148,7 @@ def encode_unit(
     if unit.failure is not None:
         raise unit.failure
     sources = {block.file: shown_name(block.source) for block in unit.blocks}
-    _count_odd(files, documents, sources, counts)
+    _count_damaged(files, documents, sources, counts)
     encoder = _encoder(tokenizer)
     for file, (_, paragraphs) in zip(files, documents, strict=True):
         if decomposed := count_decomposed(paragraphs, encoder.tokenizer.normalize):
@@ -156,13 +156,13 @@ def encode_unit(
     return _encode_documents(documents, files, config, encoder, counts), counts
 
 
-def _count_odd(
+def _count_damaged(
     files: Sequence[int], documents: Sequence[Document], sources: dict[int, str], counts: Counts
 ) -> None:
-    """Count the paragraphs of documents that have characters which are there by mistake."""
+    """Count the paragraphs of documents that have characters that are damaged."""
     for file, (_, paragraphs) in zip(files, documents, strict=True):
-        for name, number in odd_characters(paragraphs).items():
-            counts.add_layout(name, (number, sources[file], ODD[name][1]))
+        for name, number in damaged_characters(paragraphs).items():
+            counts.add_layout(name, (number, sources[file], DAMAGED[name][1]))
 
 
 _DECOMPOSED_TEXT = (

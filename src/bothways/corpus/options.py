@@ -35,9 +35,10 @@ class CorpusConfig(Options):
     """Lines of text files, and of texts in records. keep: each line is a paragraph. join: lines up
     to a blank one are a paragraph, but for short lines, lists and indented lines. auto: join those
     of files that are plainly hard-wrapped (nearly all lines end below one limit, so that the next
-    word would not have fitted), and report it; page numbers and repeated headers of such files are
-    left out. Lines that have the syntax of another format, such as JSON or a table, are taken
-    only with keep."""
+    word would not have fitted), and report it. A text file that looks like JSON, HTML or a table
+    is taken only with keep."""
+    encoding: str = free("")
+    """Encoding of text files, such as cp949. Default: that of the byte order mark, else UTF-8."""
     text_field: str = "text"
     """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"

@@ -8,7 +8,7 @@ from pathlib import Path
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.sources import Block
 from bothways.io.broken import Broken, Limit, corpus_line
-from bothways.io.oddities.layout import joined
+from bothways.io.layout import joined
 from bothways.io.records import column_text, record_text
 from bothways.io.text import decode_line, lines_of
 

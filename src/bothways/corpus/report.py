@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.unicode_scripts import SCRIPTS
+from bothways.io.diagnostics import DAMAGED, LEAST
 from bothways.io.files import write_text
 from bothways.io.html import bars, heading, listing, page, paragraph
-from bothways.io.oddities.characters import LEAST, ODD
 from bothways.io.terminal import counted
 from bothways.tokenization.template import Roles
 
@@ -101,7 +101,7 @@ def single_sentence_note(read: int, joined: int) -> str | None:
     )
 
 
-_COUNTED = dict.fromkeys((DECOMPOSED, *ODD), "paragraphs")
+_COUNTED = dict.fromkeys((DECOMPOSED, *DAMAGED), "paragraphs")
 
 
 def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
@@ -114,7 +114,7 @@ def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
         name: f"{source}: {said}"
         + (f" ({files:,} such {_COUNTED.get(name, 'files')})" if files > 1 else "")
         for name, (files, source, said) in found.items()
-        if name not in ODD or files >= LEAST
+        if name not in DAMAGED or files >= LEAST
     }
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
@@ -20,8 +20,8 @@ from typing import BinaryIO
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
 from bothways.io.broken import Limit, corpus_line
-from bothways.io.oddities.forms import KEEP, Forms, look_at_forms
-from bothways.io.oddities.layout import SAMPLE, Layout, look
+from bothways.io.diagnostics import refuse_other_format
+from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
 from bothways.io.records import INPUT_SUFFIXES, Kind, json_field, kind_of, parquet_batches
 from bothways.io.text import (
@@ -185,7 +185,7 @@ def read_units(
 
 def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:
     if item.path is None:
-        stdin = text_stream(sys.stdin.buffer, item.name)
+        stdin = text_stream(sys.stdin.buffer, item.name, config.encoding)
         for block, after in _line_blocks(stdin, item, start, config):
             yield block, after, 0
         return
@@ -198,7 +198,7 @@ def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Ste
         with explain_read_errors(item.path, lines_read), open_in_any_order(item.path) as table:
             yield from _row_blocks(table, item, start, config)
         return
-    with open_text(item.path, lines_read) as (disk, file):
+    with open_text(item.path, lines_read, config.encoding) as (disk, file):
         for block, after in _line_blocks(file, item, start, config):
             finished_lines = after.line - 1
             yield block, after, bytes_read(disk)
@@ -245,6 +245,7 @@ def _line_blocks(
         position, rest = after, data[cut:]
 
 
+KEEP = "if it is meant as text, give --lines keep"
 _BLANK = re.compile(rb"\n[ \t\r]*(?=\n)\n")
 
 
@@ -270,11 +271,10 @@ def _from_offset(
     if item.kind == "json":
         layout = _of_records(filter(None, (_text_of(line, config) for line in lines)), config)
     else:
-        if config.lines == "keep":
-            layout = Layout(forms=look_at_forms(lines))
-        else:
+        layout = Layout()
+        if config.lines != "keep":
+            refuse_other_format(lines, item.name, KEEP)
             layout = look(lines)
-            layout.forms.refuse(item.name, KEEP)
     if offset > len(head):
         _skip(file, offset, len(head))
         return layout, _Text(b"", file)
@@ -289,17 +289,14 @@ def _text_of(line: str, config: CorpusConfig) -> str:
 
 
 def _of_records(texts: Iterable[str], config: CorpusConfig) -> Layout:
-    """The layout of the texts in records: what they are is known, so none is refused."""
+    """The layout of the texts in records."""
     lines: list[str] = []
     left = SAMPLE
     for text in texts:
         lines += (*text[:left].split("\n"), "")
         if (left := left - len(text)) <= 0:
             break
-    if config.lines == "keep":
-        return Layout(forms=Forms(notes=look_at_forms(lines).notes))
-    layout = look(lines)
-    return replace(layout, forms=Forms(notes=layout.forms.notes), single=False, spaced=0)
+    return Layout() if config.lines == "keep" else look(lines)
 
 
 def _skip(file: BufferedIOBase, offset: int, read: int) -> None:

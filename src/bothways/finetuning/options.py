@@ -157,6 +157,7 @@ class FinetuneConfig(TrainingOptions):
             **{name: f"task.{name}" for name in ("train", "dev", "test", "kind", "group", "label")},
             **{name: f"task.{name}" for name in ("labels", "names", "tune", "threshold")},
             **{name: f"task.{name}" for name in ("text_b", "label_columns", "label_separator")},
+            **{name: f"task.{name}" for name in ("encoding", "delimiter", "sheet", "quoting")},
             "text": "task.text_a",
             "lr": "optimizer.lr",
         }

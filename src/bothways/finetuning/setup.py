@@ -20,8 +20,8 @@ from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.annotations.tagged import brat_files
 from bothways.io.files import sha256
-from bothways.io.frames import FRAMES, content_of
 from bothways.io.lines import listed
+from bothways.io.rows import TABLES
 from bothways.model.device import ChosenPrecision, Device
 from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
@@ -49,7 +49,7 @@ from bothways.training.runfolder import RunLock
 # added or replaced when a run is finished.
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.
-_ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll", *FRAMES)
+_ENDINGS = (*TABLES, ".conll")
 
 
 def part_name(file: str) -> str:
@@ -146,7 +146,7 @@ def _digest(file: str) -> str:
     """Empty without a file; a share of the training examples as it is."""
     if share(file) is not None:
         return f"{share(file):g} of task.train"
-    files = content_of(Path(file)) if file else []
+    files = [Path(file)] if file else []
     if file and (annotations := brat_files(Path(file))):
         files = [one for own in annotations for one in (own.with_suffix(".txt"), own)]
         files = [one for one in files if one.is_file()]  # reading names what is missing

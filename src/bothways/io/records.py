@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from bothways.errors import InputError, Place, type_of
 from bothways.io.broken import Broken, Limit, corpus_line
-from bothways.io.lines import python_spelling
-from bothways.io.oddities.forms import KEEP, look_at_forms
-from bothways.io.oddities.syntaxes import other_syntax
+from bothways.io.diagnostics import refuse_other_format
 from bothways.io.pipes import open_in_any_order
 from bothways.io.text import (
     COMPRESSED,
@@ -56,11 +54,7 @@ def kind_of(path: Path) -> Kind:
     if path.suffix.lower() == ".parquet":
         return "parquet"
     if holds_records(path, also=_OTHER_RECORDS):
-        syntax = other_syntax([line for line in beginning_lines(path) if line.strip()])
         remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
-        remedy = syntax.remedy if syntax else remedy
-        if path.suffix.lower() in COMPRESSED:
-            remedy = f"decompress it, and {remedy}"
         refuse_records(path, remedy, also=_OTHER_RECORDS)
     return "text"
 
@@ -74,7 +68,7 @@ def json_field(line: str, name: str) -> str:
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {error}.{python_spelling(line, whole=False)}") from None
+        raise ValueError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"a JSON {type(record).__name__}, not an object")
     if name not in record:
@@ -207,13 +201,15 @@ class ParagraphReader:
         field: of JSON objects, or column of Parquet, that holds the text.
         broken: what to do with invalid input, and what was done.
         limit: longest line or text accepted.
-        keep: whether lines of text files that have the syntax of another format are read as text.
+        keep: whether text files that look like another format are read as text.
+        encoding: of text files; that of the byte order mark, else UTF-8, if empty.
     """
 
     field: str = "text"
     broken: Broken = dataclass_field(default_factory=Broken)
     limit: Limit = dataclass_field(default_factory=lambda: corpus_line(10.0))
     keep: bool = False
+    encoding: str = ""
 
     def read(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
         """The lines of a file: text, JSON lines or Parquet, by its name.
@@ -231,8 +227,11 @@ class ParagraphReader:
             yield from self._read_column(path, on_read)
             return
         if kind == "text" and not self.keep:
-            look_at_forms(beginning_lines(path)).refuse(path, KEEP)
-        lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
+            lines_kept = "if it is meant as text, give --lines keep"
+            refuse_other_format(beginning_lines(path, self.encoding), path, lines_kept)
+        lines = read_lines(
+            path, encoding=self.encoding, limit=self.limit, broken=self.broken, on_read=on_read
+        )
         for number, line in lines:
             if kind == "text":
                 yield line

@@ -1,78 +1,91 @@
-"""Files with columns, whatever their format: the values of some columns, row by row."""
+"""Rows of tables, whatever the format of their file: TSV, CSV, JSON, Parquet, sheets.
+
+All are streamed. What is decided about a file (its delimiter, whether quotation marks enclose
+fields, the form of JSON) is decided on 64 KB; a later row that contradicts it is an error that
+names the option.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
-from bothways.io.delimited import table_rows
-from bothways.io.frames import FRAMES, is_dataset
-from bothways.io.json_files import json_rows
-from bothways.io.lines import Layout, Values
-from bothways.io.text import COMPRESSED, ending
-
-_READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
-    ".tsv": table_rows,
-    ".csv": table_rows,
-    ".txt": table_rows,
-    ".jsonl": json_rows,
-    ".ndjson": json_rows,
-    ".json": json_rows,
-    **dict.fromkeys(FRAMES, json_rows),
-}
-
-
-_OTHERS = {
-    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx, or as CSV"),
-    ".xlsm": "rename it to .xlsx",
-    **dict.fromkeys((".feather", ".arrow", ".orc", ".avro"), "write it as Parquet"),
-    **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".rds", ".rdata", ".rda"), "write it as CSV"),
-    **dict.fromkeys((".yaml", ".yml", ".xml", ".arff"), "write it as CSV or JSON"),
-    **dict.fromkeys((".pkl", ".pickle", ".h5", ".sqlite", ".db", ".sql"), "write it as CSV"),
-    **dict.fromkeys((".bz2", ".lz4", ".lzma", ".br", ".z"), "decompress it"),
-    **dict.fromkeys((".zip", ".7z", ".rar", ".tar", ".tgz"), "unpack it"),
-    **dict.fromkeys(
-        (".conll", ".conllu", ".iob", ".bio", ".ann"), "words and tags: --kind tagging"
-    ),
-}
-"""Formats that are not read -> what to do."""
+from bothways.io.csv_files import delimited_rows
+from bothways.io.json_files import json_items
+from bothways.io.parquet import parquet_items
+from bothways.io.rows import (
+    DELIMITED,
+    JSON,
+    PARQUET,
+    SHEETS,
+    TABLES,
+    Format,
+    Item,
+    Row,
+    shown,
+    table_suffix,
+)
+from bothways.io.sheets import sheet_items
+from bothways.io.text import beginning
 
 
-def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
-    """The values of some columns, row by row.
+def read_table(
+    path: Path, form: Format | None = None, broken: Broken | None = None
+) -> Iterator[Row]:
+    """Stream the rows of a table.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl``, ``.json``,
-            ``.xlsx`` or ``.parquet`` file, or the folder of a data set. Of all but ``.json``, the
-            row is kept, and the beginning of the file.
-        names: of the columns, or their numbers in a file without a header.
-        layout: how the columns are told apart.
-        broken: what to do with a row that cannot be read.
-
-    Yields:
-        The line of the row, and its values in the order of ``names``.
+        path: one of :data:`TABLES`; text files also compressed (``.csv.gz``).
+        form: how it is written.
+        broken: what to do with rows that cannot be read; stop, if not given.
 
     Raises:
-        InputError: the file cannot be read as requested.
-        ConfigError: a column that should be a number but is not.
+        InputError: the file or a row cannot be read; its place is named.
     """
-    reader = json_rows if is_dataset(path) else _READERS.get(ending(path))
-    if path.is_dir() and reader is None:
-        raise InputError(
-            "is a folder, and not that of a data set; name a file in it (of several: join them).",
-            place=Place(path),
-        )
-    if reader is None:
-        if path.suffix.lower() in COMPRESSED:
-            raise InputError(
-                "labelled files are not read compressed; decompress it.", place=Place(path)
-            )
-        other = _OTHERS.get(ending(path)) or "rename it if it has one of these formats"
-        raise InputError(
-            f"examples are read from {', '.join(_READERS)} files and folders of data sets, not "
-            f"from {path.suffix or 'this'!r}; {other}.",
-            place=Place(path),
-        )
-    yield from reader(path, names, layout, broken)
+    form, broken = form or Format(), broken or Broken()
+    if table_suffix(path) in DELIMITED and not _is_json_pipe(path, form):
+        yield from delimited_rows(path, DELIMITED[table_suffix(path)], form, broken)
+        return
+    for place, item in read_items(path, form, broken):
+        if isinstance(item, dict):
+            yield Row(place, item)
+        else:
+            broken.leave_out(InputError(f"expected an object, found {shown(item)}.", place=place))
+
+
+def _is_json_pipe(path: Path, form: Format) -> bool:
+    """Whether a pipe, whose name says nothing, has JSON."""
+    if path.suffix or not path.is_fifo():
+        return False
+    return beginning(path, form.encoding).lstrip().startswith(("{", "[{"))
+
+
+def read_items(
+    path: Path, form: Format | None = None, broken: Broken | None = None
+) -> Iterator[Item]:
+    """Stream the items of a file of JSON, JSON lines or Parquet, or of a sheet.
+
+    Args:
+        path, form, broken: as for :func:`read_table`.
+
+    Yields:
+        The place of each (the line that it begins on), and its value: an object, or whatever JSON
+        has there.
+
+    Raises:
+        InputError: the file or an item cannot be read; its place is named.
+    """
+    form, broken = form or Format(), broken or Broken()
+    suffix = table_suffix(path)
+    if suffix in JSON or (not suffix and path.is_fifo()):
+        return json_items(path, form.encoding, broken)
+    if suffix == PARQUET:
+        return parquet_items(path)
+    if suffix in SHEETS:
+        return sheet_items(path, form.sheet)
+    raise InputError(
+        f"tables are read from {', '.join(TABLES)}, not from {suffix or 'this'!r}.",
+        place=Place(path),
+    )

@@ -5,12 +5,13 @@ NUL characters, lines of many megabytes, damaged archives) is refused with the f
 bytes that were repaired silently would end up in the vocabulary. What editors and systems leave in
 text without meaning it is dropped: byte order marks at the start of any line (files are joined),
 carriage returns at line ends, and 0x1A, which once ended files. Files whose only line ends are
-carriage returns are read as having line feeds. Of other encodings than UTF-8 the message says
-which one it looks like, and how to convert it.
+carriage returns are read as having line feeds. A file is UTF-8 unless its byte order mark or the
+option ``encoding`` says otherwise.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import glob
@@ -20,26 +21,16 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 from bothways.errors import EncodingError, InputError, Place
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
+from bothways.io.diagnostics import binary_format, is_page, likely_encodings
 from bothways.io.files import PARTIAL, real_path
-from bothways.io.oddities.encodings import (
-    Encoding,
-    encoded_twice,
-    escaped_encoding,
-    halves_encoded,
-    line_by_line,
-    not_text,
-    single_byte_or_east_asian,
-    wide_encoding,
-)
 from bothways.io.pipes import open_file
 
 COMPRESSED = (".gz", ".xz", ".zst")
@@ -69,9 +60,7 @@ _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
 _NOT_FEW = 10
 """Lines; that many that are not UTF-8, and most of a file's, are no damage."""
-_SEVERAL = 3
-"""Lines; that many that are in another encoding than the others are no damage, either."""
-_LINES_PER_REPORT = 1000
+_BLOCK, _LARGE_BLOCK = 2**16, 2**22
 
 
 def list_files(
@@ -123,85 +112,137 @@ def list_files(
 def read_lines(
     path: Path,
     *,
+    encoding: str = "",
     limit: Limit | None = None,
     broken: Broken | None = None,
+    escape: bool = False,
     on_read: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """Stream a file's lines.
 
     Args:
         path: plain text, or compressed if its name ends in ``.gz``, ``.xz`` or ``.zst``.
+        encoding: of the file. Default: that of its byte order mark, else UTF-8.
         limit: longest line accepted; never more than this is held. Default: 10 MiB.
         broken: what to do with lines that cannot be read; stop, if not given.
+        escape: for readers that leave out rows, not lines: bytes that are not UTF-8 are halves of
+            surrogate pairs in the line, as in PEP 383.
         on_read: called from time to time with the number of bytes on disk read so far.
 
     Yields:
         Line number from 1, and the text without its line end and without byte order marks.
 
     Raises:
-        InputError: with file and line: broken UTF-8, a NUL character, a line that is too long,
-            a truncated or damaged archive, another encoding, a file that cannot be read.
+        InputError: with file and line: what cannot be decoded, a NUL character, a line that is too
+            long, a truncated or damaged archive, a binary file, a file that cannot be read.
     """
-    number = 0
-    with open_text(path, lambda: number) as (disk, file):
-        for number, text in _decode_lines(
-            file, path, limit or corpus_line(10.0), broken or Broken()
-        ):
-            yield number, text
-            if on_read and number % _LINES_PER_REPORT == 0:
+    number = 0  # of lines that were read, for the message about a damaged archive
+    with open_text(path, lambda: number, encoding) as (disk, file):
+        blocks = _decode_blocks(file, path, limit or corpus_line(10.0), broken or Broken(), escape)
+        for number, lines in blocks:  # noqa: B007
+            yield from lines
+            if on_read:
                 on_read(bytes_read(disk))
-        if on_read:
-            on_read(bytes_read(disk))
 
 
 @contextlib.contextmanager
 def open_text(
-    path: Path, lines_read: Callable[[], int] = lambda: 0
+    path: Path, lines_read: Callable[[], int] = lambda: 0, encoding: str = ""
 ) -> Iterator[tuple[BinaryIO, BufferedIOBase]]:
-    """The file on disk, and its bytes of text: decompressed, with line feeds as line ends.
+    """The file on disk, and its text as UTF-8: decompressed, with line feeds as line ends.
 
     Args:
         path: plain text, or compressed if its name ends so.
         lines_read: how many lines were read so far, for the message about a damaged archive.
+        encoding: of the file. Default: that of its byte order mark, else UTF-8, unchecked.
 
     Raises:
-        InputError: it cannot be read, is damaged, or is UTF-16 or UTF-32.
+        InputError: it cannot be read, is damaged, or is no text.
     """
     with (
         explain_read_errors(path, lines_read),
         open_file(path) as disk,
         decompressed(path, disk) as file,
     ):
-        yield disk, text_stream(file, path)
+        yield disk, text_stream(file, path, encoding)
 
 
-def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> BufferedIOBase:
-    """The bytes of an open file, with line feeds as line ends.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def text_stream(
+    file: BinaryIO | BufferedIOBase, source: str | Path, encoding: str = ""
+) -> BufferedIOBase:
+    """The text of an open file as UTF-8, with line feeds as line ends.
 
     Args:
         file: decompressed.
         source: named in messages.
+        encoding: of the file. Default: that of its byte order mark, else UTF-8, unchecked.
 
     Raises:
-        InputError: it is UTF-16, UTF-32, UTF-7 or ISO-2022, or no plain text at all, such as a
-            PDF or a page of HTML.
+        InputError: it is no plain text, such as a PDF or a page of HTML; or Python has no such
+            encoding.
     """
     if not hasattr(file, "peek"):
         file = BufferedReader(cast(RawIOBase, file), _SAMPLE)
     head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
-    if problem := not_text(head):
-        raise InputError(problem, place=Place(source))
-    if (name := wide_encoding(head) or escaped_encoding(head)) is not None:
-        raise _wide_error(name, source)
-    if (name := encoded_twice(head)) is not None:
+    if (binary := binary_format(head)) is not None:
+        raise InputError(f"this is {binary}, not text.", place=Place(source))
+    if is_page(head):
+        raise InputError("this is a page of HTML, not its text.", place=Place(source))
+    encoding = encoding or next((name for m, name in _MARKS.items() if head.startswith(m)), "")
+    if not encoding and head.count(0) > len(head) / 8:
+        likely = " or ".join(likely_encodings(head))
         raise EncodingError(
-            f"is UTF-8 that was read as {name} and written as UTF-8 again, so that é is Ã©; turn "
-            f"it back: iconv -f UTF-8 -t {name} OLD > NEW.",
-            place=Place(source),
+            f"holds NUL bytes; it looks like {likely}.", place=Place(source, 1), option="encoding"
         )
+    if encoding.lower() not in ("", "utf-8", "utf8"):
+        file = BufferedReader(_Recoded(cast(BufferedReader, file), encoding, source), _SAMPLE)
+        head = file.peek(_SAMPLE)
     if b"\r" in head[:-1] and b"\n" not in head:
         return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
     return cast(BufferedIOBase, file)
+
+
+class _Recoded(RawIOBase):
+    """A file in another encoding as UTF-8."""
+
+    def __init__(self, file: BufferedReader, encoding: str, source: str | Path):
+        try:
+            self._decoder = codecs.getincrementaldecoder(encoding)()
+        except LookupError:
+            raise InputError(
+                f"Python has no encoding {encoding!r}.", place=Place(source), option="encoding"
+            ) from None
+        self._file, self._encoding, self._source = file, encoding, source
+        self._lines, self._ready = 1, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = None
+        while not self._ready and data != b"":
+            data = self._file.read(_SAMPLE)
+            try:
+                text = self._decoder.decode(data, not data)
+            except UnicodeError as error:
+                start, given = getattr(error, "start", 0), getattr(error, "object", b"")
+                place = Place(self._source, self._lines + given.count(b"\n", 0, start))
+                raise EncodingError(
+                    f"the file is not {self._encoding} ({error}).", place=place, option="encoding"
+                ) from None
+            self._lines += text.count("\n")
+            self._ready = text.encode("utf-8", "surrogatepass")
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
 
 class _LineFeeds(RawIOBase):
@@ -225,17 +266,18 @@ class _LineFeeds(RawIOBase):
         return len(data)
 
 
-def read_whole(path: Path, *, as_it_is: bool = False) -> str:
+def read_whole(path: Path, *, as_it_is: bool = False, encoding: str = "") -> str:
     """The text of a file: one that is read into memory, such as JSON.
 
     Args:
         path: the file.
+        encoding: as for :func:`read_lines`.
         as_it_is: drop a byte order mark at its start only.
 
     Raises:
         InputError: what :func:`read_lines` refuses, but for its length.
     """
-    with open_text(path) as (_, file):
+    with open_text(path, encoding=encoding) as (_, file):
         data = file.read()
     try:
         text = data.decode()
@@ -247,19 +289,19 @@ def read_whole(path: Path, *, as_it_is: bool = False) -> str:
     return text.removeprefix("\ufeff") if as_it_is else "\n".join(lines_of(text))
 
 
-def beginning(path: Path) -> str:
+def beginning(path: Path, encoding: str = "") -> str:
     """The beginning of a file's text, without byte order marks and what cannot be decoded; empty if
     there is none."""
     try:
-        with open_text(path) as (_, file):
+        with open_text(path, encoding=encoding) as (_, file):
             return file.read(_SAMPLE).decode("utf-8", errors="ignore").lstrip("\ufeff")
     except InputError:
         return ""
 
 
-def beginning_lines(path: Path) -> list[str]:
+def beginning_lines(path: Path, encoding: str = "") -> list[str]:
     """The lines of :func:`beginning`."""
-    text = beginning(path)
+    text = beginning(path, encoding)
     return first_lines(text, cut=len(text.encode()) > _SAMPLE - 8)
 
 
@@ -306,37 +348,67 @@ def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> No
         )
 
 
-def read_texts(path: Path, broken: Broken | None = None) -> Iterator[tuple[int, str]]:
+def read_texts(
+    path: Path, broken: Broken | None = None, encoding: str = ""
+) -> Iterator[tuple[int, str]]:
     """:func:`read_lines` for a file whose lines hold texts to label, to search for an answer or to
     embed."""
-    return read_lines(path, limit=TEXT, broken=broken)
+    return read_lines(path, encoding=encoding, limit=TEXT, broken=broken)
 
 
 def decode_texts(file: BinaryIO, source: str) -> Iterator[tuple[int, str]]:
     """:func:`read_texts` for an open file; ``source`` names it in messages."""
-    return _decode_lines(text_stream(file, source), source, TEXT, Broken())
+    blocks = _decode_blocks(text_stream(file, source), source, TEXT, Broken())
+    return chain.from_iterable(lines for _, lines in blocks)
 
 
-def _decode_lines(
-    file: BufferedIOBase, source: str | Path, limit: Limit, broken: Broken
+def _decode_blocks(
+    file: BufferedIOBase, source: str | Path, limit: Limit, broken: Broken, escape: bool = False
+) -> Iterator[tuple[int, Iterable[tuple[int, str]]]]:
+    """The number of the last line of each block, and its lines with their numbers."""
+    number, rest, ended = 1, b"", False
+    while not ended:
+        data = file.read(min(max(_BLOCK, len(rest)), _LARGE_BLOCK))
+        block, ended = rest + data, not data
+        cut = len(block) if ended else block.rfind(b"\n") + 1
+        if not cut and len(block) > limit.bytes + 2:
+            while (more := file.readline(_BLOCK)) and not more.endswith(b"\n"):
+                pass
+            cut = len(block)
+        if cut:
+            lines = _block_lines(block[:cut], source, number, limit, broken, escape)
+            number += block.count(b"\n", 0, cut) or 1
+            yield number - 1, lines
+        rest = block[cut:]
+
+
+def _block_lines(
+    block: bytes, source: str | Path, number: int, limit: Limit, broken: Broken, escape: bool
+) -> Iterable[tuple[int, str]]:
+    """The lines of a block; decoded one by one only if it cannot be decoded as a whole."""
+    body = block.removesuffix(b"\n")
+    if len(body) <= limit.bytes and b"\0" not in body and b"\x1a" not in body:
+        with contextlib.suppress(UnicodeDecodeError):
+            return enumerate(lines_of(body.decode()), number)
+    return _single_lines(body, source, number, limit, broken, escape)
+
+
+def _single_lines(
+    body: bytes, source: str | Path, number: int, limit: Limit, broken: Broken, escape: bool
 ) -> Iterator[tuple[int, str]]:
-    # Two bytes more than the limit leave room for CRLF.
-    for number, line in enumerate(iter(partial(file.readline, limit.bytes + 2), b""), start=1):
+    for place, line in enumerate(body.split(b"\n"), number):
         try:
-            text = decode_line(line, source, number, limit, broken)
+            text = decode_line(line, source, place, limit, broken)
         except InputError as error:
-            whole = isinstance(error, EncodingError) and error.whole
-            if broken.action != "skip" or whole:
+            if broken.action != "skip" or (isinstance(error, EncodingError) and error.whole):
                 raise
-            marks = line.count(b'"')
-            while line and not line.endswith(b"\n"):  # the rest of what is too long
-                line = file.readline(limit.bytes)
-                marks += line.count(b'"')
-            error.torn = bool(marks % 2)
-            broken.leave_out(error)
+            if escape:
+                yield place, without_marks(line.decode("utf-8", "surrogateescape"))
+            else:
+                broken.leave_out(error)
             continue
         if text or b"\x1a" not in line:  # alone on a line it is no line
-            yield number, text
+            yield place, text
 
 
 @contextlib.contextmanager
@@ -466,18 +538,16 @@ def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, brok
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        around = _about(source)
-        if around.is_elsewhere:
-            raise _not_utf8(error, source, number, around) from error
+        found = _not_utf8(error, source, number)
+        if found.whole:
+            raise found from error
         if broken.action != "replace":
-            raise broken.with_remedy(_not_utf8(error, source, number, around)) from error
+            raise broken.with_remedy(found) from error
         text = body.decode("utf-8", "replace")
     if "\0" in text and broken.action != "replace":
         raise broken.with_remedy(
             InputError(
-                f"NUL character at character {text.index(chr(0))} of the line (from 0), so this is "
-                "most likely not text. Remove the file, or the characters: "
-                "tr -d '\\000' < OLD > NEW.",
+                "holds a NUL character; the file is damaged, or no text.",
                 place=Place(source, number),
             )
         )
@@ -515,80 +585,34 @@ def lines_of(text: str) -> list[str]:
     return [without_marks(line) for line in lines] if _NO_TEXT.search(text) else lines
 
 
-def _not_utf8(
-    error: UnicodeDecodeError, source: str | Path, number: int, around: _Around
-) -> InputError:
-    """The error for a line that is not UTF-8, with the remedy that suits the whole file."""
+def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> EncodingError:
+    """The error for a line that is not UTF-8, with the encodings that the file may have."""
     line: bytes = error.object
-    problem = (
-        f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0)."
-    )
-    if halves := halves_encoded(line):
-        return InputError(f"{problem} {halves}", place=Place(source, number))
-    if around.has_utf8 and around.encoding is not None:
-        advice = (
-            f"Other lines are UTF-8, and {around.broken} at the beginning of the file look like "
-            f"{around.encoding.iconv} ({around.encoding.script}); convert these alone: "
-            f"{line_by_line(around.encoding.python)}."
-        )
-        return InputError(f"{problem} {advice}", place=Place(source, number))
-    if around.has_utf8:
-        advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
-        return InputError(f"{problem} {advice}", place=Place(source, number))
-    if (found := around.encoding or single_byte_or_east_asian(line)) is not None:
-        advice = (
-            f"The file looks like {found.iconv} ({found.script}); convert it: "
-            f"iconv -f {found.iconv} -t UTF-8 OLD > NEW."
-        )
-    else:
-        advice = (
-            "Remove the line; or, if the whole file is in another encoding, which its bytes do not "
-            "tell, convert it: iconv -f ITS_ENCODING -t UTF-8 OLD > NEW."
-        )
-    told = EncodingError(f"{problem} {advice}", place=Place(source, number))
-    told.whole = around.is_elsewhere
-    return told
+    problem = f"byte 0x{line[error.start]:02x} is not UTF-8"
+    lines = _first_lines(source)
+    broken = [line for line in lines if not _is_utf8(line)] or [line]
+    if len(broken) < sum(not line.isascii() for line in lines) / 2:
+        return EncodingError(f"{problem}; the line is damaged.", place=Place(source, number))
+    names = likely_encodings(b"\n".join(broken)[:_SAMPLE])
+    looks = f"; the file looks like {' or '.join(names)}" if names else ""
+    found = EncodingError(f"{problem}{looks}.", place=Place(source, number), option="encoding")
+    found.whole = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
+    return found
 
 
-@dataclass(frozen=True)
-class _Around:
-    """What the beginning of a file says of a line that is not UTF-8.
-
-    Attributes:
-        has_utf8: there are lines in UTF-8 that are not ASCII.
-        is_elsewhere: none is, and most lines are not UTF-8, which are not few.
-        encoding: that of the lines that are not UTF-8, where these are several.
-        broken: how many lines are not UTF-8.
-    """
-
-    has_utf8: bool = False
-    is_elsewhere: bool = False
-    encoding: Encoding | None = None
-    broken: int = 0
-
-
-def _about(source: str | Path) -> _Around:
-    if not isinstance(source, Path):
-        return _Around()
-    with contextlib.suppress(OSError):
-        about = source.stat()
-        return _around(source, about.st_size, about.st_mtime_ns)
-    return _Around()
+def _first_lines(source: str | Path) -> list[bytes]:
+    """The first lines of a file that are not blank."""
+    if isinstance(source, Path):
+        with contextlib.suppress(OSError):
+            about = source.stat()
+            return _lines_of(source, about.st_size, about.st_mtime_ns)
+    return []
 
 
 @functools.lru_cache(maxsize=4)  # each line that is not UTF-8 asks
-def _around(path: Path, *_: int) -> _Around:
+def _lines_of(path: Path, *_: int) -> list[bytes]:
     """Of a file, which is another one if its size or time is."""
-    lines = [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
-    others = [line for line in lines if not line.isascii()]
-    broken = [line for line in others if not _is_utf8(line)]
-    if len(broken) < len(others):
-        several = len(broken) >= _SEVERAL
-        found = single_byte_or_east_asian(b"\n".join(broken)) if several else None
-        return _Around(has_utf8=True, encoding=found, broken=len(broken))
-    mostly = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
-    found = single_byte_or_east_asian(b"\n".join(others)) if others else None
-    return _Around(is_elsewhere=mostly, encoding=found, broken=len(broken))
+    return [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -606,13 +630,6 @@ def _sample(path: Path) -> bytes:
     with contextlib.suppress(InputError, OSError), open_text(path) as (_, file):
         return file.read(_SAMPLE)
     return b""
-
-
-def _wide_error(name: str, source: str | Path) -> InputError:
-    return EncodingError(
-        f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW.",
-        place=Place(source, 1),
-    )
 
 
 def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:

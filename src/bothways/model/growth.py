@@ -104,7 +104,9 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         files = list_files(config.files, INPUT_SUFFIXES)
         limit = corpus_line(config.max_line_mib)
         keep = config.lines == "keep"
-        reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit, keep)
+        reader = ParagraphReader(
+            config.text_field, of_corpus(config.broken), limit, keep, config.encoding
+        )
         counts = count_file_words(files, tokenizer, config.workers, reader)
         words = choose_words(tokenizer, counts, most=config.most, min_count=config.min_count)
     if config.words is not None:

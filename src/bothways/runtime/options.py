@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
+from bothways.io.options import Format
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 
@@ -86,6 +87,33 @@ class EngineChoice(DeviceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileOptions(Options):
+    """How a file to read is written."""
+
+    encoding: str = free("")
+    """Encoding of a text file, such as cp949. Default: that of the byte order mark, else UTF-8."""
+    delimiter: str = free("")
+    """Delimiter of the columns of a TSV or CSV file, such as ; or |. Default: found by its first
+    lines."""
+    sheet: str = free("")
+    """Sheet of a workbook, by name. Default: the only one with cells."""
+    quoting: Literal["auto", "csv", "none"] = free("auto")
+    """Quotation marks in TSV and CSV files. csv: they enclose fields. none: they are text. auto: as
+    csv in CSV files, found out in TSV files."""
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Those of these options that are given."""
+        given = {f.name: getattr(self, f.name) for f in fields(FileOptions)}
+        return {name: value for name, value in given.items() if value not in ("", "auto")}
+
+    @property
+    def form(self) -> Format:
+        """How the file is written."""
+        return Format(self.encoding, self.delimiter, self.sheet, self.quoting)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BulkOptions(EngineChoice):
     """How files of any size are read and computed."""
 
@@ -106,7 +134,7 @@ class BulkOptions(EngineChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabellerOptions(EngineChoice):
+class LabellerOptions(EngineChoice, FileOptions):
     """How the verbs compute that read labelled files or files to label."""
 
     ensemble: tuple[str, ...] = ()
@@ -307,7 +335,7 @@ class ScoreConfig(Options):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(BulkOptions):
+class EmbedConfig(BulkOptions, FileOptions):
     """Compute vectors of texts or of their tokens."""
 
     short_names = MappingProxyType({"text": "text_a"})
@@ -332,7 +360,7 @@ class EmbedConfig(BulkOptions):
     """Columns of --file to carry over to the rows of --out as they are, such as an id."""
     text_a: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
-    fine-tuned on, or else sentence, or text."""
+    fine-tuned on, or else text, or sentence."""
     task: str | None = None
     """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
     --file is laid out and which column has the texts."""

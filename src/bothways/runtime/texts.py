@@ -5,39 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.conll import ConllFormat, has_word_columns
 from bothways.io.annotations.squad import read_questions
-from bothways.io.annotations.tagged import JSON_SUFFIXES, read_tagged
-from bothways.io.annotations.word_rows import has_word_columns
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.broken import Broken
-from bothways.io.frames import FRAMES, is_dataset
-from bothways.io.lines import MissingColumnError, did_you_mean, listed
-from bothways.io.oddities.characters import odd_characters, odd_notes
-from bothways.io.oddities.layout import look
-from bothways.io.tables import read_table
+from bothways.io.columns import read_columns
+from bothways.io.diagnostics import (
+    damage_notes,
+    damaged_characters,
+    format_of_lines,
+    refuse_other_format,
+)
+from bothways.io.rows import JSON, TABLES, Format, table_suffix
 from bothways.io.text import (
-    COMPRESSED,
     beginning,
     beginning_lines,
     ending,
     read_texts,
     refuse_records,
 )
-from bothways.io.text_columns import ROWS_TOLD, TableLines, table_in
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaggingOptions, TaskOptions
-from bothways.tasks.readers import layout_of, row_windows, window_ends
+from bothways.tasks.readers import columns_of, row_windows, window_ends
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.task import EncodedFile, Task
 
-_TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", *FRAMES)
-_TAGGED = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann")
+_TAGGED = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".ann")
 _QUESTION_COLUMNS = ("question", "context")
 _WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
 
@@ -70,6 +68,7 @@ def file_texts(
     text_a: str | None = None,
     task: str | None = None,
     keep: Sequence[str] = (),
+    form: Format | None = None,
 ) -> FileTexts:
     """Read the texts of a file as `predict --file` reads them, or the lines of a text file.
 
@@ -77,20 +76,22 @@ def file_texts(
     ``context``: its passage).
 
     Args:
-        path: ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` and ``.parquet`` have columns, and so has a
-            ``.txt`` whose lines all have equally many tabs, or for which a column is named; other
-            files hold a text per line.
+        path: tables have columns, but a ``.txt`` only if it has a line of column names, or one is
+            named; other files hold a text per line.
         loaded: a model that was fine-tuned here knows the column of its texts.
         text_a: the column of the texts.
         task: a declared task, or the file of one, that says which column it is.
         keep: further columns whose values are wanted.
+        form: how the file is written.
 
     Raises:
         InputError: the file cannot be read as requested, or which column holds the texts cannot be
             told.
         ConfigError: ``task`` is not a task, or one whose files have no columns.
     """
-    (found,) = text_windows(path, loaded, text_a=text_a, task=task, keep=keep, whole=True)
+    (found,) = text_windows(
+        path, loaded, text_a=text_a, task=task, keep=keep, form=form, whole=True
+    )
     return found
 
 
@@ -101,25 +102,36 @@ def text_windows(
     text_a: str | None = None,
     task: str | None = None,
     keep: Sequence[str] = (),
+    form: Format | None = None,
     skip: bool = False,
     whole: bool = False,
 ) -> Iterator[FileTexts]:
     """:func:`file_texts` in windows, as :func:`bothways.tasks.readers.row_windows`; files of tagged
     words or questions are one window. What is noted of the file is complete with the last one."""
+    form = form or Format()
     kind = task_recipe(task).task.kind if task is not None else loaded.about.get("kind")
-    if _is_tagged(path, kind, text_a):
-        yield _sentences(path, keep)
+    if _is_tagged(path, kind, text_a, form):
+        yield _sentences(path, keep, form)
         return
     if _has_questions(path, kind, text_a):
-        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep)
+        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep, form)
         return
-    if not (text_a or task or keep or _is_table(path)):
+    if not (text_a or task or keep or form.delimiter or _is_table(path, form)):
         refuse_records(path, "write their texts to a .txt file, one per line")
-        yield from _line_windows(path, skip=skip, whole=whole)
+        yield from _line_windows(path, form.encoding, skip=skip, whole=whole)
         return
     options = _layout(loaded, task)
     column = text_a or options.text_a
-    layout = TaskOptions(text_a=column, label="", header=options.header, columns=options.columns)
+    layout = TaskOptions(
+        text_a=column,
+        label="",
+        header=options.header,
+        columns=options.columns,
+        encoding=form.encoding,
+        delimiter=form.delimiter,
+        sheet=form.sheet,
+        quoting=form.quoting,
+    )
     other = options.text_b if column == options.text_a else None
     windows = row_windows(
         *(path, layout),
@@ -128,36 +140,30 @@ def text_windows(
         skip=skip,
         whole=whole,
     )
-    try:
-        for window in windows:
-            by_name = dict(zip(keep, zip(*window.kept, strict=True), strict=True)) if keep else {}
-            notes = tuple(window.broken.notes(path.name))
-            last = window.lines[-1] if window.lines else 0
-            yield FileTexts(tuple(window.a), window.text, other, by_name, notes, last)
-    except MissingColumnError as error:
-        if error.missing != column or column in error.columns:  # another, or twice
-            raise
-        raise _unknown_column(error, column, path) from None
+    for window in windows:
+        by_name = dict(zip(keep, zip(*window.kept, strict=True), strict=True)) if keep else {}
+        notes = tuple(window.broken.notes(path.name))
+        last = window.lines[-1] if window.lines else 0
+        yield FileTexts(tuple(window.a), window.text, other, by_name, notes, last)
 
 
-def _line_windows(path: Path, *, skip: bool, whole: bool) -> Iterator[FileTexts]:
+def _line_windows(path: Path, encoding: str, *, skip: bool, whole: bool) -> Iterator[FileTexts]:
     """The lines of a text file."""
     broken = Broken("skip" if skip else "stop")
-    layout = look(beginning_lines(path), "--text_a")
-    layout.forms.refuse(path, "give its lines on standard input")
-    for note in layout.of_lines().values():
-        broken.remark(note)
-    odd: Counter[str] = Counter()
+    refuse_other_format(
+        beginning_lines(path, encoding), path, "name the column of its texts, or give it as .csv"
+    )
+    damaged: Counter[str] = Counter()
     texts: list[str] = []
     size = last = 0
-    for number, text in read_texts(path, broken):
+    for number, text in read_texts(path, broken, encoding):
         if not whole and window_ends(len(texts), size):
             yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
             texts, size = [], 0
         texts.append(text)
-        odd.update(odd_characters((text,)))
+        damaged.update(damaged_characters((text,)))
         size, last = size + len(text), number
-    for note in odd_notes(odd).values():
+    for note in damage_notes(damaged).values():
         broken.remark(note)
     yield FileTexts(tuple(texts), notes=tuple(broken.notes(path.name)), last=last)
 
@@ -178,8 +184,8 @@ def kept_columns(
             f"keep is for files with a text in each row; the predictions of kind "
             f"{task.options.kind} name their texts by themselves. Leave out --keep."
         )
-    layout = replace(layout_of(task.options), kept=frozenset(names))
-    rows = dict(read_table(path, list(names), layout, Broken()))
+    columns = replace(columns_of(task.options, names), kept=names)
+    rows = dict(read_columns(path, columns, Broken()))
     return [rows[line] for line in file.rows.lines]
 
 
@@ -201,28 +207,28 @@ def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
         )
 
 
-def _is_tagged(path: Path, kind: str | None, text_a: str | None) -> bool:
+def _is_tagged(path: Path, kind: str | None, text_a: str | None, form: Format) -> bool:
     """Whether a file has tagged words."""
     name = path.name.lower()
     if name.endswith(_TAGGED):
         return True
     if kind != "tagging" or text_a is not None:
         return False
-    if path.suffix.lower() in JSON_SUFFIXES:
+    if path.suffix.lower() in JSON:
         try:
-            return bool(read_tagged(path, ConllFormat(), labelled=True))
+            return bool(read_tagged(path, ConllFormat(), labelled=True, form=form))
         except InputError:
             return False
-    return path.suffix.lower() in (".csv", ".tsv") and has_word_columns(path)
+    return path.suffix.lower() in (".csv", ".tsv") and has_word_columns(path, form.encoding)
 
 
-def _sentences(path: Path, keep: Sequence[str]) -> FileTexts:
+def _sentences(path: Path, keep: Sequence[str], form: Format) -> FileTexts:
     if keep:
         raise ConfigError(
             f"keep: {path.name} has tagged words, not columns with an id of each text."
         )
     options = TaggingOptions()
-    found = read_sentences(path, options, labelled=False)
+    found = read_sentences(path, options, labelled=False, form=form)
     if found.texts is not None:
         texts = tuple(text.text for text in found.texts)
     else:
@@ -235,45 +241,30 @@ def _has_questions(path: Path, kind: str | None, text_a: str | None) -> bool:
     """Whether a file has questions on passages, of which a column is embedded."""
     if text_a is not None and text_a not in _QUESTION_COLUMNS:
         return False
-    if kind == "spans" and path.suffix.lower() in _TABLES:
+    if kind == "spans" and table_suffix(path) in TABLES:
         return True
     return path.suffix.lower() == ".json" and '"paragraphs"' in beginning(path)
 
 
-def _questions(path: Path, column: str, keep: Sequence[str]) -> FileTexts:
+def _questions(path: Path, column: str, keep: Sequence[str], form: Format) -> FileTexts:
     if set(keep) - {"id"}:
         raise ConfigError(f"keep: of the questions of {path.name} only the id can be kept.")
-    rows = read_questions(path, labelled=False)
+    rows = read_questions(path, labelled=False, form=form)
     passages = tuple(rows.passages[n] for n in rows.passage_of)
     texts = tuple(rows.texts) if column == _QUESTION_COLUMNS[0] else passages
     kept = {"id": tuple(rows.ids)} if keep else {}
     return FileTexts(texts, column, kept=kept, notes=rows.notes)
 
 
-def _is_table(path: Path) -> bool:
-    """Whether a file has columns, by its name, or by its tabs if that says nothing."""
-    suffixes = [suffix.lower() for suffix in path.suffixes] or [ending(path)]
-    if suffixes[-1] in COMPRESSED:
-        suffixes.pop()
-    suffix = suffixes[-1] if suffixes else ""
-    if suffix != ".txt":
-        return suffix in _TABLES or is_dataset(path)
-    if _table_at(path) is not None:
-        return True
-    found, lines = 0, 0
-    for _, line in read_texts(path, Broken("skip")):  # whether to stop is for the reader
-        if line:
-            tabs = line.count("\t")
-            if not tabs or (lines and tabs != found):
-                return False
-            found, lines = tabs, lines + 1
-    return lines > 1
-
-
-def _table_at(path: Path) -> TableLines | None:
-    """The table that the first lines of a file are, by the names in the first one."""
-    lines = read_texts(path, Broken("skip"))
-    return table_in(line for _, line in islice(lines, ROWS_TOLD))
+def _is_table(path: Path, form: Format) -> bool:
+    """Whether a file has columns, by its name, or by its first lines if that says nothing."""
+    if (suffix := table_suffix(path) or ending(path)) != ".txt":
+        return suffix in TABLES
+    lines = [line for line in beginning_lines(path, form.encoding) if line]
+    tabs = {line.count("\t") for line in lines}
+    return format_of_lines(lines) == "a table" or (
+        len(tabs) == 1 and tabs != {0} and len(lines) > 1
+    )
 
 
 def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
@@ -288,15 +279,3 @@ def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
         return options
     known = loaded.about.get("options") and loaded.about.get("kind") not in _WITHOUT_COLUMNS
     return loaded.task.options if known and loaded.task_outputs else TaskOptions()
-
-
-def _unknown_column(error: MissingColumnError, column: str, path: Path) -> InputError:
-    remedy = "name the one with the texts: --text_a COLUMN"
-    if not path.suffix.lower().startswith(".json"):
-        remedy += ". If line 1 is already a text or an example, give the texts on standard input"
-        remedy += ", one per line, or a --task FILE.yaml with header: false"
-    return InputError(
-        f"has no column {column!r}; its columns are {listed(error.columns)}."
-        f"{did_you_mean(column, error.columns)} To embed a column, {remedy}.",
-        place=error.place,
-    )

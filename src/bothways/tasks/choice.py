@@ -25,9 +25,8 @@ from bothways.arrays import bounds, softmax, split
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CHOICE
 from bothways.io.broken import Broken
-from bothways.io.json_files import json_texts
+from bothways.io.columns import read_columns, texts_of
 from bothways.io.lines import listed
-from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, check_measuring, measure_classes
 from bothways.tasks.options import TaskOptions
@@ -35,7 +34,7 @@ from bothways.tasks.readers import (
     broken_lines,
     check_not_empty,
     clean_label,
-    layout_of,
+    columns_of,
     refuse_not_given,
 )
 from bothways.tasks.report_panels import ExampleScores, Mistake
@@ -98,8 +97,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names += [options.label] if labelled else []
         broken = broken_lines(options, labelled=labelled)
         rows = ChoiceRows(path, labels=[] if labelled else None, broken=broken)
-        layout = replace(layout_of(options), labelled=labelled)
-        for line, values in read_table(path, names, layout, rows.broken):
+        columns = replace(columns_of(options, names), labelled=labelled)
+        for line, values in read_columns(path, columns, rows.broken):
             try:
                 choices = _choices(values[1:], options)
                 label = clean_label(values[-1]) if labelled else ""
@@ -294,7 +293,7 @@ def _choices(values: list[str], options: TaskOptions) -> list[str]:
     shared_start = values[count].rstrip() if options.text_b is not None else ""
     choices = values[:count]
     if count == 1:
-        choices = json_texts(choices[0], options.choices[0])
+        choices = texts_of(choices[0], options.choices[0])
     problem = ""
     if len(choices) < 2:
         problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."

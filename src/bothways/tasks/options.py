@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
+from bothways.io.options import Format
 
 # --------------------------------------------------------------------------------
 # Options of extractive question answering (task.kind spans).
@@ -181,7 +182,10 @@ OPTIONS_OF_KINDS = {
     "multilabel": "multilabel",
 }
 """The option of a task that only one kind has."""
-COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
+COLUMN_OPTIONS = (
+    *("text_a", "label", "header", "columns", "broken"),
+    *("delimiter", "sheet", "quoting"),
+)
 """The options of a task that tagging and spans do not have."""
 KIND_NAMES = {
     "text-classification": "classification",
@@ -250,10 +254,9 @@ class TaskOptions(Options):
     """Further files to predict at the end, which need no labels."""
     optional: tuple[str, ...] = free(())
     """Files to predict if they exist, such as GLUE's diagnostic set."""
-    text_a: str = "sentence"
+    text_a: str = "text"
     """Column of the (first) text. In a file without a header: the column's number, from 0. If a
-    file of single texts has no column sentence: text, review, content, document, title, or another
-    usual name."""
+    file has no column text: sentence."""
     text_b: str | None = None
     """Column of the second text, for pairs; for kind choice, a text that every choice begins
     with."""
@@ -327,6 +330,16 @@ class TaskOptions(Options):
     broken: Literal["error", "skip"] = "error"
     """Labelled lines that cannot be read (too few columns, no label): stop with an error, or skip
     and count them."""
+    encoding: str = free("")
+    """Encoding of text files, such as cp949. Default: that of the byte order mark, else UTF-8."""
+    delimiter: str = free("")
+    """Delimiter of the columns of TSV and CSV files, such as ; or |. Default: found by their first
+    lines."""
+    sheet: str = free("")
+    """Sheet of workbooks, by name. Default: the only one with cells."""
+    quoting: Literal["auto", "csv", "none"] = free("auto")
+    """Quotation marks in TSV and CSV files. csv: they enclose fields. none: they are text. auto: as
+    csv in CSV files, found out in TSV files."""
     submission: tuple[str, ...] = free(())
     """File names that an evaluation server expects for the predictions of test, predict and
     optional, in this order; the first is test's and unused without one."""
@@ -365,6 +378,13 @@ class TaskOptions(Options):
         if self.threshold is not None:
             require("task.threshold", self.threshold, 0, 1)
         _ = self.named  # refuses what is no name
+
+    @property
+    def form(self) -> Format:
+        """How the files are written."""
+        return Format(
+            *(self.encoding, self.delimiter, self.sheet, self.quoting, self.header, self.columns)
+        )
 
     @property
     def named(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, spreadsheets, Parquet, data sets.
+"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, workbooks, Parquet.
 
 Text is UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,20 +20,18 @@ from typing import Any
 from bothways.errors import InputError, Place
 from bothways.io.annotations.tagged import likely_kind
 from bothways.io.broken import Broken
-from bothways.io.json_files import cell_value, json_list, json_text
-from bothways.io.lines import (
-    FALSE,
-    TRUE,
-    Layout,
-    MissingColumnError,
+from bothways.io.columns import (
+    TEXT_NAMES,
+    Columns,
     Values,
-    as_json,
-    listed,
+    cell_value,
+    checked_text,
+    read_columns,
 )
-from bothways.io.tables import read_table
-from bothways.io.text_columns import TEXT_NAMES, text_columns
-from bothways.tasks.labels import MISSING, check_spellings
-from bothways.tasks.options import SEVERAL, TEXT_KINDS, TaskOptions
+from bothways.io.lines import FALSE, TRUE, MissingColumnError
+from bothways.io.rows import shown
+from bothways.tasks.labels import check_spellings
+from bothways.tasks.options import SEVERAL, TaskOptions
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: see :func:`bothways.io.tables.read_table`.
+        path: see :func:`bothways.io.rows.read_table`.
         options: which columns hold texts and label, whether a TSV file has a header, and what to do
             with broken lines.
         labelled: read the label too. If not, the file needs no label column.
@@ -183,14 +180,10 @@ class _Wanted:
         return [*self.texts, *self.labels, *groups, *self.further]
 
     @property
-    def layout(self) -> Layout:
-        """How they lie in the file; further ones may hold anything."""
-        layout = layout_of(self.options)
-        return replace(
-            layout,
-            kept=frozenset(self.further),
-            labelled=self.labelled,
-        )
+    def wanted(self) -> Columns:
+        """What is read of the file; further columns may hold anything."""
+        found = columns_of(self.options, self.columns)
+        return replace(found, kept=self.further, labelled=self.labelled)
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -242,51 +235,27 @@ class _Wanted:
 
 
 def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Values]:
-    """What is read of a file, and its rows. If it lacks the column of the texts, and nobody named
-    another than the usual one, it is the next of :data:`TEXT_NAMES`, which is remarked. An error
-    before the first row says what else the file seems to be."""
-    rows = read_table(path, wanted.columns, wanted.layout, broken)
-    try:
-        if broken.action != "stop" and path.is_file():  # a missing column is no broken line
-            next(read_table(path, wanted.columns, wanted.layout, Broken()), None)
-    except MissingColumnError as error:
-        if found := _other_texts(error, wanted):
-            return _with_text(path, wanted, broken, found)
-    except InputError:
-        pass
+    """What is read of a file, and its rows. If it lacks the usual column of the texts, it is the
+    other of :data:`TEXT_NAMES`. An error before the first row says what else the file seems to
+    be."""
+    rows = read_columns(path, wanted.wanted, broken)
     try:
         first = next(rows, None)
     except InputError as error:
-        if isinstance(error, MissingColumnError) and (found := _other_texts(error, wanted)):
-            return _with_text(path, wanted, broken, found)
+        options = wanted.options
+        if isinstance(error, MissingColumnError) and error.missing == options.text_a in TEXT_NAMES:
+            for name in TEXT_NAMES:
+                if name in error.columns and name != options.text_b:
+                    options = replace(options, text_a=name)
+                    return _opened(path, replace(wanted, options=options), broken)
+        if isinstance(error, MissingColumnError) and error.missing == options.text_a:
+            error.option = "text"
+        elif isinstance(error, MissingColumnError) and error.missing == options.label:
+            error.option = "label"
         if wanted.labelled and (kind := likely_kind(path)):
-            asked = wanted.options.kind
-            # Lists of labels, of which some are empty, look like spans.
-            looks = f"The file looks like {_OTHER_KINDS[kind]}, not like {asked}."
-            parts = [error.problem, looks] if asked in SEVERAL else [looks, error.problem]
-            error.problem = " ".join(parts)
+            error.problem += f" The file looks like {_OTHER_KINDS[kind]}, not like {options.kind}."
         raise
     return wanted, rows if first is None else chain([first], rows)
-
-
-def _other_texts(error: MissingColumnError, wanted: _Wanted) -> list[str]:
-    """The columns that may hold the texts where the usual one is missing."""
-    options, usual = wanted.options, TEXT_NAMES[0]
-    single = options.kind in TEXT_KINDS and options.text_b is None
-    if not single or options.text_a != usual or error.missing != usual or usual in error.columns:
-        return []
-    taken = {*wanted.labels, options.group}
-    return text_columns(column for column in error.columns if column not in taken)
-
-
-def _with_text(
-    path: Path, wanted: _Wanted, broken: Broken, found: Sequence[str]
-) -> tuple[_Wanted, Values]:
-    """The rows, with the texts of the first of some columns; it is said."""
-    chosen = f"it has no column {wanted.options.text_a!r}; the texts are those of {found[0]!r}"
-    broken.remark(f"{chosen}, not of {listed(found[1:])}" if len(found) > 1 else chosen)
-    options = replace(wanted.options, text_a=found[0])
-    return _opened(path, replace(wanted, options=options), broken)
 
 
 _OTHER_KINDS = {
@@ -300,10 +269,7 @@ def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, fir
     if not options.labels:
         _refuse_vectors(rows, options)
         _check_spellings(rows, options)
-    if options.text_b is None:
-        _refuse_total(rows, options)
     if first:
-        _refuse_spelt_texts(rows)
         columns = zip(texts, (rows.a, rows.b), strict=False)
         found = {name: column for name, column in columns if column is not None}
         check_not_empty(rows.path, found)
@@ -323,66 +289,6 @@ def refuse_not_given(path: Path, labels: Iterable[str], options: TaskOptions) ->
         )
 
 
-_TOTALS = frozenset(
-    (
-        *("total", "totals", "grand total", "subtotal", "sum", "count", "average", "mean"),
-        *("gesamt", "summe", "\ud569\uacc4", "\ucd1d\uacc4", "\u5408\u8a08", "\u5408\u8ba1"),
-    )
-)
-
-
-def _refuse_total(rows: Rows, options: TaskOptions) -> None:
-    """Refuse a last row that sums up the others, as spreadsheets and reports have it."""
-    if rows.labels is None or len(rows) < 3:
-        return
-    *others, label = rows.labels
-    number = label.replace(",", "").replace(".", "").isdigit()
-    if (
-        number
-        and rows.a[-1].strip(" :").casefold() in _TOTALS
-        and label not in (*others, *options.labels)
-    ):
-        raise InputError(
-            f"the last row, {rows.a[-1]!r} with {label!r}, seems to sum up the others; remove it "
-            "(or name all labels in task.labels, if it is an example).",
-            place=Place(rows.path, rows.lines[-1]),
-        )
-
-
-def _refuse_spelt_texts(rows: Rows) -> None:
-    """Refuse texts that are all written as Python writes bytes; remark on those that are all in
-    quotation marks or lists, and on one that says that there is none."""
-    for column in (rows.a, rows.b):
-        if column is not None:
-            _refuse_spelt(column, rows)
-
-
-def _refuse_spelt(column: Sequence[str], rows: Rows) -> None:
-    texts = [text.strip() for text in column if text.strip()]
-    for line, text in zip(rows.lines, column, strict=True):
-        if text.strip() in MISSING:
-            rows.broken.remark(
-                f"texts such as {text.strip()!r} (line {line}) are how programs write that there "
-                "is none; they are read as texts"
-            )
-            break
-    if len(texts) > 1 and all(re.fullmatch("b('.*'|\".*\")", text, re.DOTALL) for text in texts):
-        raise InputError(
-            f"every text is written as Python writes bytes, {texts[0][:40]!r}; decode them where "
-            "they are written: text.decode('utf-8').",
-            place=Place(rows.path, rows.lines[0]),
-        )
-    if len(texts) > 1 and all(
-        re.fullmatch("""\\[(['"]).*\\1\\]""", text, re.DOTALL) for text in texts
-    ):
-        rows.broken.remark(
-            "every text is a list as Python or JSON writes it, and is read with its brackets and "
-            "quotation marks; put its parts together where it is written"
-        )
-    if len(texts) > 1 and all(re.fullmatch("'.*'", text, re.DOTALL) for text in texts):
-        rows.broken.remark("every text stands in single quotation marks, which are part of it")
-
-
 def _check_spellings(rows: Rows, options: TaskOptions) -> None:
     """Refuse labels that differ by an accident of their spelling."""
     if rows.labels is not None and options.kind == "classification":
@@ -392,13 +298,13 @@ def _check_spellings(rows: Rows, options: TaskOptions) -> None:
         check_spellings(rows.path, ((line, label) for line, own in of_lines for label in own))
 
 
-def layout_of(options: TaskOptions) -> Layout:
-    """How the files of a task are laid out."""
-    return Layout(
-        options.header,
-        options.columns,
-        labels=frozenset([options.label, *options.label_columns]),
-        lists=frozenset([*options.choices, *([options.label] if options.kind in SEVERAL else [])]),
+def columns_of(options: TaskOptions, names: Sequence[str]) -> Columns:
+    """How columns of the files of a task are read."""
+    return Columns(
+        names,
+        labels={options.label, *options.label_columns},
+        lists={*options.choices, *([options.label] if options.kind in SEVERAL else [])},
+        form=options.form,
     )
 
 
@@ -438,13 +344,10 @@ def _only_label(text: str, options: TaskOptions) -> str:
     label = clean_label(text)
     if label in (*options.labels, *options.named):
         return label
-    value = cell_value(label)
-    if isinstance(value, dict) and [*value] != ["choices"]:
-        raise InputError(
-            f"column {options.label!r} holds an object, {label[:40]}; write the label alone."
-        )
-    values = None if value is label else json_list(label)
-    if values is None:
+    values = cell_value(label)
+    if isinstance(values, dict):
+        raise InputError(f"column {options.label!r} holds an object, {label[:40]}, not a label.")
+    if not isinstance(values, list):
         return label
     if len(values) != 1:
         raise InputError(
@@ -456,11 +359,6 @@ def _only_label(text: str, options: TaskOptions) -> str:
 
 _SEPARATORS = "|;,#"
 _VECTOR = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
-_SHOWN = re.compile(
-    r"(?:\w+\.)?(?:array|Index|dict_keys|dict_values|frozenset|deque|Series|Counter|tensor)\(.*\)",
-    re.DOTALL,
-)
-"""What Python shows of a list that is none of its own, such as one of NumPy."""
 
 
 def _several(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
@@ -485,14 +383,11 @@ def _several(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     cell, separator = values[0].strip(), options.label_separator
     if not cell:
         return ()
-    of_list = _json_items(cell, options)
-    if of_list is None and _is_other_list(cell, separator):
-        raise InputError(
-            f"column {options.label!r} holds {cell[:40]!r}, a list as neither JSON nor Python "
-            'writes it (NumPy leaves out commas, databases quotation marks); write ["a", "b"].'
-        )
-    if of_list is not None:
-        items = of_list
+    value = cell_value(cell)
+    if isinstance(value, list):
+        items = [_scalar(one, options) for one in value]
+    elif cell.startswith(("[", "{")):
+        raise InputError(f"column {options.label!r} holds {cell[:40]!r}, not a JSON list.")
     elif separator:
         items = cell.split(separator if separator.strip() else None)
         if len(items) > 1 and not items[-1].strip():
@@ -562,18 +457,10 @@ def _flag(value: str, column: str) -> bool:
     )
 
 
-def _json_items(cell: str, options: TaskOptions) -> list[str] | None:
-    """The labels or scores of a JSON list; None if the cell is none."""
-    values = json_list(cell)
-    if values is None:
-        return None
-    return [_scalar(value, options) for value in values]
-
-
 def _scalar(value: Any, options: TaskOptions) -> str:
     """A label or score in a list, as text."""
     if isinstance(value, str):
-        return json_text(value, options.label)
+        return checked_text(value, options.label)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
     what = (
@@ -581,20 +468,7 @@ def _scalar(value: Any, options: TaskOptions) -> str:
         if options.kind == SEVERAL[1]
         else ("a label is a string, a number, true or false")
     )
-    raise InputError(f"the list in {options.label!r} holds {as_json(value)}; {what}.")
-
-
-def _is_other_list(cell: str, separator: str) -> bool:
-    """Whether a cell, which is no list of JSON or Python, is one of another program."""
-    if _SHOWN.fullmatch(cell):
-        return True
-    inner = cell[1 : len(cell) - 1]
-    marks = {"'", '"', " ", separator or ","}
-    return (
-        cell[0] + cell[-1] in ("[]", "{}")
-        and not {*"[]{}"} & {*inner}
-        and (not inner or bool(marks & {*inner}) or bool(separator and separator in inner))
-    )
+    raise InputError(f"the list in {options.label!r} holds {shown(value)}; {what}.")
 
 
 def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:

@@ -51,90 +51,27 @@ def standard_tag(tag: str) -> str:
     return f"{prefix}-{entity_type}" if entity_type else tag
 
 
-_SEPARATORS = "-_.:/|=\u2010\u2011\u2012\u2013\u2014\u2212"
-_OUTSIDE_SPELLINGS = frozenset(
-    ("o", "out", "outside", "0", "other", "others", "none", "null", "nil", "_", "-")
-)
-_WORDS = {"BEGIN": "B", "BEG": "B", "INSIDE": "I", "IN": "I", "END": "E", "LAST": "E"}
-_WORDS |= {"SINGLE": "S", "SINGLETON": "S", "UNIT": "S", "WHOLE": "S", "MIDDLE": "I", "MID": "I"}
-_LETTERS = frozenset(_PREFIXES) | _OTHER_LETTERS.keys()
+_OTHER_SPELLING = re.compile(r"\W?[BIESLUMW][-_:/|.]\w.*|\w.*[-_:/|.][BIESLUMW]\W?", re.IGNORECASE)
 
 
-def standard_spelling(
-    counts: Mapping[str, int], *, without_letters: bool = True
-) -> tuple[dict[str, str], str]:
-    """How the tags of a file that follow a scheme in another spelling are written here.
+def is_other_spelling(tags: Iterable[str]) -> bool:
+    """Whether tags seem to follow a scheme in a spelling that is not read: ``PER-B``, ``B_PER``,
+    ``b-per``, ``"B-PER"``. One of them may be O's."""
+    spelt = [_OTHER_SPELLING.fullmatch(tag) is not None for tag in tags]
+    return any(spelt) and spelt.count(False) < 2
 
-    Read are prefixes in lower case, as words or with another separator (``b-per``, ``BEGIN-PER``,
-    ``B_PER``), letters after the type (``PER-B``), other names of O (``0``, ``_``, ``OTHER``), and
-    types without any letter beside O, each run of which is an entity.
+
+def without_prefixes(counts: Mapping[str, int]) -> list[str]:
+    """The types of a file whose tags are O and types without a prefix, each run of which is an
+    entity; none if its tags are no such.
 
     Args:
         counts: of each tag in the file.
-        without_letters: whether types without any letter are read.
-
-    Returns:
-        The spelling of each tag here, and a sentence about it; both empty if the tags need none, or
-        follow no scheme.
     """
-    outside = [tag for tag in counts if tag.casefold() in _OUTSIDE_SPELLINGS]
-    outside = [OUTSIDE] if OUTSIDE in outside else outside  # others are types then
-    types = [tag for tag in counts if tag not in outside]
-    if len(outside) != 1 or not types:
-        return {}, ""
-    if outside == [OUTSIDE] and any(parse_tag(tag)[0] != OUTSIDE for tag in types):
-        return {}, ""
-    letters = {tag: tag.upper() for tag in types}
-    if outside == ["o"] and {*letters.values()} <= _LETTERS:
-        found = {tag: _OTHER_LETTERS.get(own, own) for tag, own in letters.items()}
-        return found | {"o": OUTSIDE}, "its tags are in small letters; they are read in capitals"
-    for separator in _SEPARATORS:
-        for at in (0, -1):
-            spelt = {tag: _respelt(tag, separator, at) for tag in types}
-            if all(spelt.values()):
-                found = {tag: own for tag, own in spelt.items() if own is not None}
-                first = next(iter(found))
-                return found | {outside[0]: OUTSIDE}, (
-                    f"its tags are spelt like {first!r}; they are read as {found[first]!r}"
-                    if any(tag != own for tag, own in found.items())
-                    else f"its tag {outside[0]!r} is read as {OUTSIDE!r}, beside {first!r}"
-                )
-    if undashed := _undashed(types):
-        return undashed | {outside[0]: OUTSIDE}, (
-            f"its tags are spelt like {types[0]!r}; they are read as {undashed[types[0]]!r}"
-        )
-    words = all(len(tag) > 1 and tag[0].isalpha() and tag not in _LETTERS for tag in types)
-    most_common = max(counts, key=counts.__getitem__)
-    if without_letters and words and most_common == outside[0]:
-        return {tag: f"I-{tag}" for tag in types} | {outside[0]: OUTSIDE}, (
-            f"its tags have no prefix, such as {types[0]!r} beside {outside[0]}; every run of one "
-            f"is read as an entity, {'I-' + types[0]!r} (task.tagging.scheme none: tags of single "
-            "words)"
-        )
-    return {}, ""
-
-
-def _undashed(types: Sequence[str]) -> dict[str, str]:
-    """Tags with nothing between letter and type (``BPER``), in the usual spelling; none if not all
-    are such, or no type both begins and goes on, as it may be with words in capitals."""
-    if not all(re.fullmatch("[BIESLUMW][A-Z]{2,}", tag) for tag in types):
-        return {}
-    begun, going_on = ({tag[1:] for tag in types if tag[0] == letter} for letter in "BI")
-    if not begun & going_on:
-        return {}
-    return {tag: f"{_OTHER_LETTERS.get(tag[0], tag[0])}-{tag[1:]}" for tag in types}
-
-
-def _respelt(tag: str, separator: str, at: int) -> str | None:
-    """A tag whose letter of the scheme comes first (0) or last (-1), in the usual spelling."""
-    parts = tag.split(separator, 1) if at == 0 else tag.rsplit(separator, 1)
-    if len(parts) != 2 or not all(parts):
-        return None
-    letter, entity_type = (parts[0], parts[1]) if at == 0 else (parts[1], parts[0])
-    letter = _WORDS.get(letter.upper(), letter.upper())
-    if letter not in _LETTERS:
-        return None
-    return f"{_OTHER_LETTERS.get(letter, letter)}-{entity_type}"
+    types = [tag for tag in counts if tag != OUTSIDE]
+    words = all(len(tag) > 1 and tag[0].isalpha() and parse_tag(tag)[0] == OUTSIDE for tag in types)
+    most_common = max(counts, key=counts.__getitem__) == OUTSIDE
+    return types if words and most_common and not is_other_spelling(types) else []
 
 
 def entity_spans(tags: Sequence[str]) -> list[EntitySpan]:
@@ -197,13 +134,23 @@ def scheme_violations(tags: Sequence[str], scheme: Scheme) -> list[int]:
     """The words whose tag the scheme does not allow after the tag before it."""
     if scheme == "none":
         return []
-    breaking = []
-    parsed = [(OUTSIDE, ""), *map(parse_tag, tags), (OUTSIDE, "")]
-    for word, (previous, current) in enumerate(pairwise(parsed)):
-        unknown = word < len(tags) and current[0] == OUTSIDE and tags[word] != OUTSIDE
-        if unknown or not _allowed(previous, current, scheme):
-            breaking.append(min(word, len(tags) - 1))
-    return sorted(set(breaking))
+    pairs = enumerate(pairwise((OUTSIDE, *tags, OUTSIDE)))
+    breaking = {min(word, len(tags) - 1) for word, pair in pairs if not allows(scheme, *pair)}
+    return sorted(breaking)
+
+
+def tag_pairs(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str, str]]:
+    """How often each tag follows another; O is before and after each sentence."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for tags in sentences:
+        pairs.update(pairwise((OUTSIDE, *tags, OUTSIDE)))
+    return pairs
+
+
+def allows(scheme: Scheme, previous: str, current: str) -> bool:
+    """Whether a scheme allows a tag after another."""
+    unknown = current != OUTSIDE and parse_tag(current)[0] == OUTSIDE
+    return not unknown and _allowed(parse_tag(previous), parse_tag(current), scheme)
 
 
 def _allowed(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme) -> bool:
@@ -219,23 +166,25 @@ def _allowed(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme
     return current[0] != "I" or same_entity
 
 
-def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+def find_scheme(pairs: Mapping[tuple[str, str], int]) -> Scheme:
     """The scheme of a file: the one that its tags break least often.
 
     Tags without a prefix among them have none. A file without entities is IOB2.
+
+    Args:
+        pairs: of its tags (:func:`tag_pairs`).
     """
-    seen: set[str] = set()
-    breaking: Counter[Scheme] = Counter()
-    for tags in sentences:
-        seen.update(tags)
-        breaking["iob2"] += len(scheme_violations(tags, "iob2"))
-        breaking["iob1"] += len(scheme_violations(tags, "iob1"))
+    seen = {tag for pair in pairs for tag in pair}
     has_prefixes = any("-" in tag and parse_tag(tag)[0] != OUTSIDE for tag in seen)
     if not has_prefixes and not seen <= {OUTSIDE, *_PREFIXES}:
         return "none"
     if any(parse_tag(tag)[0] in ("E", "S") for tag in seen):
         return "bioes"
-    return min(("iob2", "iob1"), key=lambda scheme: breaking[scheme])
+
+    def breaks(scheme: Scheme) -> int:
+        return sum(count for pair, count in pairs.items() if not allows(scheme, *pair))
+
+    return min(("iob2", "iob1"), key=breaks)
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.column_forms import TAG
-from bothways.io.annotations.conll import ConllFormat
+from bothways.io.annotations.conll import TAG, ConllFormat
 from bothways.io.annotations.spans import SpanText
 from bothways.io.annotations.tagged import COLUMNS, TaggedFile, read_tagged
+from bothways.io.rows import Format
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import (
     OUTSIDE,
+    allows,
     find_scheme,
+    is_other_spelling,
     parse_tag,
     scheme_violations,
-    standard_spelling,
     standard_tag,
+    tag_pairs,
+    without_prefixes,
     write_tags,
 )
 from bothways.tasks.words import (
@@ -92,7 +95,12 @@ class Sentences:
 
 
 def read_sentences(
-    path: Path, options: TaggingOptions, *, labelled: bool, labels: Sequence[str] = ()
+    path: Path,
+    options: TaggingOptions,
+    *,
+    labelled: bool,
+    labels: Sequence[str] = (),
+    form: Format | None = None,
 ) -> Sentences:
     """Read a file, and find or check the scheme of its tags.
 
@@ -102,13 +110,14 @@ def read_sentences(
         options: columns, scheme, what to do with tags that break it.
         labelled: the tags are needed; if not, the file may lack their column.
         labels: the tags of the task, if they are known.
+        form: how the file is written.
 
     Raises:
         InputError: what :func:`bothways.io.annotations.tagged.read_tagged` refuses, or a tag that
             breaks the scheme; file and line are named.
     """
     layout = ConllFormat(options.word, options.tag, options.comment)
-    file = read_tagged(path, layout, labelled=labelled, names=tuple(labels))
+    file = read_tagged(path, layout, labelled=labelled, names=tuple(labels), form=form)
     notes = tuple(f"{path.name}: {remark}" for remark in file.remarks)
     if file.sentences is None:
         return _from_texts(path, file, options, notes, labels, labelled=labelled)
@@ -126,10 +135,11 @@ def read_sentences(
     )
     if not labelled:
         return _with_words_noted(sentences, labels)
+    places = _first_places(sentences)
     if not labels:
-        _refuse_missing(sentences)
-    sentences = _with_scheme(sentences, options, labels)
-    if not labels:
+        _refuse_missing(places)
+    sentences = _with_scheme(sentences, options, labels, places)
+    if not labels and sentences.scheme != "none":
         _refuse_spellings(sentences)
     return sentences
 
@@ -170,10 +180,11 @@ def _from_texts(
     places = [places[n] for n in kept]
     words = [[t.text[a:b] for a, b in own] for t, own in zip(texts, places, strict=True)]
     tags = None
-    if file.spans is not None:
+    if all(text.spans is not None for text in texts):
         found = Alignment()
         entities = [
-            spans_over_words(own, file.spans[n], found) for n, own in zip(kept, places, strict=True)
+            spans_over_words(own, text.spans or (), found)
+            for text, own in zip(texts, places, strict=True)
         ]
         tags = [write_tags(e, len(own), "iob2") for e, own in zip(entities, places, strict=True)]
         notes += tuple(f"{path.name}: {note}" for note in found.notes())
@@ -196,145 +207,127 @@ def _from_texts(
     return sentences
 
 
+def _first_places(sentences: Sentences) -> dict[str, Place]:
+    """The line that each tag of a file is first on."""
+    places: dict[str, Place] = {}
+    for tags, lines in zip(sentences.tags or (), sentences.lines, strict=True):
+        if places.keys() >= {*tags}:
+            continue
+        for tag, line in zip(tags, lines, strict=True):
+            places.setdefault(tag, Place(sentences.path, line))
+    return places
+
+
 def _refuse_spellings(sentences: Sentences) -> None:
     """Refuse types of entities that differ by an accident of their spelling.
 
     Raises:
         InputError: naming both.
     """
-    if sentences.tags is None or sentences.scheme == "none":
-        return
     types: dict[str, int] = {}
-    for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
-        for tag, line in zip(tags, lines, strict=True):
-            if tag != OUTSIDE:
-                types.setdefault(parse_tag(tag)[1], line)
+    for tag, place in _first_places(sentences).items():
+        if tag != OUTSIDE:
+            types.setdefault(parse_tag(tag)[1], place.row or 0)
     check_spellings(sentences.path, ((line, name) for name, line in types.items()))
 
 
-def _with_scheme(sentences: Sentences, options: TaggingOptions, labels: Sequence[str]) -> Sentences:
+def _with_scheme(
+    sentences: Sentences,
+    options: TaggingOptions,
+    labels: Sequence[str],
+    places: dict[str, Place],
+) -> Sentences:
     """The same sentences with the scheme of their tags, and a count of the tags that break it."""
     assert sentences.tags is not None
-    known_as_entities = not labels or any(parse_tag(label)[0] != OUTSIDE for label in labels)
-    if options.scheme != "none" and not labels:
-        _refuse_wrapped(sentences)
-    if options.scheme != "none" and known_as_entities:
+    marks_entities = not labels or any(parse_tag(label)[0] != OUTSIDE for label in labels)
+    if options.scheme == "auto" and marks_entities:
         counts = Counter(tag for tags in sentences.tags for tag in tags)
-        # A scheme that is named is one with letters.
-        spelling, note = standard_spelling(counts, without_letters=options.scheme == "auto")
-        if spelling:
-            respelt = [[spelling[tag] for tag in tags] for tags in sentences.tags]
-            notes = (*sentences.notes, f"{sentences.path.name}: {note}")
-            sentences = replace(sentences, tags=respelt, notes=notes)
+        if types := without_prefixes(counts):
+            note = (
+                f"{sentences.path.name}: its tags have no prefix, such as {types[0]!r} beside O; "
+                f"every run of one is read as an entity (task.tagging.scheme none: tags of single "
+                "words)"
+            )
+            sentences = replace(
+                sentences,
+                tags=[[t if t == OUTSIDE else f"I-{t}" for t in tags] for tags in sentences.tags],
+                notes=(*sentences.notes, note),
+            )
+            places = {t if t == OUTSIDE else f"I-{t}": place for t, place in places.items()}
     assert sentences.tags is not None
-    scheme: Scheme = find_scheme(sentences.tags) if options.scheme == "auto" else options.scheme
+    pairs = tag_pairs(sentences.tags)
+    scheme: Scheme = find_scheme(pairs) if options.scheme == "auto" else options.scheme
     if scheme == "none" != options.scheme and not labels:
-        _refuse_numbers(sentences)
+        _refuse_other_spelling(places)
     if scheme == "none":
         return replace(sentences, scheme=scheme)
-    _refuse_unknown_prefixes(sentences)
+    _refuse_unknown_prefixes(places)
     broken = 0
-    for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
-        breaking = scheme_violations(tags, scheme)
-        broken += len(breaking)
-        if breaking and options.broken == "refuse":
-            word = breaking[0]
-            before = f"after {tags[word - 1]!r}" if word else "at the start of a sentence"
-            origin = "which most of the file uses" if options.scheme == "auto" else "as requested"
-            raise InputError(
-                f"the tag {tags[word]!r} {before} breaks the scheme {scheme.upper()}, {origin} "
-                "(task.tagging.scheme). Correct it, name the scheme, or set task.tagging.broken to "
-                "repair, which reads such tags as conlleval does.",
-                place=Place(sentences.path, lines[word]),
-            )
-    standard = [[standard_tag(tag) for tag in tags] for tags in sentences.tags]
+    if not all(allows(scheme, *pair) for pair in pairs):
+        for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
+            breaking = scheme_violations(tags, scheme)
+            broken += len(breaking)
+            if breaking and options.broken == "refuse":
+                word = breaking[0]
+                before = f"after {tags[word - 1]!r}" if word else "at the start of a sentence"
+                origin = (
+                    "which most of the file uses" if options.scheme == "auto" else "as requested"
+                )
+                raise InputError(
+                    f"the tag {tags[word]!r} {before} breaks the scheme {scheme.upper()}, {origin} "
+                    "(task.tagging.scheme). Correct it, or set task.tagging.broken to repair, "
+                    "which reads such tags as conlleval does.",
+                    place=Place(sentences.path, lines[word]),
+                )
+    spelling = {tag: standard_tag(tag) for tag in places}
+    standard = sentences.tags
+    if any(tag != own for tag, own in spelling.items()):
+        standard = [[spelling[tag] for tag in tags] for tags in standard]
     return replace(sentences, tags=standard, scheme=scheme, broken=broken)
 
 
-def _refuse_numbers(sentences: Sentences) -> None:
-    """Refuse tags all of which are whole numbers, whose names the file does not have."""
-    assert sentences.tags is not None
-    found = {tag for tags in sentences.tags for tag in tags}
-    if all(map(str.isdecimal, found)):
+def _refuse_other_spelling(places: dict[str, Place]) -> None:
+    """Refuse tags that would be learned as labels of single words: numbers without names, and
+    those of a scheme that is spelt otherwise."""
+    example = max(places, key=lambda tag: (len(tag), tag))
+    if all(map(str.isdecimal, places)):
         raise InputError(
-            f"its tags are numbers, such as {max(found)}, whose names it does not have; name all "
-            "tags in the order of their numbers: --task.labels O B-PER I-PER ... (if they mean no "
-            "entities: --task.tagging.scheme none).",
-            place=Place(sentences.path, sentences.lines[0][0]),
+            f"its tags are numbers, such as {example}; name them in their order with task.labels "
+            "(if they mean no entities, set task.tagging.scheme to none).",
+            place=places[example],
+            option="task.labels",
+        )
+    if is_other_spelling(places):
+        raise InputError(
+            f"the tag {example!r} is that of a scheme in another spelling; write B-TYPE, I-TYPE "
+            "and O (if tags mean no entities, set task.tagging.scheme to none).",
+            place=places[example],
         )
 
 
-_PLAIN = r"O|[BIESLUMW][-_][^]\s:\"'\[]+"
-_WRAPPED = {  # where a program writes more than the tag: how such tags are, and sed's rule
-    "quotation marks": (re.compile(f'"({_PLAIN})"'), r"s/\"([BIESLUMW][-_][^\" \t]+|O)\"/\1/g"),
-    "apostrophes": (re.compile(f"'({_PLAIN})'"), r"s/\x27([BIESLUMW][-_][^\x27 \t]+|O)\x27/\1/g"),
-    "brackets": (re.compile(rf"\[({_PLAIN})\]"), r"s/\[([BIESLUMW][-_][^] \t]+|O)\]/\1/g"),
-    "angle brackets": (re.compile(rf"<({_PLAIN})>"), r"s/<([BIESLUMW][-_][^> \t]+|O)>/\1/g"),
-    "a comma": (re.compile(rf"({_PLAIN}),"), r"s/,([ \t]*)$/\1/"),
-    "a score": (
-        re.compile(rf"({_PLAIN}):\d?\.\d+(?:[Ee]-?\d+)?"),
-        r"s/([ \t]([BIESLUMW][-_][^ \t:]+|O)):[0-9]?\.[0-9]+([Ee]-?[0-9]+)?/\1/g",
-    ),
-}
-
-
-def _refuse_wrapped(sentences: Sentences) -> None:
-    """Refuse tags in quotation marks or brackets, or with their scores."""
-    assert sentences.tags is not None
-    found = {tag for tags in sentences.tags for tag in tags if tag != OUTSIDE}
-    for what, (pattern, rule) in _WRAPPED.items():
-        plain = [(tag, match[1]) for tag in sorted(found) if (match := pattern.fullmatch(tag))]
-        if plain and len(plain) == len(found) and plain[0][1] != OUTSIDE:
-            first, meant = plain[0]
-            tags_and_lines = zip(sentences.tags, sentences.lines, strict=True)
-            line = next(lines[tags.index(first)] for tags, lines in tags_and_lines if first in tags)
-            command = f": sed -E '{rule}' OLD > NEW" if sentences.format == COLUMNS else ""
-            raise InputError(
-                f"the tag {first} has {what} around or behind it. Write {meant}, and the others "
-                f"like it{command} (if they mean no entities: --task.tagging.scheme none).",
-                place=Place(sentences.path, line),
-            )
-
-
-_TWO_TAGS = re.compile("[|,;/+&][BIESLUMW]-")
-_A_COMMENT = " (Is it a comment? task.tagging.comment names how such lines begin.)"
-
-
+_TWO_TAGS = re.compile(r"[|,;/+&\s](?:[BIESLUMW]-|O$)")
 _NONE = MISSING - {"NA"}  # which may be a part of speech
 
 
-def _refuse_missing(sentences: Sentences) -> None:
+def _refuse_missing(places: dict[str, Place]) -> None:
     """Refuse tags that say that there is none, as programs write it."""
-    of_sentences = zip(sentences.tags or (), sentences.lines, strict=True)
-    for tag, line in (one for own in of_sentences for one in zip(*own, strict=True)):
-        if tag in _NONE:
-            raise InputError(
-                f"the tag {tag!r} is how programs write a missing value; write the tag, O for a "
-                "word of no entity.",
-                place=Place(sentences.path, line),
-            )
+    for tag in [tag for tag in places if tag in _NONE]:
+        raise InputError(
+            f"missing tag ({tag!r}); write O for a word of no entity.", place=places[tag]
+        )
 
 
-def _refuse_unknown_prefixes(sentences: Sentences) -> None:
+def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
     """Refuse tags that would count as outside of entities although they are not O."""
-    assert sentences.tags is not None
-    of_sentences = zip(sentences.tags, sentences.lines, sentences.words, strict=True)
-    for tag, line, word in (one for own in of_sentences for one in zip(*own, strict=True)):
+    for tag, place in places.items():
         if _TWO_TAGS.search(tag):
-            raise InputError(
-                f"the tag {tag!r} is two, and a word has one. Keep one of them.",
-                place=Place(sentences.path, line),
-            )
+            raise InputError(f"expected one tag per word, found {tag!r}.", place=place)
         if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
-            raise InputError(
-                f"the tag {tag!r} has no type behind its prefix. Correct it.",
-                place=Place(sentences.path, line),
-            )
+            raise InputError(f"the tag {tag!r} has no type behind its prefix.", place=place)
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
-            comment = _A_COMMENT if word.startswith("#") else ""
             raise InputError(
-                f"the tag {tag!r} has no prefix that says where its entity begins; the known "
-                "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
-                f"task.tagging.scheme to none if the tags are independent labels.{comment}",
-                place=Place(sentences.path, line),
+                f"the tag {tag!r} has no prefix (B, I, E, S; or L, U, M, W) that says where its "
+                "entity begins. Correct it, or set task.tagging.scheme to none if the tags are "
+                "independent labels.",
+                place=place,
             )

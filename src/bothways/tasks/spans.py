@@ -114,9 +114,9 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         return bool(self.options.spans.no_answer)
 
     @classmethod
-    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Questions:  # noqa: ARG003
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Questions:
         """SQuAD's JSON."""
-        return read_questions(path, labelled=labelled)
+        return read_questions(path, labelled=labelled, form=options.form)
 
     @classmethod
     def define(cls, options: TaskOptions, train: Questions) -> Self:

@@ -9,39 +9,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError, Place
 from bothways.io.annotations.squad import read_questions
-from bothways.io.broken import Broken
-from bothways.io.delimited import (
-    delimited_records,
-    ragged_row,
-    remove_above,
-    title_above,
-    without_values,
-)
+from bothways.io.columns import nested_value
 from bothways.io.files import as_json, write_bytes
-from bothways.io.json_files import (
-    in_json_lines,
-    json_object,
-    json_objects,
-    json_value,
-    read_json_file,
-    without_comma,
-)
-from bothways.io.lines import Layout, did_you_mean, listed, text_lines
-from bothways.io.text import beginning
+from bothways.io.json_files import read_json_file
+from bothways.io.lines import listed
+from bothways.io.rows import DELIMITED, JSON, Format
+from bothways.io.tables import read_table
+from bothways.io.written import cell_text, table_text
 from bothways.tasks.options import SplitConfig
 
-_TABLES = (".tsv", ".txt", ".csv")
-_JSON = (".jsonl", ".json")
+_TABLES = tuple(filter(None, DELIMITED))
+_JSON = JSON
 _SPLITS = ("train", "dev")
-_LOOKED_AT = 20  # rows
 
 
 def split(options: SplitConfig) -> list[str]:
@@ -70,25 +55,38 @@ def split(options: SplitConfig) -> list[str]:
             raise ConfigError(f"{target} exists already; choose a new folder for --out.")
     if content:
         return _split_articles(path, content, options, targets)
-    header, names = "", []
-    splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
-    broken = Broken()
-    examples = _table(path, options, broken) if ending in _TABLES else _objects(path, options)
-    for key, line in examples:
-        if isinstance(key, str):
-            splits["train" if _in_train(key, options.share) else "dev"].append(line)
-        else:
-            header, names = line + "\n", key
+    splits: dict[str, list[dict[str, Any]]] = {name: [] for name in _SPLITS}
+    for row in read_table(path, Format(header=options.header)):
+        key = _key(row.values, options.by, ending)
+        splits["train" if _in_train(key, options.share) else "dev"].append(row.values)
     if not any(splits.values()):
         raise InputError("has no examples.", place=Place(path))
-    for name, lines in splits.items():
-        if not lines:
+    names = list(dict.fromkeys(name for rows in splits.values() for row in rows for name in row))
+    for name, rows in splits.items():
+        if not rows:
             raise InputError(f"no example would go to {name}; change --share.", place=Place(path))
-    _write({targets[n]: (header + "\n".join(lines) + "\n").encode() for n, lines in splits.items()})
-    told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
-    if names:
+    header = [names] if options.header else []
+    if ending in _JSON:
+        texts = {n: "".join(map(_json_line, rows)) for n, rows in splits.items()}
+    else:
+        tables = {n: [*header, *([*row.values()] for row in rows)] for n, rows in splits.items()}
+        texts = {n: table_text(kept, rows) for n, rows in tables.items()}
+    _write({targets[name]: text.encode() for name, text in texts.items()})
+    told = [f"{len(rows):,} examples: {targets[name]}" for name, rows in splits.items()]
+    if options.header and ending in _TABLES:
         told.append(f"columns: {listed(names)} (if line 1 is an example instead: --header false)")
-    return told + broken.notes(path.name)
+    return told
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def _key(row: dict[str, Any], by: str | None, ending: str) -> str:
+    """What is hashed of a row: a column, or all of it."""
+    if by is None:
+        return "\t".join(row.values()) if ending in _TABLES else json.dumps(row, ensure_ascii=False)
+    return cell_text(row[by] if by in row else nested_value(row, by))
 
 
 def _in_train(key: str, share: float) -> bool:
@@ -100,13 +98,9 @@ def _in_train(key: str, share: float) -> bool:
 def _squad_content(path: Path) -> dict[str, Any] | None:
     """The content of a file in SQuAD's format; None if it is for :func:`json_objects` to read,
     or to refuse: a list, several objects, another object."""
-    try:
+    content = None
+    with contextlib.suppress(InputError):
         content = read_json_file(path)
-    except InputError as error:
-        is_object = beginning(path).lstrip().startswith("{")
-        if is_object and "Extra data" not in str(error):
-            raise
-        return None
     if not isinstance(content, dict) or "data" not in content:
         return None
     data = content["data"]
@@ -194,64 +188,3 @@ def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
                     groups |= dict.fromkeys(small, large)
     first = {name: min(group)[1] for name, group in groups.items()}
     return [[first[paragraph[0]] for paragraph in article] for article in names]
-
-
-def _table(
-    path: Path, options: SplitConfig, broken: Broken
-) -> Iterator[tuple[str | list[str], str]]:
-    """Each example as (key to hash, line), after (columns, line) of the header, if there is one."""
-    wanted = [] if options.by is None else [options.by]
-    dialect, records = delimited_records(path, wanted, Layout(options.header), broken)
-    number, names, line = next(records)
-    if options.header:
-        begun = [*islice(records, _LOOKED_AT)]
-        records = chain(begun, records)
-        title = title_above([(number, line), *((n, raw) for n, _, raw in begun)])
-        if title is not None:
-            raise InputError(remove_above(title), place=Place(path, number))
-    column, empty = None, 0
-    if options.by is not None and options.header:
-        columns = [name.strip() for name in names]
-        if columns.count(options.by) != 1:
-            raise ConfigError(
-                f"{path} must have the column {options.by!r} once; its columns are "
-                f"{listed(columns)}.{did_you_mean(options.by, columns)}"
-            )
-        column = columns.index(options.by)
-    elif options.by is not None:
-        if not (options.by.isascii() and options.by.isdigit() and int(options.by) < len(names)):
-            raise ConfigError(
-                f"--by {options.by}: without a header, columns are numbers, 0 to {len(names) - 1}."
-            )
-        column = int(options.by)
-    if options.header:
-        yield [name.strip() for name in names], line
-    else:
-        records = chain([(number, names, line)], records)
-    for at, values, line in records:
-        if path.suffix.lower() == ".csv" and len(values) > 1 and not any(map(str.strip, values)):
-            empty += 1  # with --by, they are left out already
-            continue
-        if len(values) != len(names):
-            problem = ragged_row(values, len(names), number, dialect, at)
-            raise InputError(problem, place=Place(path, at))
-        yield (line if column is None else values[column]), line
-    if empty:
-        broken.remark(without_values(empty))
-
-
-def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
-    """Each example as (key to hash, JSON object on one line)."""
-    if in_json_lines(path):  # as they are: their hash decides
-        lines = ((n, without_comma(line)) for n, line in text_lines(path) if line.strip())
-        items = ((n, json_object(line, path, n), line) for n, line in lines)
-    else:
-        objects = json_objects(path, Broken())
-        items = ((n, item, json.dumps(item, ensure_ascii=False)) for n, item in objects)
-    for number, item, line in items:
-        try:
-            key = line if options.by is None else json_value(item, options.by)
-        except InputError as error:
-            error.place = error.place or Place(path, number)
-            raise
-        yield str(key), line.encode("utf-8", "backslashreplace").decode()

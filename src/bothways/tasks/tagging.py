@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from bothways.arrays import bounds
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import TAGGER
-from bothways.io.annotations.annotators import FORMATS
 from bothways.io.annotations.conll import DOCUMENT
-from bothways.io.annotations.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
-from bothways.io.annotations.written_spans import WrittenText, write_brat
+from bothways.io.annotations.tagged import BRAT, COLUMNS, TABLE, WORDS
+from bothways.io.annotations.written_spans import WRITERS, WrittenText, write_brat
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import listed
+from bothways.io.rows import JSON
 from bothways.io.written import write_rows
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
@@ -251,7 +251,8 @@ class TaggingTask(Task[Sentences, Tags]):
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Sentences:
         """CoNLL columns, CoNLL-U, a table of words, or an annotator's JSON."""
-        return read_sentences(path, options.tagging, labelled=labelled, labels=options.labels)
+        tagging, labels = options.tagging, options.labels
+        return read_sentences(path, tagging, labelled=labelled, labels=labels, form=options.form)
 
     @classmethod
     def define(cls, options: TaskOptions, train: Sentences) -> Self:
@@ -561,7 +562,7 @@ class TaggingTask(Task[Sentences, Tags]):
             form: the format, one of :data:`bothways.io.annotations.tagged.NAMES`.
         """
         form = form or written_format(path, file.rows.format)
-        if form in (COLUMNS, "conllu"):
+        if form == COLUMNS:
             lines = ["\t".join(row) for row in self.table(file, predictions)]
             write_text(path, "\n".join(lines) + "\n")
         else:
@@ -599,12 +600,10 @@ def written_format(path: Path, own: str) -> str:
         return BRAT
     if suffix == ".csv":
         return TABLE
-    if suffix not in JSON_SUFFIXES:
+    if suffix not in JSON:
         return COLUMNS
-    own = {"label-studio-min": "label-studio"}.get(own, own)
-    lists = (".json",) if suffix == ".json" else (".jsonl", ".ndjson")
-    can = own in FORMATS and FORMATS[own].write is not None
-    fits = own == "words" or (can and FORMATS[own].suffix in lists)
+    listed_in = ".json" if suffix == ".json" else ".jsonl"
+    fits = own == WORDS or (own in WRITERS and WRITERS[own][1] == listed_in)
     return own if fits else ("spacy" if suffix == ".json" else "doccano")
 
 
@@ -621,7 +620,6 @@ def write_tagged(
         spaces: words are joined by spaces, where the file has no text.
 
     Raises:
-        ConfigError: the format cannot be written.
         DiskError: the file could not be written.
     """
     if form == TABLE:
@@ -632,7 +630,7 @@ def write_tagged(
             table += [[str(s + 1), *row] for row in zip(*columns, strict=True)]
         write_rows(path, table)
         return
-    if form == "words":
+    if form == WORDS:
         pairs = zip(rows.words, predictions, strict=True)
         items = [{"tokens": words, "ner_tags": tags} for words, tags in pairs]
         if path.suffix.lower() == ".json":
@@ -651,12 +649,8 @@ def write_tagged(
         texts.append(WrittenText(text, places, spans, id))
     if form == BRAT:
         write_brat(path, texts)
-        return
-    write = FORMATS[form].write if form in FORMATS else None
-    if write is None:
-        known_forms = [name for name, f in FORMATS.items() if f.write] + [BRAT, TABLE, COLUMNS]
-        raise ConfigError(f"predictions are not written as {form}; choose from {known_forms}.")
-    write_text(path, write(texts))
+    else:
+        write_text(path, WRITERS[form][0](texts))
 
 
 def encoded_sentences(file: EncodedFile[Sentences]) -> EncodedSentences:

@@ -11,9 +11,8 @@ from typing import Any
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.broken import corpus_line, of_corpus
+from bothways.io.diagnostics import damage_notes, damaged_characters
 from bothways.io.files import new_folder, refuse_working_folder, write_json
-from bothways.io.oddities.characters import odd_characters, odd_notes
-from bothways.io.oddities.layout import look
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import beginning_lines, explain_read_errors, list_files, stray_notes
 from bothways.tokenization.counting import count_chunks, count_words, split_by_rules
@@ -65,7 +64,9 @@ def build_vocabulary(
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
     limit = corpus_line(config.max_line_mib)
     keep = config.lines == "keep"
-    reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit, keep)
+    reader = ParagraphReader(
+        config.text_field, of_corpus(config.broken), limit, keep, config.encoding
+    )
     lines = read_all(files, reader, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -98,10 +99,10 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
         report: of :func:`build_vocabulary`.
     """
     files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
-    yield from _about_lines(files)
+    yield from _about_lines(files, config.encoding)
     if config.algorithm in ("gpt2-bpe", "unigram"):
         return
-    found = recognise(sample(files, config.text_field))
+    found = recognise(sample(files, config.text_field, config.encoding))
     chosen, alphabet = report["vocabulary"]["normalization"], report["alphabet"]
     letters = alphabet["hangul_and_kana"] + alphabet["with_vowel_marks"]
     why = f": {letters:.0%} of the letters would lose parts by bert" if chosen != "bert" else ""
@@ -128,15 +129,12 @@ def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str
 _FILES_LOOKED_AT = 100  # at their beginnings
 
 
-def _about_lines(files: Sequence[Path]) -> Iterator[str]:
-    """What is to be said of how the text lies on its lines, each once, with the first file."""
+def _about_lines(files: Sequence[Path], encoding: str) -> Iterator[str]:
+    """What is to be said of damaged characters, each once, with the first file."""
     said: dict[str, str] = {}
     for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
-        lines = beginning_lines(path)
-        odd = odd_notes(odd_characters(lines), "lines of its beginning")
-        layout = look(lines)
-        kept = {"syntax": layout.forms.syntax.kept} if layout.forms.syntax is not None else {}
-        for about, note in (kept | layout.of_lines() | odd).items():
+        found = damaged_characters(beginning_lines(path, encoding))
+        for about, note in damage_notes(found, "lines of its beginning").items():
             said.setdefault(about, f"{path}: {note}")
     yield from said.values()
 

@@ -82,7 +82,7 @@ class Recognised:
     marked_cyrillic: float = 0.0
 
 
-def sample(paths: Sequence[Path], field: str = "text") -> str:
+def sample(paths: Sequence[Path], field: str = "text", encoding: str = "") -> str:
     """The beginnings of some files, of all if they are few.
 
     What cannot be read is left out: whoever reads the files says what is wrong with them.
@@ -92,7 +92,8 @@ def sample(paths: Sequence[Path], field: str = "text") -> str:
     for path in dict.fromkeys(chosen if len(paths) > _FILES else paths):
         left = _CHARACTERS // min(len(paths), _FILES)
         with suppress(InputError, OSError):
-            for line in ParagraphReader(field, Broken(), keep=True).read(path, lambda _: None):
+            reader = ParagraphReader(field, Broken(), keep=True, encoding=encoding)
+            for line in reader.read(path, lambda _: None):
                 parts.append(line[:left])
                 left -= len(line) + 1
                 if left <= 0:

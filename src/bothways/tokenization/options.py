@@ -14,14 +14,16 @@ from bothways.errors import ConfigError
 class ReadingOptions(Options):
     """How text files are read."""
 
+    encoding: str = free("")
+    """Encoding of text files, such as cp949. Default: that of the byte order mark, else UTF-8."""
     text_field: str = free("text")
     """JSON field or Parquet column that holds the text."""
     broken: Literal["stop", "replace"] = free("stop")
     """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
     NULs, and leave out JSON lines and rows without text."""
     lines: Literal["auto", "keep"] = free("auto")
-    """Text files whose lines have the syntax of another format, such as JSON or a table. auto:
-    refuse them. keep: read them as text."""
+    """Text files that look like JSON, HTML or a table. auto: refuse them. keep: read them as
+    text."""
     max_line_mib: float = free(10.0)
     """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
 

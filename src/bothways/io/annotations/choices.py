@@ -1,111 +1,49 @@
-"""What annotators of Label Studio chose for whole texts, and why a label is missing."""
+"""Labels of whole texts, as annotators choose them in Label Studio and Prodigy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from bothways.errors import InputError, Place
-from bothways.io.annotations.annotators import (
-    chosen_names,
-    kind_of_control,
-    said_by,
-    values_of_controls,
-)
-from bothways.io.broken import Broken
-from bothways.io.frames import SPREADSHEET
-from bothways.io.lines import Layout, MissingColumnError, listed
+
+def finished_annotations(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The annotations of a task of Label Studio, but those that were skipped; that which is marked
+    as the truth first."""
+    done = [a for a in item.get("annotations") or [] if isinstance(a, dict)]
+    done = [annotation for annotation in done if not annotation.get("was_cancelled")]
+    return sorted(done, key=lambda annotation: annotation.get("ground_truth") is not True)
 
 
-@dataclass
-class Choices:
-    """What annotators of Label Studio chose for the columns of labels. Where they did for one, what
-    other tasks hold under its name in their own data is no label.
+def chosen_row(item: dict[str, Any], *, labelled: bool) -> dict[str, Any] | None:
+    """The columns of an object that may be a task of an annotation tool.
 
-    Attributes:
-        path: the file.
-        labels: the columns.
-        chosen: those of them for which something was chosen so far.
-        others: further names for which something was chosen, or spans were marked.
-        of_data: those that were given from a task's data -> the line of the first such task.
+    Of a task of Label Studio: its data, and what was chosen for the text, under the name of the
+    control and, if that is the only one, as ``label``. Of one of Prodigy: ``accept`` as ``label``.
+    Of other objects: themselves.
+
+    Args:
+        item: the object.
+        labelled: labels are needed; if not, what nobody annotated has its columns, too.
+
+    Returns:
+        None if the annotator rejected or skipped it.
     """
-
-    path: Path
-    labels: frozenset[str]
-    chosen: set[str] = field(default_factory=set)
-    others: set[str] = field(default_factory=set)
-    of_data: dict[str, int] = field(default_factory=dict)
-
-    def take(self, item: Any) -> None:
-        """Add what was chosen for an example.
-
-        Raises:
-            InputError: an earlier one was given with what its data hold; it cannot be left out.
-        """
-        own = chosen_names(item) or set()
-        self.chosen |= self.labels & own
-        self.others |= said_by(item) - self.labels
-        if mistaken := sorted(self.chosen & self.of_data.keys()):
-            raise self._error(mistaken[0], self.of_data[mistaken[0]])
-
-    def check(self, item: dict[str, Any], row: dict[str, Any], number: int) -> None:
-        """Refuse an example that has a label from its data where others were chosen.
-
-        Raises:
-            InputError: naming the label.
-        """
-        if (own := chosen_names(item)) is None:
-            return  # of another tool
-        for name in sorted(self.labels.intersection(row) - own):
-            if name in self.chosen:
-                raise self._error(name, number)
-            if own:
-                raise InputError(
-                    f"the {name!r} of this task is of its own data, and what was chosen stands "
-                    f"under {listed(sorted(own))}: --label {min(own)} (if the {name!r} of the data "
-                    "is meant, rename it there).",
-                    place=Place(self.path, number),
-                )
-            self.of_data.setdefault(name, number)
-
-    @property
-    def remarks(self) -> list[str]:
-        """On what was chosen and is not read."""
-        if not (self.labels and self.others):
-            return []
-        own, others = listed(sorted(self.labels)), listed(sorted(self.others))
-        return [f"annotators answered {others}, too; the labels are those of {own}"]
-
-    def _error(self, name: str, number: int) -> InputError:
-        return InputError(
-            f"nothing was chosen for {name!r}, as in other tasks, and the {name!r} that the task's "
-            "own data hold is no annotation; leave the task out, or rename it in the data.",
-            place=Place(self.path, number),
-        )
-
-
-def explain_missing(
-    error: MissingColumnError, item: dict[str, Any], layout: Layout, path: Path, broken: Broken
-) -> None:
-    """Add what may be the reason why a column is missing."""
-    if path.suffix.lower() == SPREADSHEET:
-        for remark in broken.remarks:
-            error.problem += f" ({path.name}: {remark}.)"
-    of_label_studio = "annotation_id" in item or chosen_names(item) is not None
-    if kind := kind_of_control(item, error.missing):
-        error.problem += f" In this task of Label Studio it is a {kind}, which is read as no label."
-    if error.missing in layout.labels and (own := sorted(chosen_names(item) or ())):
-        error.problem += (
-            f" What was chosen in this task stands under {listed(own)}: --label {own[0]}."
-        )
-    elif kind:
-        return
-    elif error.missing in layout.labels and (own := values_of_controls(item)):
-        error.problem += (
-            f" If a control of Label Studio has another name, such as {own[0]!r}: --label {own[0]}."
-        )
-    elif error.missing in layout.labels and of_label_studio:
-        error.problem += (
-            " Nothing was chosen for it in this task of Label Studio; leave such tasks out."
-        )
+    if isinstance(item.get("data"), dict) and (
+        "annotations" in item or item.keys() <= {"id", "data"}
+    ):
+        done = finished_annotations(item)
+        if not done:
+            return None if labelled else {"id": item.get("id"), **item["data"]}
+        chosen: dict[str, list[Any]] = {}
+        for result in done[0].get("result") or []:
+            value = result.get("value") if isinstance(result, dict) else None
+            if isinstance(value, dict) and isinstance(value.get("choices"), list):
+                chosen.setdefault(str(result.get("from_name")), []).extend(value["choices"])
+        row = {"id": item.get("id"), **item["data"]}
+        row.pop("label", None)  # of the data, which nobody chose
+        return row | chosen | ({"label": next(iter(chosen.values()))} if len(chosen) == 1 else {})
+    if labelled and item.get("answer") in ("reject", "ignore"):
+        return None
+    if "label" not in item and isinstance(item.get("accept"), list):
+        return {**item, "label": item["accept"]}
+    return item

@@ -1,32 +1,41 @@
-"""Questions on passages, from files in SQuAD's format, and in flat ones.
+"""Questions on passages: SQuAD 1.1 and 2.0, nested as published, or flat with a question a row.
 
-Versions 1.1 and 2.0 share one format: articles, their paragraphs, and the questions on each, which
-may have no answer. Lines mean nothing in JSON, so messages name article, paragraph and question.
-Unused keys, such as ``plausible_answers``, are ignored. In flat files, each object (JSON, JSON
-lines) or row (CSV, TSV) is a question with its passage, or a passage with its questions (MRQA).
+A nested file has articles, their paragraphs, and the questions on each, which may have no answer.
+Lines mean nothing in it, so messages name the paragraph and the question. A flat one (JSON, JSON
+lines, CSV, TSV, Parquet) repeats the passage for each question. Other keys, such as
+``plausible_answers``, are ignored.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
+from bothways.io.annotations.values import first_value, list_value, whole_number
 from bothways.io.broken import Broken
-from bothways.io.delimited import table_items
-from bothways.io.json_files import (
-    cell_value,
-    in_json_lines,
-    json_objects,
-    read_json_file,
-    surrogate_problem,
-)
+from bothways.io.columns import cell_value, checked_text
 from bothways.io.lines import FALSE, TRUE, listed
+from bothways.io.options import Format
+from bothways.io.rows import DELIMITED, shown, table_suffix
+from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
+
+_IDS = ("id", "guid", "qid")
+_QUESTIONS = ("question", "query")
+_PASSAGES = ("context", "passage")
+_ANSWERS = ("answers", "answer", "answer_text")
+_STARTS = ("answer_start", "start")
+_NONE = ("", "nan", "none", "null")
+_NOTES = {
+    "id": "without an id: numbered",
+    "start": "with an answer without answer_start: its first occurrence in the passage is taken",
+    "unmarked": "without an answer, although not marked as impossible: read as unanswerable",
+}
 
 
 @dataclass(frozen=True)
@@ -81,364 +90,160 @@ class Questions:
         return self.answers is not None and not all(self.answers)
 
 
-def read_questions(path: str | Path, *, labelled: bool) -> Questions:
+def read_questions(path: str | Path, *, labelled: bool, form: Format | None = None) -> Questions:
     """Read a file of questions on passages.
 
     Args:
-        path: a ``.json`` file in SQuAD's format; or with a question, its passage and its answers in
-            each object of a ``.json`` or ``.jsonl`` file, or each row of a ``.csv`` or ``.tsv``
-            file.
+        path: nested or flat.
         labelled: read the answers too. If not, the file needs none.
+        form: how the file is written.
 
     Raises:
-        InputError: it is none of these, two questions have one id, or a text cannot be read; file,
-            and article, paragraph or question are named.
+        InputError: it is neither, two questions have one id, or a question is marked as impossible
+            and has an answer; with the place.
     """
-    path = Path(path)
-    try:
-        return _questions_of(path, labelled=labelled)
-    except InputError as error:
-        error.place = error.place or Place(path)
-        raise
-
-
-def _questions_of(path: Path, *, labelled: bool) -> Questions:
-    broken = Broken()
+    path, broken = Path(path), Broken()
     rows = Questions(path, answers=[] if labelled else None)
+    passages: dict[str, int] = {}
     seen: dict[str, str] = {}
-    items: list[dict[str, Any]] = []
-    passages: dict[str, int] = {}  # of files that repeat them
-    found = _Found()
-    for where, paragraph, questions in _paragraphs(path, broken):
-        flat = questions is None
-        passage = _passage(paragraph, where, found)
-        if not flat or passage not in passages:
-            passages[passage] = len(rows.passages)
-            rows.passages.append(passage)
-        asked = [paragraph] if flat else _list(paragraph, "qas", where)
-        if asked and not passage.strip():
-            raise InputError(
-                f"{where}: the passage is empty; fill it in, or leave its questions out."
-            )
-        for number, item in enumerate(asked, start=1):
-            here = where if flat else f"{where}, question {number}"
-            if isinstance(item, dict) and _first(item, _IDS) is None:
-                found.numbered += 1
-                item = {**item, "id": str(found.numbered)}
-            id = _id(item, here)
-            here = f"{here} (id {id!r})"
+    counts: Counter[str] = Counter()
+    flags: set[bool] = set()
+    answered: set[bool] = set()
+    for place, where, item, holder in _items(path, form, broken):
+        try:
+            given = first_value(item, _IDS)
+            counts["id"] += given is None
+            id = _id(len(seen) + 1 if given is None else given)
             if id in seen:
-                raise InputError(
-                    f"{here}: {seen[id]} has the same id; ids must differ, because predictions are "
-                    "looked up by them."
-                )
-            seen[id] = here
-            items.append(item)
-            rows.ids.append(id)
-            rows.texts.append(_text(item, _first(item, _QUESTIONS) or "question", here))
-            rows.passage_of.append(passages[passage] if flat else len(rows.passages) - 1)
+                raise InputError(f"the id {id!r} is also that of {seen[id]}.")
+            seen[id] = where or str(place)
+            passage = _text(holder, _PASSAGES, passages)
+            if not passage.strip():
+                raise InputError(f"the passage of question {id!r} is empty.")
+            rows.texts.append(_text(item, _QUESTIONS))
             if rows.answers is not None:
-                rows.answers.append(_answers(item, passage, here, found))
+                rows.answers.append(_answers(item, passage, counts))
+        except InputError as error:
+            error.problem = f"{where}: {error.problem}" if where else error.problem
+            error.place = error.place or place
+            raise
+        flags |= {_is_impossible(item)} if "is_impossible" in item else set()
+        answered |= {bool(item["answers"])} if "answers" in item else set()
+        rows.ids.append(id)
+        rows.passage_of.append(passages.setdefault(passage, len(passages)))
     if not len(rows):
-        raise InputError("has no questions.")
-    no_answer = rows.some_unanswerable if labelled else _no_answer(items)
-    return replace(rows, no_answer=no_answer, notes=(*broken.notes(path.name), *found.notes(path)))
-
-
-_IDS = ("id", "guid", "qid", "question_id", "qas_id")
-_QUESTIONS = ("question", "question_text", "query")
-_PASSAGES = ("context", "passage", "paragraph", "contexts", "text")
-_ANSWERS = ("answers", "answer", "answer_text", "detected_answers")
-_STARTS = ("answer_start", "start", "answer_starts", "start_position")
-_IMPOSSIBLE = ("is_impossible", "impossible", "unanswerable", "no_answer")
-_POSSIBLE = ("is_answerable", "answerable", "has_answer")
-
-
-@dataclass
-class _Found:
-    """What a file has that is read otherwise than it is written."""
-
-    numbered: int = 0
-    searched: int = 0
-    unmarked: int = 0
-    missing: int = 0
-    joined: int = 0
-
-    def notes(self, path: Path) -> list[str]:
-        """As sentences."""
-        notes = []
-        if self.numbered:
-            notes.append(f"{counted(self.numbered, 'question')} without an id: the number is it")
-        if self.searched:
-            notes.append(
-                f"{counted(self.searched, 'answer')} without the place where it begins: the first "
-                "with its text in the passage is taken"
-            )
-        if self.unmarked:
-            notes.append(
-                f"{counted(self.unmarked, 'question')} without an answer and not marked as "
-                "unanswerable: read as such"
-            )
-        if self.missing:
-            notes.append(
-                f"{counted(self.missing, 'question')} with null, or nothing, in the place of an "
-                "answer: read as unanswerable"
-            )
-        if self.joined:
-            notes.append(f"{counted(self.joined, 'passage')} in a list of texts: joined by lines")
-        return [f"{path.name}: {note}" for note in notes]
-
-
-def _first(item: Any, names: Sequence[str]) -> str | None:
-    """The first of some keys that an object has."""
-    return next((name for name in names if name in item), None) if isinstance(item, dict) else None
-
-
-def _paragraphs(path: Path, broken: Broken) -> Iterator[tuple[str, Any, Any]]:
-    """Each passage: a description of its place, the object that has it, and its questions; None if
-    that object is its one question."""
-    if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        for number, item in table_items(path, broken, _QUESTIONS, _PASSAGES):
-            yield f"line {number}", item, None
-        return
-    content: Any = None
-    if path.suffix.lower() == ".json" and not in_json_lines(path):
-        content = read_json_file(path)
-    articles = content["data"] if isinstance(content, dict) and "data" in content else content
-    if isinstance(content, dict) and "paragraphs" in content:
-        articles = [content]
-    by_id = isinstance(content, dict) and "data" not in content and _are_flat([*content.values()])
-    flat = content is None or by_id or _are_flat(articles)
-    if flat or (isinstance(content, dict) and "data" not in content and _has_columns(content)):
-        for number, item in json_objects(path, broken):
-            if isinstance(item, dict) and item.keys() == {"header"}:  # MRQA's first line
-                continue
-            yield from _of_item(item, number)
-        return
-    if not isinstance(articles, list) or not articles or not isinstance(articles[0], dict):
-        articles = _list(content, "data", "the file")
-    for a, article in enumerate(articles, start=1):
-        title = article.get("title") if isinstance(article, dict) else None
-        where = f"article {a}" + (f" ({title!r})" if title else "")
-        if isinstance(article, dict) and "paragraphs" not in article:
-            raise InputError(
-                f"{where} lacks the key 'paragraphs'; its keys are {listed(list(article))}. Write "
-                'SQuAD\'s, or an object for each question: {"question": ..., "context": ..., '
-                '"answers": {"text": [...], "answer_start": [...]}}.'
-            )
-        for p, paragraph in enumerate(_list(article, "paragraphs", where), start=1):
-            yield f"{where}, paragraph {p}", paragraph, ()
-
-
-def _of_item(item: Any, number: int) -> Iterator[tuple[str, Any, Any]]:
-    """The passages of an object on a line of its own: an article, a passage or one question."""
-    where = f"line {number}"
-    if _first(item, ("paragraphs",)):
-        for p, paragraph in enumerate(_list(item, "paragraphs", where), start=1):
-            yield f"{where}, paragraph {p}", paragraph, ()
-    elif _first(item, ("qas",)):
-        yield where, item, ()
-    else:
-        yield where, item, None
-
-
-def _are_flat(items: Any) -> bool:
-    """Whether a list has questions or passages, not articles."""
-    return (
-        isinstance(items, list)
-        and bool(items)
-        and isinstance(items[0], dict)
-        and "paragraphs" not in items[0]
-        and ("qas" in items[0] or _first(items[0], _QUESTIONS) is not None)
+        raise InputError("has no questions.", place=Place(path))
+    rows.passages.extend(passages)
+    # If all lists of answers are empty, they are withheld.
+    some = True in flags or len(answered) == 2 or (True not in answered and not flags and None)
+    notes = [
+        f"{path.name}: {counted(n, 'question')} {_NOTES[name]}" for name, n in counts.items() if n
+    ]
+    return replace(
+        rows,
+        no_answer=rows.some_unanswerable if labelled else some,
+        notes=(*broken.notes(path.name), *notes),
     )
 
 
-def _has_columns(content: dict[str, Any]) -> bool:
-    name = _first(content, _QUESTIONS)
-    return name is not None and isinstance(content[name], list | dict)
+def _items(
+    path: Path, form: Format | None, broken: Broken
+) -> Iterator[tuple[Place, str, Any, Any]]:
+    """Each question: its place, where it is in an article, its object, and that with its
+    passage."""
+    read = read_table if table_suffix(path) in DELIMITED else read_items
+    for n, (place, item) in enumerate(read(path, form, broken), start=1):
+        nested = isinstance(item, dict) and "paragraphs" in item
+        place = Place(path) if nested else place
+        try:
+            for where, question, holder in _questions_in(item, f"article {n}, " * nested):
+                yield place, where, question, holder
+        except InputError as error:
+            error.place = error.place or place
+            raise
 
 
-def _passage(item: Any, where: str, found: _Found) -> str:
-    name = _first(item, _PASSAGES) or "context"
-    value = item.get(name) if isinstance(item, dict) else None
-    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
-        found.joined += len(value) > 1
-        item = {name: "\n".join(value)}
-    return _text(item, name, where)
+def _questions_in(item: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    """The questions of an article, of a paragraph, or of itself."""
+    if isinstance(item, dict) and "paragraphs" in item:
+        for n, paragraph in enumerate(list_value(item, "paragraphs"), start=1):
+            yield from _questions_in(paragraph, f"{where}paragraph {n}, ")
+    elif isinstance(item, dict) and "qas" in item:
+        for n, question in enumerate(list_value(item, "qas"), start=1):
+            yield f"{where}question {n}", question, item
+    else:
+        yield where.removesuffix(", "), item, item
 
 
-def _id(item: Any, where: str) -> str:
+def _text(item: Any, names: tuple[str, ...], known: Container[object] = ()) -> str:
+    value = first_value(item, names)
+    if isinstance(value, str) and value in known:
+        return value
+    if value is None:
+        found = listed([str(name) for name in item]) if isinstance(item, dict) else shown(item)
+        raise InputError(f"expected a text under {names[0]!r}, found {found}.")
+    return checked_text(value, names[0])
+
+
+def _id(value: Any) -> str:
     """An id, which may be any scalar, as the text that predictions have as their key."""
-    name = _first(item, _IDS) or "id"
-    value = _value(item, name, where)
-    if isinstance(value, int | float):
-        return json.dumps(value)
-    if not _text(item, name, where).strip():
-        raise InputError(f"{where}: {name!r} is empty; predictions need it.")
-    return str(value)
+    return json.dumps(value) if isinstance(value, int | float) else checked_text(value, "id")
 
 
-def _answers(item: Any, passage: str, where: str, found: _Found) -> tuple[GoldAnswer, ...]:
-    impossible = _impossible(item, where)
-    name = _first(item, _ANSWERS)
-    if name is None and impossible:
-        return ()
-    if impossible is None and name is not None and _is_missing(item[name]):
-        found.missing += 1
-        return ()
-    answers, blank = [], False
-    for number, (text, start) in enumerate(_listed_answers(item, where), start=1):
-        here = f"{where}, answer {number}"
-        if isinstance(start, str) and re.fullmatch(r"-?\d+(\.0+)?", start.strip(), re.ASCII):
-            start = int(float(start))  # as tables with empty cells hold whole numbers
-        if isinstance(start, float) and start.is_integer():
-            start = int(start)
-        if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
-            raise InputError(
-                f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
-                "characters)."
-            )
-        if not isinstance(text, str):
-            _text({"text": text}, "text", here)
-        if not text.strip():  # how some tools write that there is none
-            blank = blank or not (start is None or start < 0)
-            continue
+def _is_impossible(item: Any) -> bool:
+    value = str(item.get("is_impossible", "")).strip().lower()
+    if value not in (*TRUE, *FALSE, *_NONE):
+        raise InputError(f"is_impossible is {value[:40]!r}; it must be true or false.")
+    return value in TRUE
+
+
+def _answers(item: Any, passage: str, counts: Counter[str]) -> tuple[GoldAnswer, ...]:
+    """The answers of a question; an empty text is none."""
+    answers = []
+    for text, given in _pairs(item):
+        start = -1 if given is None or given == "" else whole_number(given)
         if start is None:
-            found.searched += 1
+            raise InputError(f"answer_start is {shown(given)}; it must be a whole number.")
+        if not checked_text(text, "text").strip():
+            continue
+        if given is None or given == "":
+            counts["start"] += 1
             start = passage.find(text.strip())
-        answers.append(GoldAnswer(_text({"text": text}, "text", here), start))
+        answers.append(GoldAnswer(text, start))
+    impossible = _is_impossible(item)
     if impossible and answers:
-        raise InputError(
-            f"{where}: is_impossible is true, but it has {len(answers)} answers. Remove the "
-            "answers, or the mark."
-        )
-    found.unmarked += not answers and (impossible is False or (blank and not impossible))
+        raise InputError(f"is_impossible is true, but there is an answer, {answers[0].text!r}.")
+    counts["unmarked"] += not answers and not impossible and "is_impossible" in item
     return tuple(answers)
 
 
-def _listed_answers(item: Any, where: str) -> list[tuple[Any, Any]]:
-    """Text and start of each answer, None for a start that the file does not say."""
-    name = "detected_answers" if _first(item, ("detected_answers",)) else _first(item, _ANSWERS)
-    if name is None:
-        _value(item, "answers", where)
-    assert name is not None
-    value = item[name]
-    if isinstance(value, str) and value.strip().startswith(("[", "{")):  # in a cell of a table
-        value = _cell(value, where)
-    if _is_missing(value):
-        return []
-    if isinstance(value, dict) and isinstance(value.get("text"), list):  # columns, as on the Hub
-        starts = value.get("answer_start") or [None] * len(value["text"])
+def _pairs(item: Any) -> list[tuple[Any, Any]]:
+    """Text and start of each answer; None for a start that the file does not say."""
+    if not any(name in item for name in _ANSWERS):
+        if _is_impossible(item):
+            return []
+        raise InputError(f"expected answers under 'answers', found {listed(list(item))}.")
+    value, start = first_value(item, _ANSWERS), first_value(item, _STARTS)
+    if isinstance(value, str):
+        if value.startswith(("[", "{")):  # in a cell of a table
+            value = _of_cell(value)
+        elif value.strip().lower() in _NONE:
+            return []
+    if isinstance(value, dict) and isinstance(value.get("text"), list):  # as on the Hub
+        starts = first_value(value, _STARTS) or [None] * len(value["text"])
         if len(starts) != len(value["text"]):
-            raise InputError(
-                f"{where}: {len(value['text'])} answers have {len(starts)} starts; each needs one."
-            )
-        return list(zip(value["text"], starts, strict=True))
-    if isinstance(value, str | dict):
-        value = [value]
-    if not isinstance(value, list):
-        raise InputError(
-            f"{where}: {name!r} is {_short_json(value)}; it must be a list of answers, or a text."
-        )
-    found: list[tuple[Any, Any]] = []
-    given = _first(item, _STARTS)
-    starts = item[given] if given is not None else None
-    if isinstance(starts, str):
-        starts = starts.strip() or None
-    starts = starts if isinstance(starts, list) else [starts] * (len(value) == 1)
-    for number, answer in enumerate(value):
-        if isinstance(answer, str):
-            found.append((answer, starts[number] if len(starts) == len(value) else None))
-            continue
-        text = _value(answer, "text", f"{where}, answer {number + 1}")
-        if "char_spans" in answer:  # MRQA
-            found.append((text, answer["char_spans"][0][0] if answer["char_spans"] else None))
-        else:
-            found.append((text, answer.get("answer_start", answer.get("start"))))
-    return found
+            raise InputError(f"{len(value['text'])} answers have {len(starts)} starts.")
+        return [*zip(value["text"], starts, strict=True)]
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return [
+        (one.get("text"), first_value(one, _STARTS)) if isinstance(one, dict) else (one, start)
+        for one in values
+    ]
 
 
-def _is_missing(value: Any) -> bool:
-    """Whether null, or what a table has for it, stands in the place of answers."""
-    return value is None or (isinstance(value, str) and value.strip().lower() in _NONE)
-
-
-_NONE = ("", "nan", "none", "null", "n/a", "<na>")
-_FALSE = (*FALSE, *_NONE)
-
-
-def _impossible(item: Any, where: str) -> bool | None:
-    """Whether a question is marked as one without an answer; None if there is no mark."""
-    name = _first(item, (*_IMPOSSIBLE, *_POSSIBLE))
-    if name is None:
-        return None
-    value = item[name]
-    spelt = str(value).strip().lower()
-    if isinstance(value, list | dict) or spelt not in (*TRUE, *_FALSE):
-        raise InputError(f"{where}: {name!r} is {_short_json(value)}; it must be true or false.")
-    return (spelt in TRUE) == (name in _IMPOSSIBLE)
-
-
-def _cell(text: str, where: str) -> Any:
+def _of_cell(text: str) -> Any:
     """The answers in a cell of a table: JSON, or what Python writes for a list or dictionary."""
     value = cell_value(text)
-    if value is text and "array(" in text:
-        raise InputError(
-            f"{where}: the answers are written as {text[:40]!r}, arrays of NumPy; write them as "
-            "JSON, or text and start in columns answer and answer_start."
-        )
+    if value is text and text.startswith("{"):
+        raise InputError(f"expected answers as JSON, found {text[:40]!r}.")
     return value
-
-
-def _no_answer(items: list[dict[str, Any]]) -> bool | None:
-    """Whether some question has no answer, by whatever the file has; None if it does not say.
-
-    If all lists of answers are empty, they are taken to be withheld.
-    """
-    flags = {
-        item.get("is_impossible") in (True, 1, "true", "True", "1")
-        for item in items
-        if "is_impossible" in item
-    }
-    answered = {bool(item["answers"]) for item in items if "answers" in item}
-    if True in flags or answered == {True, False}:
-        return True
-    return False if flags or True in answered else None
-
-
-def _value(item: Any, key: str, where: str) -> Any:
-    if not isinstance(item, dict):
-        raise InputError(
-            f"{where} is {_short_json(item)}, but an object with the key {key!r} is expected; is "
-            "this a file in SQuAD's format?"
-        )
-    if key not in item:
-        known = ", ".join(repr(name) for name in list(item)[:12]) or "none"
-        raise InputError(f"{where} lacks the key {key!r}; its keys are {known}.")
-    return item[key]
-
-
-def _list(item: Any, key: str, where: str) -> list[Any]:
-    value = _value(item, key, where)
-    if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a list.")
-    return value
-
-
-def _text(item: Any, key: str, where: str) -> str:
-    value = _value(item, key, where)
-    if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a text.")
-    if "\0" in value:
-        raise InputError(
-            f"{where}: {key!r} holds a NUL character; the file is damaged. If you remove it, note "
-            "that answer_start counts it."
-        )
-    if problem := surrogate_problem(value):
-        raise InputError(f"{where}: {key!r} {problem}")
-    return value
-
-
-def _short_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True, default=repr)
-    return text if len(text) <= 40 else text[:37] + "..."

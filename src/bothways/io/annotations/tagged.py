@@ -1,58 +1,52 @@
-"""Files with tags for words, whatever their format: the registry, and what a file is."""
+"""Files with tags for words, or labelled spans of texts, in whatever format."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.annotators import (
-    ANNOTATED_TWICE,
-    FORMATS,
-    TaggedWords,
-    beside_spans,
-    chosen_names,
-    controls,
-    is_accepted_as_empty,
-    is_annotated_twice,
-    is_of_one_span,
-    read_brat,
-    recognised,
-    rejected_spans,
-    text_alone,
-    values_of_controls,
-    word_keys,
-)
-from bothways.io.annotations.column_forms import TAG
+from bothways.io.annotations.choices import finished_annotations
 from bothways.io.annotations.conll import (
-    ConllFile,
+    TAG,
     ConllFormat,
-    read_conll,
-)
-from bothways.io.annotations.spans import CharacterSpan, SpanChecks, SpanText, checked_spans
-from bothways.io.annotations.word_rows import (
+    WordFile,
+    are_word_rows,
     has_word_columns,
-    have_words,
+    place_of_tag,
+    read_conll,
     read_word_rows,
-    words_of_objects,
 )
+from bothways.io.annotations.spans import (
+    CharacterSpan,
+    SpanText,
+    format_of_item,
+    read_brat,
+    text_with_spans,
+)
+from bothways.io.annotations.values import first_value
+from bothways.io.annotations.written_spans import WRITERS
 from bothways.io.broken import Broken
-from bothways.io.frames import is_dataset, is_frame
-from bothways.io.json_files import json_objects, json_text
-from bothways.io.lines import as_json, listed
+from bothways.io.columns import checked_text
+from bothways.io.lines import listed
+from bothways.io.options import Format
+from bothways.io.rows import JSON, PARQUET, SHEETS, shown, table_suffix
+from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
-from bothways.io.text import COMPRESSED, beginning, read_texts, read_whole
+from bothways.io.text import beginning, read_lines, read_whole
 
-JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
-TABLE, COLUMNS, BRAT = "csv", "conll", "brat"
-NAMES = (COLUMNS, TABLE, BRAT, *FORMATS)
+TABLE, COLUMNS, BRAT, WORDS = "csv", "conll", "brat", "words"
+NAMES = (COLUMNS, TABLE, BRAT, WORDS, *WRITERS)
 """The formats of files with tags."""
-_LOOKED_AT = 100  # items
-_LABEL_STUDIO = re.compile(r'"type"\s*:\s*"(?:hypertext)?labels"')
+_WORD_KEYS = ("tokens", "words")
+_TAG_KEYS = ("ner_tags", "tags", "labels", "ner", "pos_tags", "upos")
+_JSON_OF_TAGS = re.compile(
+    r'"(tokens|words|spans|entities)"\s*:\s*\[|"labels?"\s*:\s*\[\[\d|"type"\s*:\s*"labels"'
+)
+_WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 
 
 @dataclass(frozen=True)
@@ -63,31 +57,13 @@ class TaggedFile:
         format: one of :data:`NAMES`.
         sentences: of a file that is cut into words; None of one with texts.
         texts: of a file with texts.
-        spans: of each text, within it; None if the file was read without them or has none.
-        remarks: what was recognised or left out, as sentences.
+        remarks: how the file was read, as sentences.
     """
 
     format: str
-    sentences: ConllFile | None = None
+    sentences: WordFile | None = None
     texts: tuple[SpanText, ...] = ()
-    spans: tuple[list[CharacterSpan], ...] | None = None
     remarks: tuple[str, ...] = ()
-
-
-def format_of(path: Path) -> str:
-    """The format of a file with tags, as far as its name and its first line tell; of JSON, the
-    empty text."""
-    names = [s.lower() for s in path.suffixes]
-    if names and names[-1] in COMPRESSED:
-        names.pop()
-    suffix = names[-1] if names else ""
-    if suffix in JSON_SUFFIXES or is_frame(path):
-        return ""
-    if suffix == ".ann" or brat_files(path):
-        return BRAT
-    if suffix == ".csv" or has_word_columns(path):
-        return TABLE
-    return COLUMNS
 
 
 def brat_files(path: Path) -> list[Path]:
@@ -98,429 +74,204 @@ def brat_files(path: Path) -> list[Path]:
 
 
 def holds_examples(folder: Path) -> bool:
-    """Whether a folder is a labelled file's equal: a data set, or documents of brat."""
-    return is_dataset(folder) or bool(brat_files(folder))
+    """Whether a folder holds documents of brat."""
+    return bool(brat_files(folder))
 
 
 def likely_kind(path: Path) -> str:
     """What a file that no row was read from seems to hold instead of rows: ``questions``, ``tags``
     of words, or neither, the empty text."""
-    lines = beginning(path).split("\n")
-    if re.search(r'"paragraphs"\s*:', head := "\n".join(lines)) and re.search(r'"qas"\s*:', head):
+    head = beginning(path)
+    columns = {name.strip(' "').lower() for name in re.split(r"[,;\t\n]", head[:200])}
+    if ('"paragraphs"' in head and '"qas"' in head) or {"question", "context"} <= columns:
         return "questions"
-    if _LABEL_STUDIO.search(head):
+    if _JSON_OF_TAGS.search(head):
         return "tags"
-    columns = {name.strip(' "\ufeff').lower() for name in re.split(r"[,;\t]", lines[0])}
-    if {"question", "context"} <= columns:
-        return "questions"
-    try:
-        if recognised([json.loads(line) for line in lines[:-1][:_LOOKED_AT] if line.strip()]):
-            return "tags"
-    except (ValueError, RecursionError):
-        pass
-    words = [line.split() for line in lines[:-1] if line.strip() and not line.startswith("#")]
+    words = [line.split() for line in head.split("\n")[:-1] if line.strip()]
     as_tags = [len(own) > 1 and TAG.fullmatch(own[-1]) is not None for own in words]
     return "tags" if len(as_tags) > 1 and sum(as_tags) > 0.9 * len(as_tags) else ""
 
 
 def read_tagged(
-    path: Path, layout: ConllFormat, *, labelled: bool, names: tuple[str, ...] = ()
+    path: Path,
+    layout: ConllFormat,
+    *,
+    labelled: bool,
+    names: tuple[str, ...] = (),
+    form: Format | None = None,
 ) -> TaggedFile:
-    """Read a file, in whatever format it is.
+    """Read a file; its format is found by its suffix, its keys and its first line.
 
     Args:
-        path: CoNLL columns, CoNLL-U, CSV with a word per row, brat's ``.ann`` (with the ``.txt`` of
-            the same name beside it) or a folder of them, or JSON of any entry of
-            :data:`bothways.io.annotations.annotators.FORMATS`.
+        path: CoNLL columns, CoNLL-U, a table with a word per row, brat's ``.ann`` with its
+            ``.txt`` beside it or a folder of them, or JSON of words with tags or of texts with
+            spans.
         layout: of columns.
         labelled: tags or spans are needed.
-        names: of tags, for JSON that has their numbers.
+        names: of tags, for files that have their numbers.
+        form: how the file is written.
 
     Raises:
         InputError: it cannot be read, is of none of these formats, or lacks tags that are needed;
-            file and line are named.
+            with file and line.
     """
-    form = format_of(path)
-    if path.is_dir() and not is_frame(path) and form != BRAT:
-        raise InputError(
-            "is a folder without brat's files (.ann, each with its .txt beside it); name a file.",
-            place=Place(path),
-        )
-    if form in (COLUMNS, TABLE):
-        read = read_conll if form == COLUMNS else read_word_rows
-        found = read(path, layout, labelled=labelled)
-        return _of_columns(form, found, found.remarks, names, path, labelled=labelled)
-    if form == BRAT:
-        beside: Counter[str] = Counter()
-        texts = [_brat_document(one, beside) for one in brat_files(path)]
-        own = "it is brat's" if path.is_file() else f"it is brat's, {len(texts):,} documents"
-        remarks = [own, *_left_out_of_folder(path)]
-        if beside:
-            counted = (f"{count:,} {_OF_BRAT[kind]}" for kind, count in sorted(beside.items()))
-            remarks.append(f"{', '.join(counted)} are not read")
-        return _with_texts(form, texts, remarks, path, labelled=labelled)
-    return _read_json(path, layout, labelled=labelled, names=names)
+    suffix, form = table_suffix(path), form or Format()
+    if suffix in (*JSON, PARQUET, *SHEETS):
+        found = _read_items(path, layout, form, labelled=labelled)
+    elif path.is_dir() or suffix == ".ann":
+        found = _read_brat(path, form.encoding)
+    elif suffix == ".csv":
+        words = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
+        found = TaggedFile(TABLE, words, remarks=(*words.remarks,))
+    else:
+        words = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
+        written = TABLE if has_word_columns(path, form.encoding) else COLUMNS
+        found = TaggedFile(written, words, remarks=(*words.remarks,))
+    if found.sentences is not None:
+        return _with_names(found, found.sentences, names, path, labelled=labelled)
+    return _checked_texts(found, path, labelled=labelled)
 
 
-def _of_columns(
-    form: str,
-    file: ConllFile,
-    remarks: Sequence[str],
-    names: tuple[str, ...],
-    path: Path,
-    *,
-    labelled: bool,
-) -> TaggedFile:
-    """A file of words in columns; what stands behind words without tags may be anything."""
-    found, named = _named(file, names, path, labelled=True) if labelled else (file, [])
-    return TaggedFile(form, found, remarks=(*remarks, *named))
+def _read_brat(path: Path, encoding: str) -> TaggedFile:
+    files = brat_files(path)
+    if not files:
+        raise InputError("is a folder without .ann files; name a file.", place=Place(path))
+    texts = []
+    for one in files:
+        text = one.with_suffix(".txt")
+        if not text.is_file():
+            raise InputError(f"{text.name}, the text of it, is missing.", place=Place(one))
+        content = read_whole(text, as_it_is=True, encoding=encoding)
+        texts.append(read_brat(one, content, read_lines(one, encoding=encoding)))
+    remarks = ["it is brat's"]
+    if path.is_dir():
+        remarks = [f"it is brat's, {len(files):,} documents"]
+        if alone := sum(not t.with_suffix(".ann").is_file() for t in path.glob("*.txt")):
+            remarks.append(f"{alone:,} texts without an .ann file are left out")
+    return TaggedFile(BRAT, texts=tuple(texts), remarks=tuple(remarks))
 
 
-def _left_out_of_folder(path: Path) -> list[str]:
-    """Remarks on what a folder of brat has beside its annotated documents."""
-    if path.is_file():
-        return []
-    alone = [t for t in path.glob("*.txt") if not t.with_suffix(".ann").is_file()]
-    folders = [inner.name for inner in path.iterdir() if inner.is_dir() and brat_files(inner)]
-    return [
-        f"{len(left):,} {what}"
-        for left, what in (
-            (alone, "texts without an .ann file are left out"),
-            (folders, f"folders in it are not read: {listed(sorted(folders))}"),
-        )
-        if left
-    ]
-
-
-_OF_BRAT = {
-    "R": "relations",
-    "*": "equivalences",
-    "E": "events",
-    "A": "attributes",
-    "M": "attributes",
-}
-
-
-def _brat_document(path: Path, beside: Counter[str]) -> SpanText:
-    """A document; counts what it has beside spans."""
-    text = path.with_suffix(".txt")
-    if not text.is_file():
-        raise InputError(
-            f"the text that it annotates is not beside it: {text.name} is missing.",
-            place=Place(path),
-        )
-    lines = [*read_texts(path)] if path.stat().st_size else []
-    beside.update(line[0] for _, line in lines if line[:1] in _OF_BRAT)
-    return read_brat(path, read_whole(text, as_it_is=True), lines)
-
-
-def _read_json(
-    path: Path, layout: ConllFormat, *, labelled: bool, names: tuple[str, ...]
-) -> TaggedFile:
+def _read_items(path: Path, layout: ConllFormat, form: Format, *, labelled: bool) -> TaggedFile:
+    """Read JSON, Parquet or a sheet."""
     broken = Broken()
-    items = list(json_objects(path, broken))
-    if len(items) == 1 and isinstance(items[0][1], list):  # a list of pairs on one line
-        number, inner = items[0]
-        items = [(number, item) for item in inner] if _are_items(inner) else items
+    items = [one for one in read_items(path, form, broken) if one[1] is not None]
     if not items:
         raise InputError("has no examples.", place=Place(path))
-    if have_words([item for _, item in items[:_LOOKED_AT]]):
-        for number, item in items:
-            if not isinstance(item, dict):
-                raise _no_object(item, Place(path, number))
-        rows = words_of_objects(path, items, layout, labelled=labelled)
-        said = (*broken.remarks, *rows.remarks)
-        return _of_columns(TABLE, rows, said, names, path, labelled=labelled)
-    form = _form_of(items, path, labelled=labelled)
-    found = [_record(form, item, path, number, labelled=labelled) for number, item in items]
-    remarks = [*broken.remarks, f"it is {FORMATS[form].title}{_keys_of_words(form, items)}"]
-    every = [item for _, item in items]
-    remarks += _about_answers(every, found)
-    if any(isinstance(record, SpanText) and record.spans for record in found):
-        found = _accepted_as_empty(every, found, remarks)
-    if labelled and form.startswith("label-studio"):
-        _refuse_choices_alone(every, found, path)
-    kept = [record for record in found if record is not None]
-    if not kept:
-        raise InputError(
-            "has no examples that were annotated; predictions of a tool, and what the annotator "
-            "rejected or skipped, are not read.",
-            place=Place(path),
-        )
-    words = [record for record in kept if isinstance(record, TaggedWords)]
-    if words:
-        full = [record for record in words if record.words]
-        if len(full) < len(words):
-            remarks.append(f"{len(words) - len(full):,} examples without words are left out")
-        if not full:
-            raise InputError("no example has a word.", place=Place(path))
-        sentences = _sentences(full, path, names, labelled=labelled)
-        sentences, named = _named(sentences, names, path, labelled=labelled)
-        return TaggedFile(form, sentences, remarks=(*remarks, *named))
-    texts = [record for record in kept if isinstance(record, SpanText)]
-    return _with_texts(form, texts, remarks, path, labelled=labelled)
-
-
-def _refuse_choices_alone(
-    items: Sequence[object], found: Sequence[SpanText | TaggedWords | None], path: Path
-) -> None:
-    """Refuse tasks of Label Studio in which no span is, and something was chosen for whole texts.
-
-    Raises:
-        InputError: naming the controls.
-    """
-    if any(isinstance(record, SpanText) and record.spans for record in found):
-        return
-    chosen: set[str] = set()
-    for item in items:
-        if isinstance(item, dict):
-            chosen |= chosen_names(item) or {*values_of_controls(item)}
-    if chosen:
-        name = min(chosen)
-        raise InputError(
-            f"no task has a span; what was chosen, for whole texts, stands under "
-            f"{listed(sorted(chosen))}: --kind classification --label {name}.",
-            place=Place(path),
-        )
-
-
-def _form_of(items: Sequence[tuple[int, object]], path: Path, *, labelled: bool) -> str:
-    """The name of the format that the items have.
-
-    Raises:
-        InputError: it is none.
-    """
-    form = recognised([item for _, item in items[:_LOOKED_AT]])
-    if form is not None:
-        return form
-    if not labelled and all(isinstance(item, dict) for _, item in items):
-        return "doccano"  # texts without spans are read in any of these forms
-    line, first = items[0]
-    keys = f"the keys {listed(list(first))}" if isinstance(first, dict) else repr(first)[:40]
-    raise InputError(
-        f"has {keys}, which no known format of tags has: "
-        f"{', '.join(dict.fromkeys(f.title for f in FORMATS.values()))}. {_PLAIN}",
-        place=Place(path, line),
-    )
-
-
-def _about_answers(
-    items: Sequence[object], found: Sequence[SpanText | TaggedWords | None]
-) -> list[str]:
-    """What the annotators' answers mean, as sentences."""
-    remarks = []
-    if rejected := sum(record is None for record in found):
-        remarks.append(
-            f"{counted(rejected, 'example')} that the annotator rejected or skipped: left out"
-        )
-    if several := sum(map(is_annotated_twice, items)):
-        remarks.append(f"{several:,} {ANNOTATED_TWICE}")
-    if left_out := sum(map(rejected_spans, items)):
-        remarks.append(f"{left_out:,} spans that the annotator rejected are left out")
-    if len(together := sorted(set().union(*map(controls, items)))) > 1:
-        remarks.append(f"spans of several controls ({listed(together)}) are read together")
-    if beside := sorted(set().union(*map(beside_spans, items))):
-        remarks.append(f"what stands under {listed(beside)} is not read")
-    if single := sum(map(is_of_one_span, items)):
+    first = items[0][1]
+    if are_word_rows(first):
+        found = read_word_rows(path, items, layout, labelled=labelled)
+        return TaggedFile(TABLE, found, remarks=(*broken.remarks, *found.remarks))
+    tool = WORDS if _words_of(first) is not None else format_of_item(first)
+    words, texts = WordFile(), []
+    for place, item in items:
+        try:
+            if tool == WORDS:
+                _add_words(words, item, place.row or 0, labelled=labelled)
+            else:
+                texts.append(text_with_spans(item, place.row or 0))
+        except InputError as error:
+            error.place = error.place or place
+            raise
+    if tool == WORDS:
+        return TaggedFile(tool, words, remarks=tuple(broken.remarks))
+    remarks = [*broken.remarks, f"it is read as an export of {tool}"]
+    tasks = [item for _, item in items if isinstance(item, dict)]
+    if several := sum(len(finished_annotations(item)) > 1 for item in tasks):
+        remarks.append(f"{several:,} examples have several annotations: the first is read, or the")
+        remarks[-1] += " one that is marked as the truth"
+    if single := sum(item.get("_is_binary") is True for item in tasks):
         remarks.append(
             f"{single:,} answers are about one span each (_is_binary), so other entities of their "
-            "texts are read as O; merge the answers first, as Prodigy's data-to-spacy does"
+            "texts are read as O"
         )
-    return remarks
+    if labelled:
+        kept = [text for text in texts if text.spans is not None]
+        if left_out := len(texts) - len(kept):
+            remarks.append(
+                f"{counted(left_out, 'example')} without annotations, or rejected, left out"
+            )
+        if not kept:
+            raise InputError("no example was annotated.", place=Place(path))
+        texts = kept
+    return TaggedFile(tool, texts=tuple(texts), remarks=tuple(remarks))
 
 
-def _accepted_as_empty(
-    items: Sequence[object], found: list[SpanText | TaggedWords | None], remarks: list[str]
-) -> list[SpanText | TaggedWords | None]:
-    """The records, those that were accepted without a mark with no spans; adds to the remarks."""
-    empty = [*map(is_accepted_as_empty, items)]
-    if any(empty):
-        remarks.append(f"{sum(empty):,} accepted examples have no spans, so no entities")
-    return [
-        replace(record, spans=[]) if own and isinstance(record, SpanText) else record
-        for record, own in zip(found, empty, strict=True)
-    ]
+def _words_of(item: Any) -> list[str] | None:
+    """The words of an object such as ``{"tokens": [...], "tags": [...]}``; None if it has none."""
+    value = first_value(item, _WORD_KEYS)
+    words = isinstance(value, list) and all(isinstance(word, str) for word in value)
+    return value if words else None
 
 
-_PLAIN = (
-    'Write texts as {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or words as '
-    '{"tokens": [...], "tags": [...]}, one object per line.'
-)
+def _add_words(found: WordFile, item: Any, number: int, *, labelled: bool) -> None:
+    words = _words_of(item)
+    if words is None:
+        raise InputError(f"expected a list of words under 'tokens', found {shown(item, 60)}.")
+    tags = next((item[name] for name in _TAG_KEYS if isinstance(item.get(name), list)), None)
+    if labelled and tags is None:
+        raise InputError(f"expected a list under 'tags', found {listed(list(item))}.")
+    if tags is not None and len(tags) != len(words):
+        raise InputError(f"has {len(words)} words and {len(tags)} tags.")
+    for value in words:
+        if not checked_text(value, "tokens"):
+            raise InputError("a word is empty.")
+    for value in tags or ():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InputError(f"expected a tag, found {shown(value)}.")
+    if words:
+        found.words.append(words)
+        found.lines.append([number] * len(words))
+        found.documents.append(0)
+        if tags is None:
+            found.tags = None
+        if found.tags is not None and tags is not None:
+            found.tags.append([str(tag).strip() for tag in tags])
 
 
-def _keys_of_words(form: str, items: Sequence[tuple[int, object]]) -> str:
-    """Which keys are read, if a list is as long as that of the tags; empty if there is none."""
-    keys = next((found for _, item in items if (found := word_keys(item))), None)
-    if form != "words" or keys is None or not keys[2]:
-        return ""
-    return f", with words in {keys[0]!r} and tags in {keys[1]!r}, not in {listed(keys[2])}"
-
-
-def _record(
-    form: str, item: object, path: Path, number: int, *, labelled: bool
-) -> SpanText | TaggedWords | None:
-    """What an item has; None if it was rejected or skipped, as some tools write by null."""
-    if item is None:
-        return None
-    try:
-        if not isinstance(item, dict) and not (form == "spacy" and isinstance(item, list)):
-            raise _no_object(item, Place(path, number))
-        record = FORMATS[form].read(item, number)
-        return text_alone(item, number) if record is None and not labelled else record
-    except InputError as error:
-        error.place = error.place or Place(path, number)
-        raise
-
-
-def _no_object(item: object, place: Place) -> InputError:
-    return InputError(f"{as_json(item)} is no object, as others of this file are.", place=place)
-
-
-def _are_items(values: list[object]) -> bool:
-    return bool(values) and all(isinstance(value, dict | list) for value in values)
-
-
-def _with_texts(
-    form: str, texts: list[SpanText], remarks: list[str], path: Path, *, labelled: bool
+def _with_names(
+    file: TaggedFile, found: WordFile, names: Sequence[str], path: Path, *, labelled: bool
 ) -> TaggedFile:
-    for text in texts:
-        try:
-            json_text(text.text, "text")
-            if labelled and text.spans is None:
-                raise InputError(
-                    "the text has no list of spans; leave out texts that nobody annotated, or give "
-                    "an empty list to those without entities."
-                )
-        except InputError as error:
-            error.place = error.place or Place(text.path or path, text.line)
-            raise
-    remarks = [*remarks, *_odd_labels(texts, path)]
-    kept = [text for text in texts if text.text.strip()]
-    if len(kept) < len(texts):
-        remarks.append(f"{len(texts) - len(kept):,} empty texts are left out")
-    if not kept:
-        raise InputError("every text is empty.", place=Place(path))
-    if any(text.spans is None for text in kept):
-        return TaggedFile(form, None, tuple(kept), None, tuple(remarks))
-    checks = SpanChecks()
-    spans = tuple(checked_spans(text, path, checks) for text in kept)
-    remarks += checks.remarks
-    if differing := _annotated_otherwise(kept, spans):
-        remarks.append(
-            f"{differing:,} texts occur again with other spans (of several annotators?); each is "
-            "an example of its own"
-        )
-    return TaggedFile(form, None, tuple(kept), spans, tuple(remarks))
-
-
-def _odd_labels(texts: Sequence[SpanText], path: Path) -> list[str]:
-    """Refuse labels of spans that are tags of words; a remark on those that are numbers."""
-    first: dict[str, SpanText] = {}
-    for text in texts:
-        for span in text.spans or ():
-            first.setdefault(span.label, text)
-    if "O" in first:
-        raise InputError(
-            "a span has the label O, which says that there is no entity; remove such spans.",
-            place=Place(first["O"].path or path, first["O"].line),
-        )
-    if first and all(map(TAG.fullmatch, first)):
-        label, text = next(iter(first.items()))
-        raise InputError(
-            f"the label of a span is {label!r}, a tag of a word; give one span to each entity, "
-            "with its type alone (transformers' pipeline does so with "
-            "aggregation_strategy='simple').",
-            place=Place(text.path or path, text.line),
-        )
-    if first and all(map(str.isdigit, first)):
-        return [
-            f"its labels are numbers, such as {next(iter(first))}, whose names the file does not "
-            "have; the tool's own list of labels has them"
-        ]
-    return []
-
-
-def _annotated_otherwise(
-    texts: Sequence[SpanText], spans: Sequence[Sequence[CharacterSpan]]
-) -> int:
-    """How many texts occur again with other spans."""
-    seen: dict[str, set[frozenset[tuple[int, int, str]]]] = {}
-    for text, own in zip(texts, spans, strict=True):
-        found = frozenset((span.start, span.end, span.label) for span in own)
-        seen.setdefault(text.text, set()).add(found)
-    return sum(len(found) > 1 for found in seen.values())
-
-
-def _sentences(
-    records: list[TaggedWords], path: Path, names: tuple[str, ...], *, labelled: bool
-) -> ConllFile:
-    words, lines, tags = [], [], []
-    for record in records:
-        own = record.tags
-        try:
-            if own is None and labelled:
-                raise InputError(f"the words have no tags. {_PLAIN}")
-            for word in record.words:
-                json_text(word, "tokens")
-                if not word:
-                    raise InputError("a word is empty.")
-            tags.append([_tag(tag, names, labelled=labelled) for tag in own or []])
-        except InputError as error:
-            error.place = error.place or Place(path, record.line)
-            raise
-        words.append(record.words)
-        lines.append([record.line] * len(record.words))
-    has_tags = all(record.tags is not None for record in records)
-    return ConllFile(words, lines, tags if has_tags else None, [0] * len(words), "\t")
-
-
-def _tag(tag: str | int, names: tuple[str, ...], *, labelled: bool) -> str:
-    """A tag as text, a number too: :func:`_named` has the names."""
-    if isinstance(tag, str):
-        return tag.strip()
-    if labelled and not names:
-        raise _no_name(str(tag), names)
-    return str(tag)
-
-
-_NUMBER = re.compile(r"-?[0-9]+(?:\.0+)?")
-
-
-def _named(
-    file: ConllFile, names: tuple[str, ...], path: Path, *, labelled: bool
-) -> tuple[ConllFile, list[str]]:
-    """The sentences with the names of tags that are written as their numbers, and a remark on it.
+    """The sentences with the names of tags that are written as their numbers.
 
     Raises:
         InputError: a number that has no name, if tags are needed.
     """
-    if file.tags is None or not names or any(map(_NUMBER.fullmatch, names)):
-        return file, []
-    if not all(_NUMBER.fullmatch(tag) for tags in file.tags for tag in tags):
-        return file, []
-    by_number = {tag: int(float(tag)) for tags in file.tags for tag in tags}
-    known = {tag: names[n] for tag, n in by_number.items() if 0 <= n < len(names)}
-    for tags, lines in zip(file.tags, file.lines, strict=True):
-        for tag, line in zip(tags, lines, strict=True):
-            if labelled and tag not in known:
-                raise _no_name(tag, names, Place(path, line))
-    if not known:
-        return file, []
-    tag = max(known, key=by_number.__getitem__)
-    remark = f"its tags are numbers, read as the names of the task's labels: {tag} is {known[tag]}"
-    return replace(file, tags=[[known.get(t, t) for t in tags] for tags in file.tags]), [remark]
-
-
-def _no_name(tag: str, names: tuple[str, ...], place: Place | None = None) -> InputError:
-    if tag.startswith("-"):
-        return InputError(
-            f"the tag is the number {tag}, and tags count from 0; -100 is what training leaves "
-            "out in data that were cut into pieces already: take the words and tags from before.",
-            place=place,
+    tags = found.all_tags()
+    if not found.words:
+        raise InputError("no example has a word.", place=Place(path))
+    numbers = bool(tags) and all(map(_WHOLE.fullmatch, tags))
+    if found.tags is None or not names or not numbers or any(map(_WHOLE.fullmatch, names)):
+        return file
+    number = {tag: int(float(tag)) for tag in tags}
+    known = {tag: names[n] for tag, n in number.items() if 0 <= n < len(names)}
+    if labelled and (unknown := tags - known.keys()):
+        tag = min(unknown)
+        raise InputError(
+            f"the tag is the number {tag}, and there are names for 0 to {len(names) - 1}.",
+            place=place_of_tag(path, found, tag),
+            option="task.labels",
         )
-    known = f"task.labels has {len(names)} names" if names else "the file does not name them"
-    return InputError(
-        f"the tag is the number {tag}, and {known}; name all tags in the order of their numbers: "
-        "--task.labels O B-PER I-PER ...",
-        place=place,
-    )
+    found.tags = [[known.get(tag, tag) for tag in own] for own in found.tags]
+    note = f"its tags are numbers, read as those of the task's labels: {min(known)} is "
+    return replace(file, remarks=(*file.remarks, note + known[min(known)])) if known else file
+
+
+def _checked_texts(file: TaggedFile, path: Path, *, labelled: bool) -> TaggedFile:
+    """Refuse labels of spans that are tags of words; note texts that are annotated in two ways."""
+    of_text: dict[str, set[frozenset[CharacterSpan]]] = {}
+    first: dict[str, Place] = {}
+    for text in file.texts:
+        spans = text.spans or []
+        of_text.setdefault(text.text, set()).add(frozenset(spans))
+        for span in spans:
+            first.setdefault(span.label, Place(text.path or path, text.line))
+    if labelled and first and ("O" in first or all(map(TAG.fullmatch, first))):
+        label = "O" if "O" in first else next(iter(first))
+        raise InputError(
+            f"the label of a span is {label!r}, a tag of a word; give a span its type alone.",
+            place=first[label],
+        )
+    if labelled and (differing := sum(len(spans) > 1 for spans in of_text.values())):
+        note = f"{differing:,} texts occur again with other spans; each is an example of its own"
+        return replace(file, remarks=(*file.remarks, note))
+    return file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,3 +118,12 @@ def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:
         start += len(t.text) + 1
     write_text(path.with_suffix(".txt"), "\n".join(t.text for t in texts) + "\n")
     write_text(path, "".join(lines))
+
+
+WRITERS: dict[str, tuple[Callable[[Sequence[WrittenText]], str], str]] = {
+    "doccano": (write_doccano, ".jsonl"),
+    "prodigy": (write_prodigy, ".jsonl"),
+    "spacy": (write_spacy, ".json"),
+    "label-studio": (write_label_studio, ".json"),
+}
+"""The content of a file with predictions in the format of a tool, and the suffix of its files."""

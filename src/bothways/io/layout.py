@@ -1,4 +1,4 @@
-"""How text lies on its lines: hard-wrapped, with pages, one document a line; and joined again.
+"""How text lies on its lines: whether it is hard-wrapped; and wrapped lines joined again.
 
 Books of Project Gutenberg, e-mail and text exported from PDF break paragraphs into lines that end
 below one limit. What tells them from lines that are short by themselves (verse, titles, posts) is
@@ -12,12 +12,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
-
-from bothways.io.oddities.forms import Forms, look_at_forms
-from bothways.io.oddities.syntaxes import OPTION
 
 Lines = Literal["auto", "keep", "join"]
 
@@ -32,7 +29,7 @@ _LOWER = 0.35  # of the lines after them, where letters have case, at least so m
 # The last lines of paragraphs end anywhere; if hardly one is less than half full, these are no
 # paragraphs but lines of one length.
 _LASTS, _SHORT, _SHORT_LASTS = 5, 0.4, 0.12
-_PAGES = 5
+_HYPHENS = 5
 _LINES = 200
 
 _END = re.compile(r"[.!?…。！？।։؟:;][\"'”’»)\]]*\Z")
@@ -42,23 +39,6 @@ _HEADER = re.compile(  # of a mail, or the line before its signature
     r"(?:From|To|Cc|Bcc|Subject|Date|Sent|Reply-To|In-Reply-To|References|Message-I[Dd]|Newsgroups"
     r"|Organization|Received|MIME-Version|Content-[A-Za-z-]+|X-[A-Za-z-]+): |-- ?\Z"
 )
-_PAGE = re.compile(
-    r"(?:[-–—=\[(|]+\s*)?(?:(?:page|p\.|seite|стр\.)\s*)?(\d{1,4})"
-    r"(?:\s*(?:/|of|von)\s*\d{1,4})?(?:\s*[-–—=\])|]+)?",
-    re.IGNORECASE,
-)
-_FAR = 5  # lines between the numbers of pages, on average; those of articles stand closer
-_CONTENTS = re.compile(r".{3,}?(?:\s?\.){3,}\s*(?:\d{1,4}|[ivxlc]+)|.{3,}?[ \t]{3,}\d{1,4}")
-_MARKUP = re.compile(
-    r"</?[a-zA-Z]\w*(?:\s[^<>]*)?/?>|&(?:amp|quot|nbsp|lt|gt|apos|#\d+);|\[\[|\{\{|'''"
-)
-_MARKS, _MARKED = 5, 0.2  # lines with markup, at least: their number, and their share
-# A gap; how many lines there must be, and which share must have one, as some do in any text.
-_GAP, _GAP_LINES, _GAPPED = re.compile(r"\S[ \t]{3,}\S"), 20, 0.6
-# A word of letters, no longer than words are where spaces divide them; which share of the lines are
-# one each, and how many there must be.
-_ONE_WORD, _ONE_EACH, _WORD_LINES = re.compile(r"\A[^\W\d_][\w'’.,/-]{0,19}\Z"), 0.9, 50
-_NUMBERS = re.compile(r"\d+|\b[ivxlc]+\b")
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 _TAIL = 1000  # characters at the end of a text that say how it goes on
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -75,31 +55,15 @@ class Layout:
     Attributes:
         width: the limit below which lines end, in columns, East Asian characters having two; 0 if
             lines are not hard-wrapped.
-        pages: whether lines with nothing but the number of a page stand between them.
-        headers: lines that are repeated at the top or bottom of pages, without numbers.
         hyphens: whether words are broken at line ends.
         indented: whether the first lines of paragraphs, and only these, are indented.
-        contents: how many lines look like those of a table of contents.
         single: whether there is no blank line, so that the file is one document.
-        markup: an example, where many lines hold tags, entities or marks of a wiki; else empty.
-        gaps: whether most lines have gaps, as columns and tables have them.
-        words: whether lines hold a word each.
-        spaced: the limit of lines that are hard-wrapped and have a blank line between any two.
-        forms: what lines hold besides text.
     """
 
     width: int = 0
-    pages: bool = False
-    headers: frozenset[str] = frozenset()
     hyphens: bool = False
     indented: bool = False
-    contents: int = 0
     single: bool = False
-    markup: str = ""
-    gaps: bool = False
-    words: bool = False
-    spaced: int = 0
-    forms: Forms = field(default_factory=Forms)
 
     @property
     def wrapped(self) -> bool:
@@ -118,9 +82,7 @@ class Layout:
             documents: what separates documents: ``blank`` lines, ``line`` or ``file``.
             records: whether each text is a document, whatever separates others.
         """
-        notes = {**self.forms.notes}
-        if self.forms.syntax is not None:
-            notes["syntax"] = self.forms.syntax.kept
+        notes = {}
         joined = self.joins(lines)
         if self.wrapped:
             what = (
@@ -134,53 +96,12 @@ class Layout:
                     ". Blank lines separate documents; where they only separate paragraphs, and a "
                     "file is one document, give --documents file"
                 )
-            if joined and self.hyphens:
-                notes["hyphens"] = "words are broken at line ends with hyphens; they are joined"
-        if self.pages:
-            with_headers = f" and {len(self.headers)} repeated headers" * bool(self.headers)
-            notes["pages"] = f"page numbers{with_headers} stand between its lines and are " + (
-                "left out" if joined else "text here (--lines join leaves them out)"
-            )
-        if self.contents >= _PAGES:
-            notes["contents"] = (
-                f"{self.contents} lines look like a table of contents; they are text here, so "
-                "remove them if they are one"
-            )
-        if self.markup and "names" not in notes:
-            notes.pop("lines of tags", None)
-            notes["markup"] = (
-                f"many lines hold markup, such as {self.markup}, which is text here; take it out, "
-                "such as by html2text, pandoc or wikiextractor"
-            )
-        if self.gaps:
-            notes["gaps"] = (
-                "most lines have wide gaps, as the columns of a page or of a table have, and are "
-                "read across them; take the text out without its layout (pdftotext without -layout)"
-            )
-        if self.spaced:
-            notes["spaced"] = (
-                f"its lines are hard-wrapped at {self.spaced} characters, with a blank line "
-                "between any two, so that each is a document; take these out: "
-                "awk 'NR % 2' OLD > NEW"
-            )
-        if self.words and lines != "join":
-            notes["words"] = (
-                "its lines hold a word each, and each line is a paragraph (--lines join joins them "
-                "up to each blank line)"
-            )
-        if self.single and documents == "blank" and not joined:
+        if self.single and documents == "blank" and not joined and not records:
             notes["single"] = (
                 "it has no blank line, so it is one document; if each line is a document of its "
                 "own, give --documents line"
             )
         return notes
-
-    def of_lines(self) -> dict[str, str]:
-        """What is to be said of it where each line is a text by itself."""
-        notes = self.notes("keep", "line")
-        return {
-            name: notes[name] for name in ("markup", "gaps", *self.forms.notes) if name in notes
-        }
 
 
 # Letters and signs, all but these, take a column each.
@@ -194,38 +115,23 @@ def columns(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in others)
 
 
-def look(lines: Sequence[str], option: str = OPTION) -> Layout:
+def look(lines: Sequence[str]) -> Layout:
     """The layout of a file, from its first lines.
 
     Args:
         lines: without line ends, but with the space before and after their text.
-        option: that which names the text of JSON lines, for messages.
     """
-    return replace(_look(lines), forms=look_at_forms(lines, option))
-
-
-def _look(lines: Sequence[str]) -> Layout:
     lines = [_without_empty_quote(line) for line in lines]
     texts = [line.strip() for line in lines]
-    full = [text for text in texts if text]
-    single = len(full) >= _LINES and len(full) == len(texts)
-    pages, headers = _pages(texts)
-    contents = sum(_CONTENTS.fullmatch(text) is not None for text in full)
+    full = sum(map(bool, texts))
     indented = _indents(lines)
-    width = _width(lines, pages, headers, indented)
-    hyphens = width > 0 and _hyphenates(texts)
-    marks = [found[0] for text in full if (found := _MARKUP.search(text))]
+    width = _width(lines, indented)
     return Layout(
-        *(width, pages, headers, hyphens, indented, contents, single and not width),
-        markup=marks[0][:20] if len(marks) >= max(_MARKS, _MARKED * len(full)) else "",
-        gaps=len(full) >= _GAP_LINES and _share(_GAP, full) > _GAPPED,
-        words=len(full) >= _WORD_LINES and _share(_ONE_WORD, full) > _ONE_EACH,
-        spaced=0 if width or any(texts[1::2]) else _width(lines[::2], pages, headers, indented),
+        width,
+        hyphens=width > 0 and _hyphenates(texts),
+        indented=indented,
+        single=not width and _LINES <= full == len(texts),
     )
-
-
-def _share(pattern: re.Pattern[str], texts: Sequence[str]) -> float:
-    return sum(pattern.search(text) is not None for text in texts) / len(texts)
 
 
 def _without_empty_quote(line: str) -> str:
@@ -240,9 +146,8 @@ def _indents(lines: Sequence[str]) -> bool:
     return first >= _BREAKS and again < 0.5 * first < 0.4 * len(depths)
 
 
-def _width(lines: Sequence[str], pages: bool, headers: frozenset[str], indented: bool) -> int:
+def _width(lines: Sequence[str], indented: bool) -> int:
     """The limit below which lines end; 0 if they are not hard-wrapped."""
-    lines = [line for line in lines if not _is_furniture(line.strip(), pages, headers)]
     widths = sorted(columns(line.rstrip()) for line in lines if line.strip())
     if not widths:
         return 0
@@ -312,42 +217,6 @@ def _begins_anew(line: str, following: str, indented: bool) -> bool:
     return deeper >= 2 or _ITEM.match(text) is not None or _HEADER.match(text) is not None
 
 
-def _pages(texts: Sequence[str]) -> tuple[bool, frozenset[str]]:
-    """Whether lines with the numbers of pages, which go up by one, stand in a text; and the lines
-    beside them that are repeated."""
-    numbered = [
-        (n, int(found[1])) for n, text in enumerate(texts) if (found := _PAGE.fullmatch(text))
-    ]
-    steps = [b - a for (_, a), (_, b) in pairwise(numbered)]
-    if (
-        len(numbered) < _PAGES
-        or sum(map(bool, texts)) < _FAR * len(numbered)
-        or sum(step == 1 for step in steps) < 0.7 * len(steps)
-    ):
-        return False, frozenset()
-    beside: Counter[str] = Counter()
-    for n, _ in numbered:
-        for way in (-1, 1):
-            at = n + way
-            while 0 <= at < len(texts) and not texts[at]:
-                at += way
-            if 0 <= at < len(texts) and len(texts[at]) < 80:
-                beside[_without_numbers(texts[at])] += 1
-    often = max(3, len(numbered) // 3)
-    return True, frozenset(text for text, count in beside.items() if text and count >= often)
-
-
-def _without_numbers(text: str) -> str:
-    return " ".join(_NUMBERS.sub(" ", text.lower()).split())
-
-
-def _is_furniture(text: str, pages: bool, headers: frozenset[str]) -> bool:
-    """Whether a line is the number or the repeated header of a page."""
-    if not pages or not text:
-        return False
-    return _PAGE.fullmatch(text) is not None or _without_numbers(text) in headers
-
-
 def _hyphenates(texts: Sequence[str]) -> bool:
     """Whether more words are broken at line ends than have a hyphen of their own there."""
     broken = whole = 0
@@ -358,15 +227,14 @@ def _hyphenates(texts: Sequence[str]) -> bool:
             joined = (found[1] + rest[0]).lower() in words
             broken += joined
             whole += not joined
-    return broken >= _PAGES and 2 * broken >= whole
+    return broken >= _HYPHENS and 2 * broken >= whole
 
 
 def joined(lines: Iterable[str], layout: Layout) -> Iterator[str]:
-    """The paragraphs of hard-wrapped lines, without the numbers and headers of pages.
+    """The paragraphs of hard-wrapped lines.
 
     A line is joined to the next if that one's first word would not have fitted; so verse, headings
-    and items of lists stay as they are. Over the end of a page a paragraph goes on if it has no
-    full stop there and the next line begins in lower case.
+    and items of lists stay as they are.
 
     Args:
         lines: whole paragraphs; in order.
@@ -377,10 +245,9 @@ def joined(lines: Iterable[str], layout: Layout) -> Iterator[str]:
     """
     lines = [_without_empty_quote(line) for line in lines]
     known = _known_words(lines) if layout.hyphens else frozenset[str]()
-    kept = _without_pages(lines, layout)
     done: list[str] = []  # the paragraph up to its end, to which lines are joined
     paragraph, last = "", ""
-    for line in kept:
+    for line in lines:
         text = line.strip()
         if not text or not paragraph:
             if paragraph:
@@ -449,23 +316,3 @@ def _known_words(lines: Sequence[str]) -> frozenset[str]:
     """Words that a hyphen joins within lines."""
     found = re.findall(r"[^\W\d_]+-[^\W\d_]+", "\n".join(line.strip().lower() for line in lines))
     return frozenset(found)
-
-
-def _without_pages(lines: Sequence[str], layout: Layout) -> list[str]:
-    """The lines without those of pages, and without blank ones there that cut a paragraph."""
-    if not layout.pages:
-        return [line.replace("\f", "") for line in lines]
-    kept: list[str] = []
-    at_page = False
-    for line in lines:
-        text = line.strip()
-        if _is_furniture(text, layout.pages, layout.headers):
-            at_page = True
-            continue
-        if text and at_page:
-            ended = next((n for n in range(len(kept), 0, -1) if kept[n - 1].strip()), 0)
-            goes_on = ended and not _END.search(kept[ended - 1].rstrip()) and text[0].islower()
-            del kept[ended if goes_on else len(kept) :]
-            at_page = False
-        kept.append(line.replace("\f", ""))
-    return kept
