@@ -67,6 +67,7 @@ FILES = {
     "filled.csv": "sentence_id,token,ner_tag\n" + columns(",", *(("1", *pair) for pair in PAIRS)),
     "semicolon.csv": "word;tag\n" + columns(";", *PAIRS),
     "rows.jsonl": lines(*({"word": w, "tag": t, "sentence_id": 1} for w, t in PAIRS)),
+    "rows.json": json.dumps([{"word": w, "tag": t} for w, t in PAIRS], indent=1),
     "hub.jsonl": lines({"id": "0", "tokens": WORDS, "ner_tags": TAGS}),
     "hub.json": json.dumps([{"tokens": WORDS, "pos_tags": ["X"] * 6, "ner_tags": TAGS}]),
     "words.jsonl": lines({"words": WORDS, "labels": TAGS}, {"words": [], "labels": []}),
