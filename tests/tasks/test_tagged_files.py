@@ -69,6 +69,7 @@ FILES = {
     "rows.jsonl": lines(*({"word": w, "tag": t, "sentence_id": 1} for w, t in PAIRS)),
     "rows.json": json.dumps([{"word": w, "tag": t} for w, t in PAIRS], indent=1),
     "hub.jsonl": lines({"id": "0", "tokens": WORDS, "ner_tags": TAGS}),
+    "lines.json": lines({"tokens": WORDS, "tags": TAGS}),
     "hub.json": json.dumps([{"tokens": WORDS, "pos_tags": ["X"] * 6, "ner_tags": TAGS}]),
     "words.jsonl": lines({"words": WORDS, "labels": TAGS}, {"words": [], "labels": []}),
     "doccano.jsonl": lines({"id": 1, "text": TEXT, "label": TRIPLES, "Comments": []}),
