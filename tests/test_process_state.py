@@ -35,7 +35,7 @@ from bothways.experiments.plan import plan
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
-from bothways.io.fields import csv_records
+from bothways.io.csv_files import csv_records
 from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
@@ -221,11 +221,11 @@ def test_signals_that_cannot_be_put_back_are_left_alone(
 def test_csv_files_may_be_left_unread_and_read_in_turns() -> None:
     limit, path = csv.field_size_limit(), Path("x.csv")
     lines = [(1, "a,b"), (2, f"{'x' * (limit + 1)},c"), (3, "d,e")]
-    one, two = csv_records(lines, path, ","), csv_records(lines, path, ",")
+    one, two = csv_records(lines, ",", path), csv_records(lines, ",", path)
     assert next(iter(one))[1] == ["a", "b"]
     assert csv.field_size_limit() == limit
     assert len(list(two)) == 3
-    assert [values[-1] for _, values, _ in one] == ["c", "e"]
+    assert [values[-1] for _, values in one] == ["c", "e"]
     assert csv.field_size_limit() == limit
 
 

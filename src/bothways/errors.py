@@ -128,7 +128,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "numba", "matplotlib", "tensorboard"), "train"),
     **dict.fromkeys(("starlette", "uvicorn", "msgspec", "prometheus_client"), "serve"),
     **dict.fromkeys(("dask", "distributed"), "cluster"),
-    **dict.fromkeys(("pandas", "openpyxl", "python_calamine"), "frames"),
+    **dict.fromkeys(("pandas", "python_calamine"), "frames"),
     "openvino": "openvino",
     "transformers": "bench",
 }

@@ -201,21 +201,6 @@ def test_a_frame_is_tuned_on_like_a_file(tune: Callable[..., Any]) -> None:
     assert again.run != memory.run
 
 
-def test_the_usual_names_of_a_column_of_texts(
-    start: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = pd.DataFrame(rows(16))
-    data.to_csv("data.csv", index=False)
-    result = bw.finetune(start, "data.csv", "data.csv", label="stars", verbose=False, **QUICK)
-    measured = result.model.evaluate("data.csv")
-    assert "no column 'sentence'; the texts are those of 'review'" in " ".join(measured.notes)
-    assert dict(result.model.evaluate(data)) == dict(measured)
-    said = "note: data: no column 'sentence'; the texts are those of 'review'\n"
-    assert said in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="text: name the column of the texts"):
-        result.model.evaluate(data.rename(columns={"review": "post"}))
-
-
 def test_an_extra_that_is_missing_is_named(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -366,7 +351,7 @@ def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> Non
         ({"label": "labels"}, "label is 'labels', but train has no such column"),
         (
             {"text": None, "train": [{"a": "w1", "stars": "good"}]},
-            "text: name the column of the texts; train has 'a', 'stars', and no 'sentence'",
+            "text: name the column of the texts; train has 'a', 'stars', and no 'text'",
         ),
         ({"train": [*rows(3), {"id": 3}]}, "train: row 3 has no 'review'"),
         (
@@ -920,9 +905,9 @@ def test_importing_needs_no_frames() -> None:
 )
 def test_a_table_in_place_of_texts_is_refused(table: Any) -> None:
     # Its names would be the texts.
-    with pytest.raises(ConfigError, match=r"texts is a .* such as texts\['review'\]"):
+    with pytest.raises(ConfigError, match=r"texts is a .* such as texts\['id'\]"):
         bw.learn_vocabulary(table, size=50)
-    with pytest.raises(ConfigError, match=r"files is a .* such as files\['review'\]"):
+    with pytest.raises(ConfigError, match=r"files is a .* such as files\['id'\]"):
         bw.build_corpus(table, tokenizer="x")
 
 

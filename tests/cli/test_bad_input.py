@@ -50,8 +50,8 @@ def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 # --------------------------------------------------------------------------- text that is not text
 
 BROKEN = {
-    "broken UTF-8": (b"bad \xff here", "not UTF-8: byte 0xff at byte 4 of the line"),
-    "NULs": (b"bad\0", "NUL character at character 3 of the line"),
+    "broken UTF-8": (b"bad \xff here", "byte 0xff is not UTF-8"),
+    "NULs": (b"bad\0", "holds a NUL character"),
 }
 
 
@@ -72,13 +72,13 @@ def test_text_that_is_not_text(
         world.build_corpus(text),
         ["embed", world.model, "--file", text, "--out", world.out],
     ):
-        refused(argv, f"{text}:3: ", message, "Remove the ")
+        refused(argv, f"{text}:3: ", message)
     for argv in (
         world.finetune(dev=task, out=world.root / "new"),
         ["predict", world.task_model, "--file", task, "--out", world.out],
         ["evaluate", world.task_model, task],
     ):
-        refused(argv, f"{task}:3: ", message, "Remove the ")
+        refused(argv, f"{task}:3: ", message)
     for verb in ("fill-mask", "predict"):
         give_stdin(monkeypatch, text.read_bytes())
         model = world.model if verb == "fill-mask" else world.task_model
@@ -154,6 +154,8 @@ def test_a_line_of_50_mb(
             10,
             "break the line up (`bothways vocab`, `vocab extend` and `corpus` accept longer",
         )
+    if verb in ("embed", "predict", "finetune"):
+        limit, remedy = 16, "most likely no table"
     where = {"stdin": "standard input", "vocab": text, "corpus": text}.get(verb, enormous)
     with enormous.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -172,17 +174,14 @@ def test_a_missing_column(world: World, refused: Refused, tmp_path: Path) -> Non
     lines.write_text(
         '{"sentence": "a dog", "label": "yes"}\n{"sentense": "a cat", "label": "no"}\n'
     )
-    for path, place, problem in (
-        (task, "1", "the header lacks the column 'sentence'; the columns are 'sentense', 'label'"),
-        (lines, "2", "key 'sentence' is missing; the keys are 'sentense', 'label'"),
-    ):
+    problem = "the columns are 'sentense', 'label'"
+    for path, place in ((task, ""), (lines, ":2")):
         for argv in (
             world.finetune(dev=path, out=world.root / "new"),
             ["evaluate", world.task_model, path],
             ["predict", world.task_model, "--file", path, "--out", world.out],
         ):
-            shown = refused(argv, f"{path}:{place}: {problem}", "Did you mean 'sentense'?")
-            assert path is lines or "--text COLUMN and --label COLUMN" in shown
+            refused(argv, f"{path}{place}: no column", problem)
     refused(["predict", "mini_en", "a"], "did you mean 'mini-en'?")
     argv = ["finetune", "--train", world.train, "--dev", "25", "--run", world.root / "new"]
     refused(argv, "25: there is no such file", "is a number between 0 and 1, such as 0.2")

@@ -68,8 +68,6 @@ def test_a_pipe_that_is_written_again_has_other_content(pipe: Path) -> None:
 def test_a_pipe_of_a_shell(anonymous: tuple[Path, int]) -> None:
     path, writing = anonymous
     os.write(writing, b"a line\nanother\n")
-    with open_file(path) as file:
-        assert file.readline() == b"a line\n"
     os.close(writing)
     for _ in range(2):
         with open_file(path) as file:
@@ -78,7 +76,7 @@ def test_a_pipe_of_a_shell(anonymous: tuple[Path, int]) -> None:
 
 def test_a_pipe_that_nobody_writes_to(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bothways.io.pipes._SECONDS", 0.1)
-    with pytest.raises(InputError, match="nobody writes to it; give a file, or start the program"):
+    with pytest.raises(InputError, match="nobody writes to it; start the program"):
         open_file(pipe)
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
-from bothways.io.rows import Format, read_items, read_table
+from bothways.io.rows import Format
+from bothways.io.tables import read_items, read_table
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
 

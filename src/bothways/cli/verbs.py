@@ -319,8 +319,9 @@ def _with_texts(config: Any) -> Any:
         read = f" ({model!r} is read as the model.)" if model and not config.texts else ""
         raise InputError(f"no text given: standard input is empty.{read}")
     if (found := format_of_lines(lines)) is not None:
-        with_file = "; a file of it can be given: --file NAME" * hasattr(config, "file")
-        print_note(f"standard input looks like {found}, and each line is read as a text{with_file}")
+        if found == "a table" and hasattr(config, "file"):
+            raise InputError("standard input is a table; save it as a file and give --file NAME.")
+        print_note(f"standard input looks like {found}, and each line is read as a text")
     return dataclasses.replace(config, texts=tuple(lines))
 
 

@@ -53,9 +53,6 @@ LIST = Limit(
 )
 """For JSON, which may be a single line, and is read into memory whole."""
 
-BLANK = 1_000_000
-"""Blank lines in a row that a file of rows may have."""
-
 
 def corpus_line(mib: float) -> Limit:
     """For a line of a text to learn from."""

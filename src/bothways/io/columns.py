@@ -16,7 +16,8 @@ from bothways.io.annotations.choices import chosen_row
 from bothways.io.broken import TEXT, Broken
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.parquet import readable
-from bothways.io.rows import Format, read_table, shown
+from bothways.io.rows import DELIMITED, Format, shown, table_suffix
+from bothways.io.tables import read_table
 from bothways.io.text import SURROGATES
 
 TEXT_NAMES = ("text", "sentence")
@@ -67,15 +68,21 @@ def read_columns(path: Path, columns: Columns, broken: Broken) -> Values:
         InputError: the file or a value cannot be read as requested.
     """
     first, left_out = True, 0
+    names, delimited = columns.names, table_suffix(path) in DELIMITED
     for place, found in read_table(path, columns.form, broken):
         row: dict[str, Any] | None = found
-        if not _TOOLS.isdisjoint(found):
+        if delimited and len(values := [found[n] for n in names if n in found]) == len(names):
+            if _is_text("".join(values)):  # all at once, as most are
+                first = False
+                yield place.row or 0, values
+                continue
+        elif not _TOOLS.isdisjoint(found):
             row = chosen_row(found, labelled=columns.labelled)
         if row is None:  # the annotator rejected or skipped it
             left_out += 1
             continue
         try:
-            values = [_value(row, name, columns) for name in columns.names]
+            values = [_value(row, name, columns) for name in names]
         except InputError as error:
             if first and isinstance(error, MissingColumnError):
                 error.place = Place(path)
@@ -90,11 +97,19 @@ def read_columns(path: Path, columns: Columns, broken: Broken) -> Values:
         raise InputError("has no examples.", place=Place(path))
 
 
-def _value(row: dict[str, Any], name: str, columns: Columns) -> Any:
+def _is_text(text: str) -> bool:
+    """Whether :func:`checked_text` takes a text, and all of its parts."""
+    if "\0" in text or len(text) > TEXT.bytes:
+        return False
     try:
-        value = row[name]
-    except KeyError:
-        value = nested_value(row, name)
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _value(row: dict[str, Any], name: str, columns: Columns) -> Any:
+    value = row[name] if name in row else nested_value(row, name)
     if isinstance(value, str):
         return checked_text(value, name)
     if name in columns.kept:
@@ -162,12 +177,13 @@ def _kept(value: Any, name: str) -> Any:
         return None
     value = readable(value)
     try:
-        json.dumps(value, allow_nan=False)
+        as_text = json.dumps(value, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError):  # bytes; infinity
         raise InputError(
             f"column {name!r} holds {shown(value)}, which JSON has no form for; leave it out of "
             "keep."
         ) from None
+    checked_text(as_text, name)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
-from bothways.io.rows import Format
+from bothways.io.options import Format
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 

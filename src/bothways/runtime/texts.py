@@ -257,10 +257,14 @@ def _questions(path: Path, column: str, keep: Sequence[str], form: Format) -> Fi
 
 
 def _is_table(path: Path, form: Format) -> bool:
-    """Whether a file has columns, by its name, or by its first line if that says nothing."""
+    """Whether a file has columns, by its name, or by its first lines if that says nothing."""
     if (suffix := table_suffix(path) or ending(path)) != ".txt":
         return suffix in TABLES
-    return format_of_lines(beginning_lines(path, form.encoding)) == "a table"
+    lines = [line for line in beginning_lines(path, form.encoding) if line]
+    tabs = {line.count("\t") for line in lines}
+    return format_of_lines(lines) == "a table" or (
+        len(tabs) == 1 and tabs != {0} and len(lines) > 1
+    )
 
 
 def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:

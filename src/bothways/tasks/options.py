@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
-from bothways.io.rows import Format
+from bothways.io.options import Format
 
 # --------------------------------------------------------------------------------
 # Options of extractive question answering (task.kind spans).

@@ -245,7 +245,7 @@ def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Value
         options = wanted.options
         if isinstance(error, MissingColumnError) and error.missing == options.text_a in TEXT_NAMES:
             for name in TEXT_NAMES:
-                if name in error.columns and options.text_b is None:
+                if name in error.columns and name != options.text_b:
                     options = replace(options, text_a=name)
                     return _opened(path, replace(wanted, options=options), broken)
         if isinstance(error, MissingColumnError) and error.missing == options.text_a:

@@ -17,9 +17,10 @@ from bothways.errors import ConfigError, InputError, Place
 from bothways.io.annotations.squad import read_questions
 from bothways.io.columns import nested_value
 from bothways.io.files import as_json, write_bytes
-from bothways.io.json_items import load_json
+from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
-from bothways.io.rows import DELIMITED, JSON, Format, read_table
+from bothways.io.rows import DELIMITED, JSON, Format
+from bothways.io.tables import read_table
 from bothways.io.written import cell_text, table_text
 from bothways.tasks.options import SplitConfig
 
@@ -99,7 +100,7 @@ def _squad_content(path: Path) -> dict[str, Any] | None:
     or to refuse: a list, several objects, another object."""
     content = None
     with contextlib.suppress(InputError):
-        content = load_json(path)
+        content = read_json_file(path)
     if not isinstance(content, dict) or "data" not in content:
         return None
     data = content["data"]

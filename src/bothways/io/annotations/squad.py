@@ -20,7 +20,9 @@ from bothways.io.annotations.values import first_value, list_value, whole_number
 from bothways.io.broken import Broken
 from bothways.io.columns import cell_value, checked_text
 from bothways.io.lines import FALSE, TRUE, listed
-from bothways.io.rows import DELIMITED, Format, read_items, read_table, shown, table_suffix
+from bothways.io.options import Format
+from bothways.io.rows import DELIMITED, shown, table_suffix
+from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
 
 _IDS = ("id", "guid", "qid")

@@ -32,16 +32,9 @@ from bothways.io.annotations.written_spans import WRITERS
 from bothways.io.broken import Broken
 from bothways.io.columns import checked_text
 from bothways.io.lines import listed
-from bothways.io.rows import (
-    JSON,
-    PARQUET,
-    SHEETS,
-    Format,
-    read_items,
-    read_table,
-    shown,
-    table_suffix,
-)
+from bothways.io.options import Format
+from bothways.io.rows import JSON, PARQUET, SHEETS, shown, table_suffix
+from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
 from bothways.io.text import beginning, read_lines, read_whole
 
