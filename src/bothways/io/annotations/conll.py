@@ -22,7 +22,7 @@ from bothways.errors import InputError, Place
 from bothways.io.csv_files import encloses_fields
 from bothways.io.diagnostics import other_format
 from bothways.io.lines import listed
-from bothways.io.rows import Item, shown
+from bothways.io.rows import JSON, Item, shown, table_suffix
 from bothways.io.terminal import counted
 from bothways.io.text import beginning, read_lines
 
@@ -213,20 +213,24 @@ def read_word_rows(
 ) -> WordFile:
     """Read a table with a word and its tag in each row: CSV, a sheet, Parquet or JSON.
 
+    A sentence ends where its column says so, or at a blank line or row of CSV and sheets.
+
     Args:
         path: the file.
-        items: its rows; between two of a CSV file, a missing line number is that of a blank line.
+        items: its rows.
         layout, labelled: as for :func:`read_conll`.
 
     Raises:
         InputError: a row cannot be read, or no column is named for words or tags.
     """
     found = WordFile()
-    _collect(path, _rows_of_items(items), layout, found, labelled=labelled, table=True)
+    in_lines = table_suffix(path) not in JSON
+    rows = _rows_of_items(items, in_lines=in_lines)
+    _collect(path, rows, layout, found, labelled=labelled, table=True)
     return found
 
 
-def _rows_of_items(items: Iterable[Item]) -> Iterator[Row]:
+def _rows_of_items(items: Iterable[Item], *, in_lines: bool) -> Iterator[Row]:
     names: list[str] = []
     last = 0
     for place, item in items:
@@ -236,7 +240,7 @@ def _rows_of_items(items: Iterable[Item]) -> Iterator[Row]:
         if not names:
             names = [*item]
             yield max(1, number - 1), names
-        elif number > last + 1:
+        elif in_lines and number > last + 1:
             yield number, ()
         last = number
         yield number, ["" if value is None else str(value) for value in map(item.get, names)]
