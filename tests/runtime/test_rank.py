@@ -66,6 +66,7 @@ def test_the_activation_that_a_folder_names(folder: Path, name: str, layout: str
         model.save_pretrained(str(folder))
         assert (folder / "modules.json").exists()
     check(folder)
+    assert not any("ignores" in note for note in load(folder).loaded.notes)
 
 
 def test_a_sigmoid_if_none_is_named_and_the_length_of_the_tokenizer(folder: Path) -> None:

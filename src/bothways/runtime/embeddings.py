@@ -236,7 +236,7 @@ def _prompt_tokens(tokenizer: Tokenizer, prompt: str, length: int | None) -> int
     """Tokens of a sequence that are the prompt's, counted as in sentence-transformers: those of the
     prompt alone, without a special token at its end."""
     ids = tokenizer.encode(prompt, max_length=length).ids
-    return len(ids) - int(ids[-1:] != [] and ids[-1] in tokenizer.special_ids)
+    return len(ids) - sum(id in tokenizer.special_ids for id in ids[-1:])
 
 
 def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:

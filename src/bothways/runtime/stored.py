@@ -135,7 +135,7 @@ def _header_and_data(content: NDArray[np.uint8]) -> tuple[dict[str, Any], NDArra
     if size > len(content) - 8:
         raise ValueError("the header ends after the file")
     if size > _MOST_HEADER:
-        raise ValueError(f"a header of {size:,} bytes")
+        raise ValueError(f"a header of {size:,} bytes; it has at most {_MOST_HEADER:,}")
     header = parse_json(content[8 : 8 + size].tobytes().decode())
     header.pop("__metadata__", None)
     _refuse_many(len(header))

@@ -11,11 +11,10 @@ import copy
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import tokenizers
@@ -64,7 +63,9 @@ from bothways.tokenization.roles import WHAT, Declared, find_roles
 from bothways.tokenization.segmenter import SETTING, Segmenter
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
-from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK, panics_named
+from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK, refuse_panic
+
+_T = TypeVar("_T")
 
 # What other libraries call what a tokenizer has, and how it is written here.
 _ELSEWHERE = {
@@ -342,7 +343,7 @@ class Tokenizer:
             ModelError: there is no vocabulary, it is not known how sequences are built from its
                 pieces, or it belongs to a tokenizer that splits text by other rules.
         """
-        with panics_named(folder):
+        try:
             read = read_tokenizer(folder)
             tokenizer = cls(
                 read.library,
@@ -353,6 +354,9 @@ class Tokenizer:
                 segmenter=read.segmenter,
                 as_it_is=read.as_it_is,
             )
+        except BaseException as error:
+            refuse_panic(error, folder)
+            raise
         tokenizer.file_lowercases, tokenizer.file_cuts = read.lowercases, read.cuts
         return tokenizer.in_one_segment() if read.one_segment else tokenizer
 
@@ -508,7 +512,8 @@ class Tokenizer:
         if self.segmenter is not None:
             divided = self.segmenter.divide_all(texts, self.roles.mask)
             texts = [one.text for one in divided]
-        encoded = self._run_library(texts)
+        encode = self._library.encode_batch
+        encoded = self._ask(lambda own: encode(own, add_special_tokens=False), texts)
         results = []
         for number in range(len(a)):
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
@@ -543,27 +548,24 @@ class Tokenizer:
         check_texts(texts)
         if self.segmenter is not None:
             texts = [one.text for one in self.segmenter.divide_all(texts, self.roles.mask)]
-        with self._rules_of_files(texts):
-            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        encode = self._library.encode_batch_fast
+        encodings = self._ask(lambda own: encode(own, add_special_tokens=False), texts)
         return [encoding.ids for encoding in encodings]
 
-    def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
-        with self._rules_of_files(texts):
-            return self._library.encode_batch(texts, add_special_tokens=False)
-
-    @contextmanager
-    def _rules_of_files(self, texts: Sequence[str]) -> Iterator[None]:
-        """Where the library reads texts.
+    def _ask(self, call: Callable[[Sequence[str]], _T], texts: Sequence[str]) -> _T:
+        """What the library answers for texts.
 
         Raises:
             InputError: one is no text.
-            ModelError: its rules cannot be applied.
+            ModelError: the rules of the tokenizer's file cannot be applied.
         """
         try:
-            with panics_named(self._source):
-                yield
+            return call(texts)
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error(texts) from error
+        except BaseException as error:
+            refuse_panic(error, self._source)
+            raise
 
     @property
     def _extends_offsets(self) -> bool:
@@ -603,8 +605,7 @@ class Tokenizer:
         listed = [int(i) for i in ids]
         for i in listed:
             self.piece(i)
-        with panics_named(self._source):
-            return self._library.decode(listed, skip_special_tokens=skip_special)
+        return self._library.decode(listed, skip_special_tokens=skip_special)
 
     def id(self, piece: str) -> int:
         """The id of a piece.
@@ -653,8 +654,7 @@ class Tokenizer:
             InputError: the input is not text.
         """
         rules = self._library.normalizer
-        with self._rules_of_files([text]):
-            return rules.normalize_str(text) if rules else text
+        return self._ask(lambda own: rules.normalize_str(*own), [text]) if rules else text
 
     @property
     def rules(self) -> Rules:

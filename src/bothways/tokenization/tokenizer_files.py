@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from bothways.io.folder_files import (
     ends_a_line,
     is_there,
 )
-from bothways.io.json_files import read_json_file
+from bothways.io.json_files import parse_json, read_json_file
 from bothways.io.text import read_whole
 from bothways.tokenization.normalization import PRESETS, normalizer
 from bothways.tokenization.pieces import CONTINUES, META_SPACE
@@ -58,12 +56,9 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
         ModelError: the file is damaged.
     """
     try:
-        with panics_named(path):
-            library = tokenizers.Tokenizer.from_str(read_whole(checked(path)))
+        library = tokenizers.Tokenizer.from_str(read_whole(checked(path)))
     except InputError as error:
         raise ModelError(str(error)) from None
-    except ModelError:
-        raise
     except Exception as error:  # the library raises bare Exception for every kind of damage
         if other := _no_tokenizer(path):
             raise ModelError(
@@ -81,7 +76,7 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
             f"{path}: its model leaves out pairs at random (dropout {library.model.dropout}), so "
             'that a text has other ids each time. Write "dropout": null to it.'
         )
-    rules = library.normalizer and json.loads(library.normalizer.__getstate__())
+    rules = library.normalizer and parse_json(library.normalizer.__getstate__().decode())
     if (growth := _growth(rules)) > _MOST_GROWTH:
         raise ModelError(
             f"{path}: its normalizer makes a text up to {growth:.3g} times as long; at most "
@@ -95,18 +90,13 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
     return library
 
 
-@contextmanager
-def panics_named(where: object) -> Iterator[None]:
-    """Where the library follows rules of a file, which may end its code in Rust.
+def refuse_panic(error: BaseException, where: object) -> None:
+    """Explain a panic of the library's code in Rust, at rules of a file.
 
     Raises:
-        ModelError: it did.
+        ModelError: it was one.
     """
-    try:
-        yield
-    except BaseException as error:  # its exception is of no module and derives from that
-        if type(error).__name__ != "PanicException":
-            raise
+    if type(error).__name__ == "PanicException":  # which no module has
         raise ModelError(
             f"{where}: the tokenizer's rules cannot be applied ({str(error)[:200]}). Use the "
             "tokenizer.json that the model was trained with."
