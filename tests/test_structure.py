@@ -220,28 +220,28 @@ _NO_CODE = {
 # Code lines, as `lines_of_code` counts them, and words of documentation. A number falls with what
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
-    "api": 3210,
-    "cli": 1060,
+    "api": 3220,
+    "cli": 1050,
     "config": 980,
     "corpus": 2070,
     "experiments": 3300,
     "exporting": 710,
     "families": 1290,
     "finetuning": 3000,
-    "io": 8810,
+    "io": 4600,
     "model": 4250,
     "objectives": 260,
     "pretraining": 2030,
     "runtime": 6220,
     "serving": 2690,
     "shipped": 20,
-    "tasks": 5130,
-    "tokenization": 3780,
+    "tasks": 4910,
+    "tokenization": 3770,
     "top": 510,
     "training": 2120,
     "scripts": 3960,
-    "tests": 49810,
-    "words of docs": 29400,
+    "tests": 46080,
+    "words of docs": 29410,
 }
 
 
