@@ -98,7 +98,8 @@ def _why_lost(error: Exception) -> str:
     if "SIGKILL" in str(error):
         return killed("--workers")
     if found := re.search(r"exit codes of the workers are {(.*)}", str(error)):
-        return f"a worker process ended unexpectedly ({found[1]})"
+        codes = dict.fromkeys(found[1].split(", "))  # several workers may end alike
+        return f"a worker process ended unexpectedly ({', '.join(codes)})"
     # An argument or a result that cannot be unpickled; the cause is the traceback as text.
     trace = str(error.__cause__ or error).rstrip('\n"')
     return f"a worker process failed: {trace.splitlines()[-1]}"
