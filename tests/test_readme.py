@@ -547,8 +547,8 @@ def test_defaults_that_the_documents_state() -> None:
         "may have 1 MiB": broken.TEXT.mib == 1,
         "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
         "512 unless you choose otherwise": SizeOptions().positions == 512,
-        "`sentence` and the label in `label`": (
-            FinetuneConfig().task.text_a == "sentence" and FinetuneConfig().task.label == "label"
+        "column `text` (or `sentence`) and the label in `label`": (
+            FinetuneConfig().task.text_a == "text" and FinetuneConfig().task.label == "label"
         ),
         "pre-training does not, but the recipe [`mini`](../src/bothways/recipes/mini.yaml) does": (
             FinetuneConfig().optimizer.bias_correction

@@ -517,7 +517,7 @@ def test_columns_of_a_gate_are_named(task: tuple[Path, Path], tmp_path: Path) ->
     (tmp_path / "own.tsv").write_text("\n".join(["said\tmeant", *rows]) + "\n")
     limits = {"speedup": 0, "agreement": 0.5, "metric_loss": 99.0, "lowest": 0.0}
     gate = {"int8": True, "gate": tmp_path / "own.tsv", **limits}
-    with pytest.raises(InputError, match=r"lacks the column .* and `export` take text COLUMN"):
+    with pytest.raises(InputError, match=r"no column 'text'; the columns are 'said', 'meant'"):
         export(task[0], tmp_path / "one", **gate)
     report = export(task[0], tmp_path / "one", **gate, text="said", label="meant")
     assert report.int8 is not None

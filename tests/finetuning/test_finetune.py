@@ -513,7 +513,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
         ({"run": ""}, ConfigError, "run is missing"),
         ({"train": ""}, ConfigError, "task.train is missing"),
         ({"dev": ""}, ConfigError, "task.dev is missing"),
-        ({"text_a": "sentense"}, InputError, r"train\.tsv:1: .*Did you mean 'sentence'"),
+        ({"text_a": "sentense"}, InputError, r"train\.tsv: .*Did you mean 'sentence'"),
         ({"labels": ("with", "within")}, InputError, r"train\.tsv:2: unknown label 'without'"),
         ({"kind": "regression"}, InputError, r"train\.tsv:2: the score 'without'"),
         ({"metrics": ("pearson",)}, ConfigError, "not a metric for classification"),

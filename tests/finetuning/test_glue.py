@@ -447,7 +447,7 @@ def test_columns_by_option(
     for more, message in (
         ([], "unknown label 'class 0'; the labels are 'LABEL_0'"),
         (["--task", "mnli"], "both say which columns the file has; give one"),
-        (["--label", "stars"], "the header lacks the column 'stars'"),
+        (["--label", "stars"], "no column 'stars'"),
         (["--label", ""], "the header lacks the column ''"),
     ):
         assert cli.main([*words, *more]) == 1

@@ -518,14 +518,6 @@ def test_a_cased_vocabulary_that_is_read_in_lower_case(folder: Path) -> None:
     assert load(folder).tokenizer("Word3").tokens == ["[CLS]", "Word3", "[SEP]"]
 
 
-def test_settings_in_another_encoding_are_not_to_be_removed(folder: Path) -> None:
-    path = folder / "tokenizer_config.json"
-    path.write_bytes(path.read_text().encode("utf-16"))
-    with pytest.raises(ModelError, match="iconv -f UTF-16") as caught:
-        load_model(folder)
-    assert "remove" not in str(caught.value)
-
-
 @pytest.mark.parametrize("name", ["bert-base-vocab.txt", "vocab.txt.gz"])
 def test_a_vocabulary_under_another_name(name: str, folder: Path) -> None:
     (folder / "tokenizer.json").unlink()

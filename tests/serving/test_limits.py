@@ -295,10 +295,6 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
         *("/models/pretrained", {"inputs": "[MASK]", "parameters": {"targets": []}}),
         *(422, "targets is empty", None),
     ),
-    "a question that is too long": (
-        *("/models/answers", {"inputs": {"question": "w77 " * 90, "context": "w1"}}),
-        *(422, "leave no room", None),
-    ),
 }
 
 

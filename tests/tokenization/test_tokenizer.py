@@ -680,7 +680,7 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path / "absent")
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"\xef\xbb\xbf[PAD]\n" + b"a\n" * 20_000 + b"\xff\n")
-    with pytest.raises(ModelError, match=r"vocab.txt:20002: not UTF-8"):
+    with pytest.raises(ModelError, match=r"vocab.txt:20002: .* not UTF-8"):
         Tokenizer.from_folder(tmp_path)
     TOKENIZERS[True].save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")

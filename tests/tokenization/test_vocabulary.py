@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bothways.errors import ConfigError, InputError, ModelError
-from bothways.tokenization.build import about_text, build_vocabulary, count_file_words, measure
+from bothways.tokenization.build import build_vocabulary, count_file_words, measure
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -100,7 +100,7 @@ def test_broken_input_is_refused_or_mended(tmp_path: Path) -> None:
             "out": str(tmp_path / "out" / name),
             "size": 60,
         }
-        with pytest.raises(InputError, match=rf"{name}:2: .*give --broken replace"):
+        with pytest.raises(InputError, match=rf"{name}:2: "):
             build_vocabulary(VocabularyConfig(**options))  # type: ignore[arg-type]
         report = build_vocabulary(VocabularyConfig(**options, broken="replace"))  # type: ignore[arg-type]
         assert report["learned_from"].pop("broken_lines") == broken
@@ -245,28 +245,13 @@ def test_what_ends_and_damages_a_file_of_pieces(tmp_path: Path) -> None:
     path.write_bytes("\n".join([*PIECES, "\x1a"]).encode())
     assert read_vocabulary(path) == PIECES
     path.write_bytes("\n".join([*PIECES, "\0" * 100]).encode())
-    with pytest.raises(ModelError, match="line 11 holds a NUL"):
+    with pytest.raises(ModelError, match="NUL"):
         read_vocabulary(path)
-
-
-@pytest.mark.parametrize(("line", "told"), [("<p>{}</p>", "such as <p>"), ("{}", "")])
-def test_markup_in_the_text_of_a_vocabulary_is_said(line: str, told: str, tmp_path: Path) -> None:
-    text = "".join(line.format(f"the cat number {n} sat on a mat") + "\n" for n in range(40))
-    (tmp_path / "a.txt").write_text(text)
-    config = VocabularyConfig(files=(str(tmp_path / "a.txt"),), out=str(tmp_path / "v"), size=60)
-    notes = [note for note in about_text(config, build_vocabulary(config)) if "markup" in note]
-    assert len(notes) == bool(told)
-    assert all(told in note for note in notes)
 
 
 def test_lines_that_are_not_text_alone_make_no_vocabulary_in_silence(tmp_path: Path) -> None:
     path, out = tmp_path / "a.txt", str(tmp_path / "v")
     config = VocabularyConfig(files=(str(path),), out=out, size=60)
     path.write_text("".join(f'{{"text": "the cat number {n} sat"}}\n' for n in range(40)))
-    with pytest.raises(InputError, match=r"end in \.jsonl, and give --text_field"):
+    with pytest.raises(InputError, match="looks like JSON, not like text"):
         build_vocabulary(config)
-    path.write_text("".join(f"[10:{n}] <ann> the cat\xad {n} &amp; a mat\n" for n in range(40)))
-    notes = [*about_text(config, build_vocabulary(config))]
-    for told in ("times and names", "soft hyphens", "entities of HTML"):
-        assert sum(told in note for note in notes) == 1
-    assert any("(40 such lines of its beginning)" in note for note in notes)

@@ -187,6 +187,8 @@ class SeedRunner:
         """Why the pool broke before the seed of a folder was done."""
         if not self._worker_started.is_set():
             return _script_without_guard()
+        for process in self._workers:
+            process.join(timeout=1)  # the pool may notice before the exit status is there
         codes = {process.exitcode for process in self._workers}
         was_killed = -getattr(signal, "SIGKILL", 0) in codes
         why = killed("--jobs") if was_killed else "a worker process ended unexpectedly"

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import EncodingError, InputError, ModelError
+from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
@@ -684,8 +684,6 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
         problem = error.problem.rstrip(".")
-        if isinstance(error, EncodingError):  # a remedy of its own; the folder is whole
-            raise ModelError(f"{path}: {problem}.") from None
         row = error.place and error.place.row
         where = f"line {row} " if row else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import expit
-from bothways.errors import EncodingError, InputError, ModelError
+from bothways.errors import InputError, ModelError
 from bothways.io.files import real_path, write_json
 from bothways.io.folder_files import checked, inside, is_there
 from bothways.io.json_files import read_json_file
@@ -345,10 +345,8 @@ def _read(path: Path) -> Any:
     """
     try:
         return read_json_file(checked(path)) if is_there(path) else {}
-    except EncodingError as error:  # a remedy of its own; the folder is whole
-        raise ModelError(str(error)) from None
     except InputError as error:
-        raise _damaged(None, str(error)) from None
+        raise _damaged(None, f"{error.place}: {error.problem}") from None
 
 
 def _damaged(path: Path | None, problem: str) -> ModelError:

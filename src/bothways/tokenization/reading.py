@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import EncodingError, InputError, ModelError
+from bothways.errors import InputError, ModelError
 from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
@@ -470,8 +470,7 @@ def _read_ids(path: Path) -> dict[str, int]:
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
     except InputError as error:
-        remedy = "" if isinstance(error, EncodingError) else " Complete the download."
-        raise ModelError(f"{error}{remedy}") from None
+        raise ModelError(f"{error.place}: {error.problem} Complete the download.") from None
     except TypeError as error:
         raise ModelError(
             f"{path}: cannot be read as a vocabulary ({error}); complete the download."

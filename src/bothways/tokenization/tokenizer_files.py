@@ -12,7 +12,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from bothways.errors import EncodingError, InputError, ModelError
+from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import (
     BESIDE_PIECES,
     BYTES_PER_PIECE,
@@ -149,8 +149,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = read_json_file(checked(path))
     except InputError as error:
-        remedy = "" if isinstance(error, EncodingError) else f" {REPAIR}"
-        raise ModelError(f"{error}{remedy}") from error
+        raise ModelError(f"{error.place}: {error.problem} {REPAIR}") from error
     if not isinstance(settings, dict):
         raise ModelError(f"{path}: expected an object of settings. {REPAIR}")
     for key, what in _OTHERS.items():
