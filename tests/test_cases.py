@@ -75,7 +75,7 @@ CASES: dict[str, list[str]] = {
     "18 blank lines between rows": [
         TABLES + "test_rows",
         TABLES + "test_rows",
-        "io/test_encodings.py::test_line_ends",
+        TABLES + "test_rows",
     ],
     "20 output that is not UTF-8": [
         "io/test_streams.py::test_finetune_ends_with_its_table",
