@@ -467,3 +467,13 @@ def test_words_of_a_text() -> None:
     alignment = Alignment()
     assert spans_over_words([(0, 2)], [CharacterSpan(2, 3, "X")], alignment) == []
     assert alignment.lost == 1
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_words_that_show_nothing_are_words(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "words.conll"
+    rows = [("EU", "B-ORG"), ("\u00a0", "O"), ("\u200b", "O"), ("calls", "O")]
+    path.write_text(columns(separator, *rows), encoding="utf-8")
+    sentences = read_sentences(path, TaggingOptions(), labelled=True)
+    assert sentences.words == [[word for word, _ in rows]]
+    assert sentences.tags == [[tag for _, tag in rows]]

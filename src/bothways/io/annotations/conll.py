@@ -34,6 +34,7 @@ _COMMENT = re.compile(r"#+\s")
 _LANGUAGE = re.compile(r"[a-z]{2,3}:(?=\S)")
 _CONLLU = 10  # columns
 _LOOKED_AT = 500  # rows
+_SPACES = re.compile("[ \t]+")
 _SAMPLE = 1000  # lines
 
 # Names of columns, in small letters alone.
@@ -177,7 +178,7 @@ def _rows_of_lines(
             yield number, None
             continue
         if separator == " ":
-            values = line.split()
+            values = _SPACES.split(line.strip(" \t"))  # a no-break space is a word, not a separator
         elif quoted and '"' in line:
             (values,) = csv.reader([line], delimiter="\t")
         else:
