@@ -240,7 +240,7 @@ BUDGET = {
     "top": 510,
     "training": 2120,
     "scripts": 3960,
-    "tests": 46040,
+    "tests": 46050,
     "words of docs": 29390,
 }
 
