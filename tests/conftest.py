@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import faulthandler
 import os
 import signal
 import sys
@@ -63,6 +64,26 @@ _LONG = (
     "test_end_to_end.py",
     "test_kill.py",
 )
+
+
+_LONGEST = 400  # seconds of a test; the longest takes a minute on a quiet machine
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """A test that hangs fails, with the stacks of its threads, and the others go on."""
+
+    def stop(*_: object) -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        pytest.fail(f"no end after {_LONGEST} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST, _LONGEST)  # once more for what ends the test
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
