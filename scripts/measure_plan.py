@@ -49,7 +49,7 @@ def main() -> None:
     for name in options.cases:
         if name not in found:
             start = time.perf_counter()
-            found[name] = _measure(_words(options, *CASES[name]), recompute=CASES[name][3])
+            found[name] = _measure(_words(options, *CASES[name]))
             out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
     table = _table(found)
@@ -85,7 +85,7 @@ def _words(
     ]
 
 
-def _measure(words: list[str], *, recompute: bool) -> dict[str, Any]:
+def _measure(words: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         forecast, run = Path(folder, "plan.json"), Path(folder, "run")
         plan_seconds, _ = _run("plan", *words, "--json", str(forecast))
@@ -101,7 +101,7 @@ def _measure(words: list[str], *, recompute: bool) -> dict[str, Any]:
         "run_seconds": run_seconds,
         "planned_tokens_per_second": planned_phase["tokens_per_second"],
         "tokens_per_second": rates,
-        "planned_peak_mib": planned_phase["peak_recomputing" if recompute else "peak"] / MIB,
+        "planned_peak_mib": planned_phase["peak"] / MIB,
         "peak_mib": peak / MIB,
         "planned_disk_mib": (planned["checkpoint"] + planned["model_folder"]) / MIB,
         "disk_mib": disk / MIB,

@@ -6,6 +6,7 @@ from constants measured in benchmarks/. Takes seconds; nothing is run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -128,23 +129,22 @@ def stages() -> Iterator[tuple[str, str, str]]:
         years(TOKENS / one.phases[0].tokens_per_second),
         "computed, not run",
     )
-    for size in ("base", "large"):
+    for size, parallel in itertools.product(("base", "large"), ("ddp", "fsdp")):
         run = planned(
             size,
             Phase(length=512, batch=4096, micro_batch=32),
             ranks=64,
+            parallel=parallel,
             clock=ClockOptions(tokens=int(TOKENS)),
         )
-        for name, way in (("ddp", run.ddp), ("fsdp", run.fsdp)):
-            assert way is not None
-            where = f"pre-training {size} at 512: 64 H100s, {name}"
-            yield where, years(3600 * (way.hours or 0)), "computed, not run"
-            yield f"{where}: memory of a rank", large(way.memory), "computed, not run"
-            yield (
-                f"{where}: sent by a rank in a step, in the run",
-                f"{large(way.sent)}, {large(way.sent * (run.steps or 0))}",
-                "computed; bytes of 2 gloo ranks counted (2026-11-26-scale.md)",
-            )
+        (phase,), where = run.phases, f"pre-training {size} at 512: 64 H100s, {parallel}"
+        yield where, years(3600 * (run.hours or 0)), "computed, not run"
+        yield f"{where}: memory of a rank", large(phase.peak), "computed, not run"
+        yield (
+            f"{where}: sent by a rank in a step, in the run",
+            f"{large(phase.sent)}, {large(phase.sent * (run.steps or 0))}",
+            "computed; bytes of 2 gloo ranks counted (2026-11-26-scale.md)",
+        )
     yield (
         "vectors of MiniLM: one core",
         years(TOKENS / INFERENCE_RATE),

@@ -279,14 +279,6 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
     return recipes_with("  kind: tagging", declared())
 
 
-def _print_forecast(forecast: Any) -> None:
-    from bothways.experiments.plan import tables
-
-    console = text_console(highlight=False)
-    for table in tables(forecast):
-        console.print(table, markup=False, soft_wrap=isinstance(table, str))
-
-
 def _print_texts(lines: Iterable[Text]) -> None:
     console = text_console(highlight=False)
     for line in lines:
@@ -594,7 +586,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         "experiments.options:PlanConfig",
-        Call("experiments.plan", "plan", _print_forecast),
+        Call("experiments.plan", "plan", lambda forecast: print(repr(forecast))),
         recipes=shipped_recipes,
         after=lambda _: after_plan(_WORDS.get()),
         chosen_recipe=_chosen_recipe,

@@ -9,6 +9,7 @@ GPU", "DGX A100", "DGX H100/H200". What a program reaches of them was measured o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bothways.families.config import ModelConfig
 
@@ -58,38 +59,63 @@ LAYER_CALLS = 10.6e-3 / 4
 step of mini, four layers, took 10.6 ms, of which the device waited for half."""
 
 
-@dataclass(frozen=True)
-class Sharing:
-    """What one way of sharing a model costs a rank.
+class ComputedStep(NamedTuple):
+    """What a step costs one rank.
 
     Attributes:
-        memory: largest bytes of tensors, with the activations of the phase that keeps most.
-        sent: bytes that it sends in a step, of the phase that sends most; it receives as many.
-        hours: of the run; None without a clock.
+        seconds: computing, updating, then sending; nothing is counted as done at the same time.
+        states: bytes of weights, gradients, moments and copies.
+        sent: bytes that it sends; it receives as many.
     """
 
-    memory: float
+    seconds: float
+    states: float
     sent: float
-    hours: float | None = None
 
 
-def micro_batch_seconds(
-    device: Accelerator, shape: ModelConfig, tokens: float, operations: float
-) -> float:
-    """Seconds of a micro-batch's forward and backward pass.
+def computed_step(
+    device: Accelerator,
+    shape: ModelConfig,
+    *,
+    weights: float,
+    layer: float,
+    tokens: float,
+    operations: float,
+    ranks: int,
+    rounds: int,
+    sharded: bool,
+) -> ComputedStep:
+    """The cost of a step, in bf16 with fp32 master weights.
+
+    A replicated model (DDP) has whole weights, moments and copies in bf16, and gradients, which
+    stay in bf16 where nothing is added to them; gradients are summed over a ring, in fp32. A
+    sharded one (FSDP) has a share of weights, gradients and moments, and whole weights and
+    gradients of what is gathered: embeddings and heads, and a layer with the next one. In each
+    micro-batch layers are gathered twice, embeddings and heads once, gradients scattered once.
 
     Args:
         device: one device.
         shape: the network.
-        tokens: of the micro-batch.
+        weights, layer: bytes of all weights in fp32, and of those of one layer.
+        tokens: of a micro-batch.
         operations: per token, as :func:`bothways.model.flops.training_cost` counts them.
+        ranks: W; a single one shards nothing.
+        rounds: micro-batches of a rank in a step.
+        sharded: FSDP, else DDP.
     """
-    return max(tokens * operations / (device.rate * REACHED), shape.layers * LAYER_CALLS)
-
-
-def update_seconds(device: Accelerator, weights: float) -> float:
-    """Seconds of the optimizer's update of so many bytes of weights in fp32."""
-    return _UPDATED * weights / device.bandwidth
+    layers = shape.layers * layer
+    if sharded and ranks > 1:
+        owned = weights / ranks
+        states = 4 * owned + 2 * (weights - layers) + 3 * layer
+        sent = rounds * (ranks - 1) / ranks * (2 * weights + layers)
+    else:
+        owned = weights
+        states = weights * 3.5 + (weights if rounds > 1 or ranks > 1 else weights / 2)
+        sent = 2 * (ranks - 1) / ranks * weights
+    computing = max(tokens * operations / (device.rate * REACHED), shape.layers * LAYER_CALLS)
+    seconds = rounds * computing + _UPDATED * owned / device.bandwidth
+    seconds += sent / (device.link if ranks <= _IN_MACHINE else device.network)
+    return ComputedStep(seconds, states, sent)
 
 
 def kept(shape: ModelConfig, tokens: float, *, recompute: bool) -> float:
@@ -103,50 +129,3 @@ def kept(shape: ModelConfig, tokens: float, *, recompute: bool) -> float:
     if recompute:
         return layer + 2 * tokens * shape.hidden * (shape.layers - 1)
     return layer * shape.layers
-
-
-def ddp_memory(weights: float, *, ranks: int, several: bool) -> float:
-    """Bytes of a replicated model: weights, moments, copies in bf16, and gradients, which stay in
-    bf16 where nothing is added to them.
-
-    Args:
-        weights: bytes of all weights in fp32.
-        ranks: W.
-        several: whether a rank has several micro-batches in a step.
-    """
-    gradients = weights if several or ranks > 1 else weights / 2
-    return weights * 3.5 + gradients
-
-
-def fsdp_memory(weights: float, layer: float, *, layers: int, ranks: int) -> float:
-    """Bytes of a sharded model: its share of weights, gradients and moments; whole weights and
-    gradients of what is gathered, which are embeddings and heads, and a layer with the next one.
-
-    Args:
-        weights: bytes of all weights in fp32.
-        layer: those of one layer.
-        layers: their number.
-        ranks: W.
-    """
-    rest = weights - layers * layer
-    return 4 * weights / ranks + 2 * rest + 3 * layer
-
-
-def ddp_sent(weights: float, *, ranks: int) -> float:
-    """Bytes that a rank sends in a step: its gradients are summed over a ring, in fp32."""
-    return 2 * (ranks - 1) / ranks * weights
-
-
-def fsdp_sent(weights: float, layer: float, *, layers: int, ranks: int, rounds: int) -> float:
-    """Bytes that a rank sends in a step of a sharded model, in fp32, over a ring.
-
-    In each micro-batch the layers are gathered twice, forward and backward, embeddings and heads
-    once, and all gradients are scattered once.
-    """
-    gathered = weights + layers * layer
-    return rounds * (ranks - 1) / ranks * (gathered + weights)
-
-
-def sending_seconds(device: Accelerator, sent: float, *, ranks: int) -> float:
-    """Seconds to send so many bytes, over the network if one machine does not hold all ranks."""
-    return sent / (device.link if ranks <= _IN_MACHINE else device.network)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,19 +28,7 @@ from bothways.config.fields import to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.experiments.bench import full_batches, memory_kib
-from bothways.experiments.devices import (
-    ACCELERATORS,
-    Accelerator,
-    Sharing,
-    ddp_memory,
-    ddp_sent,
-    fsdp_memory,
-    fsdp_sent,
-    kept,
-    micro_batch_seconds,
-    sending_seconds,
-    update_seconds,
-)
+from bothways.experiments.devices import ACCELERATORS, Accelerator, computed_step, kept
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
 from bothways.io import html
@@ -72,7 +60,7 @@ _PARTS = 2  # different micro-batches that are timed
 # Memory that matrix kernels and the allocator take besides the tensors. In fp32 0.3 to 0.6 GiB from
 # tiny to base (benchmarks/2026-11-25-plan.md); in bf16 0.6 to 0.9 GiB, measured when activations
 # took more than their size (benchmarks/2026-11-21-plan.md).
-SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 400 * 2**20}
+OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 400 * 2**20}
 _FORWARD = 1 / 3  # fraction of a training step's operations
 # Depths that are measured; a network of few layers is measured itself.
 _DEPTHS, _FEW = (1, 3), 4
@@ -89,15 +77,12 @@ class PhaseForecast:
         sequence_tokens: mean tokens per sequence, without padding.
         operations: floating-point operations of matrix products per token, forward and backward,
             counting those that the result needs.
-        tokens_per_second: without padding; the time of the optimizer's update is included.
         step_seconds: seconds per optimizer step.
         activations: bytes of a micro-batch that are kept for the backward pass.
-        activations_recomputing: the same with ``--recompute``.
-        peak, peak_recomputing: largest memory of the process in bytes, without and with
-            ``--recompute``.
-        steps, hours: None without a clock.
-        epochs: passes over the corpus; None without a clock or a corpus.
-        sent: bytes that a rank sends in a step; None if that is not computed.
+        peak: largest memory of the process (on a GPU, of its tensors) in bytes.
+        sent: bytes that a rank sends in a step.
+        instances: sequences in a pass over the corpus; None without a corpus.
+        steps: None without a clock.
     """
 
     length: int
@@ -105,16 +90,27 @@ class PhaseForecast:
     micro_batch: int
     sequence_tokens: float
     operations: float
-    tokens_per_second: float
     step_seconds: float
     activations: float
-    activations_recomputing: float
     peak: float
-    peak_recomputing: float
+    sent: float = 0.0
+    instances: int | None = None
     steps: int | None = None
-    hours: float | None = None
-    epochs: float | None = None
-    sent: float | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Without padding; the time of the optimizer's update is included."""
+        return self.batch * self.sequence_tokens / self.step_seconds
+
+    @property
+    def hours(self) -> float | None:
+        """None without a clock."""
+        return None if self.steps is None else self.steps * self.step_seconds / 3600
+
+    @property
+    def epochs(self) -> float | None:
+        """Passes over the corpus; None without a clock or a corpus."""
+        return self.steps * self.batch / self.instances if self.steps and self.instances else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,25 +121,19 @@ class Forecast:
         model: the network.
         parameters: their number in each module; the output embedding is tied to the input's.
         weights, gradients, moments: bytes in memory; fp32, padding rows included.
-        process: bytes of this process before any model: Python, torch and the other libraries.
+        process: bytes of this process before any model; 0 on a GPU that is only computed.
         checkpoint, model_folder: bytes on disk of a training state and of a model.
         disk: bytes of the run folder: all checkpoints kept, one being written, the model, and the
             snapshots.
-        precision, threads: of the run.
-        corpus: its folder; None if lengths are assumed.
+        setting: what the figures hold for, in words.
         phases: in order.
         steps, tokens, operations, hours: of the run; None without a clock.
         evaluation_hours: the part of ``hours`` that evaluation on held-out text takes.
-        device: the kind of GPU if the figures are computed for one, not measured.
-        ranks: processes that share the run.
-        ddp, fsdp: what each way of sharing costs a rank; None if it was not computed.
+        notes: what the figures leave out.
     """
 
     model: ModelConfig
     parameters: dict[str, int]
-    precision: ChosenPrecision
-    threads: int
-    corpus: str | None
     weights: int
     gradients: int
     moments: int
@@ -151,22 +141,20 @@ class Forecast:
     checkpoint: int
     model_folder: int
     disk: int
+    setting: str
     phases: tuple[PhaseForecast, ...] = ()
     steps: int | None = None
     tokens: float | None = None
     operations: float | None = None
     hours: float | None = None
     evaluation_hours: float | None = None
-    device: str | None = None
-    ranks: int = 1
-    ddp: Sharing | None = None
-    fsdp: Sharing | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         text = io.StringIO()
         console = text_console(file=text, width=100, highlight=False, color_system=None)
-        for table in tables(self):
-            console.print(table, markup=False, soft_wrap=isinstance(table, str))
+        for part in tables(self):
+            console.print(part, markup=False, soft_wrap=isinstance(part, str))
         return text.getvalue().rstrip("\n")
 
     def _repr_html_(self) -> str:
@@ -182,27 +170,45 @@ def plan(config: PlanConfig) -> Forecast:
             options whose cost is not.
     """
     threads = set_threads(config.threads)
-    accelerator = ACCELERATORS.get(config.device)
-    if accelerator:
-        precision, process = _check_computed(config), 0
-    else:
-        precision, process = _measured_here(config)
+    gpu = ACCELERATORS.get(config.device)
+    precision = _check_computed(config) if gpu else _measured_here(config)
+    process = 0 if gpu else _resident_bytes()
     store = TokenStore.open(config.corpus) if config.corpus else None
     if config.start:
         shape = load_start(config, store).config
     else:
         shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
-    forecast = _from_shape(config, shape, precision, threads, process)
-    texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
-    heldout = count_heldout(config, store) if store else config.evaluate.sequences
-    pairs = list(zip(config.phases, texts, strict=True))
-    if accelerator:
-        forecast = _on_devices(config, forecast, accelerator, texts, heldout)
-    else:
-        phases = tuple(_phase(config, forecast, phase, text) for phase, text in pairs)
-        forecast = _with_clock(config, replace(forecast, phases=phases), texts, heldout)
+    text = f"sequences of {config.corpus}" if store else "no corpus: full sequences"
+    where = f"{config.ranks:,} x {config.device}" if gpu else counted(threads, "thread")
+    setting = f"{text}; {precision.reason}; {where}"
+    forecast = _from_shape(config, shape, process, setting)
+    phases = []
+    for number, phase in enumerate(config.phases):
+        sample = _sample_text(config, phase, store, shape, number)
+        if gpu:
+            phases.append(_computed(config, forecast, gpu, phase, sample))
+        else:
+            phases.append(_measured(config, forecast, precision, phase, sample))
+    overhead = _bytes(OVERHEAD[DTYPES[precision.name]])
+    notes = [
+        f"computed, not run: {config.device} by its data sheet, and by the share of its rate that "
+        "an H100 was measured to reach; sending counts as done after computing, over a ring"
+        if gpu
+        else f"peak memory includes tensors, libraries and, a measured value, {overhead} for "
+        "matrix kernels and the allocator"
+    ]
+    if gpu and max(phase.peak for phase in phases) > gpu.memory:
+        notes.append(
+            f"it does not fit: {config.device} has {_bytes(gpu.memory)}. Choose smaller "
+            "micro-batches or --recompute true, or share among more ranks with --parallel fsdp"
+        )
+    forecast = replace(forecast, phases=tuple(phases), notes=tuple(notes))
+    sequences = count_heldout(config, store) if store else config.evaluate.sequences
+    forecast = _with_clock(config, forecast, sequences)
     if config.json:
         record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
+        for own, phase in zip(record["phases"], forecast.phases, strict=True):
+            own |= {"tokens_per_second": phase.tokens_per_second, "hours": phase.hours}
         write_json(Path(config.json), record)
     return forecast
 
@@ -220,11 +226,11 @@ def _check_computed(config: PlanConfig) -> ChosenPrecision:
             f"the cost of objectives.replaced on {config.device} is not computed; plan it on this "
             "machine (--device cpu), or without."
         )
-    return ChosenPrecision("bf16", f"computed for {config.device}, not run")
+    return ChosenPrecision("bf16", f"bf16, computed for {config.device}")
 
 
-def _measured_here(config: PlanConfig) -> tuple[ChosenPrecision, int]:
-    """The precision of a run on this machine's processor, and the memory of this process."""
+def _measured_here(config: PlanConfig) -> ChosenPrecision:
+    """The precision of a run on this machine's processor."""
     device = config.device
     assert device in ("auto", "cpu", "cuda")
     if choose_device(device).torch.type != "cpu":
@@ -233,15 +239,10 @@ def _measured_here(config: PlanConfig) -> tuple[ChosenPrecision, int]:
                 "plan times this machine's processor, not its GPU. Pass --device cpu to plan for "
                 "the processor, or the GPU's kind (such as h100) to compute its figures."
             )
-        print_note(
-            "speed and hours are those of the processor, not of the GPU, and so is the memory of "
-            "the process; parameters, operations, weights, gradients, moments and disk hold for "
-            "both"
-        )
-    precision = choose_for_training(config.precision)
+        print_note("speed, hours and memory of the process are those of the processor, not the GPU")
     if config.kernels == "fast":
         why_not_compiled()  # loads the compiler, as training will
-    return precision, _resident_bytes()
+    return choose_for_training(config.precision)
 
 
 def _resident_bytes() -> int:
@@ -249,9 +250,7 @@ def _resident_bytes() -> int:
     return 1024 * (memory_kib("VmRSS") or 0)
 
 
-def _from_shape(
-    config: PlanConfig, shape: ModelConfig, precision: ChosenPrecision, threads: int, process: int
-) -> Forecast:
+def _from_shape(config: PlanConfig, shape: ModelConfig, process: int, setting: str) -> Forecast:
     """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
         model = new_model(config, shape)
@@ -276,9 +275,6 @@ def _from_shape(
     return Forecast(
         model=shape,
         parameters=parameters,
-        precision=precision,
-        threads=threads,
-        corpus=config.corpus or None,
         weights=4 * in_memory,
         gradients=4 * in_memory,
         moments=8 * in_memory,
@@ -286,11 +282,12 @@ def _from_shape(
         checkpoint=checkpoint,
         model_folder=model_folder,
         disk=checkpoints * checkpoint + models * model_folder,
+        setting=setting,
     )
 
 
 # --------------------------------------------------------------------------------
-# The phases, measured.
+# The phases.
 
 
 class _SampleText(NamedTuple):
@@ -317,16 +314,10 @@ def _sample_text(
     """Sequences of the corpus; without a corpus, sequences of full length with random words."""
     micro_batch = min(phase.micro_batch, phase.batch)
     if store is None:
+        words = {"length": phase.length, "pairs": config.pairs.kind, "masking": config.masking}
 
         def random_batches(sequences: int) -> list[PretrainingBatch]:
-            steps = full_batches(
-                shape.vocab_size,
-                batch=sequences,
-                length=phase.length,
-                count=_PARTS,
-                pairs=config.pairs.kind,
-                masking=config.masking,
-            )
+            steps = full_batches(shape.vocab_size, batch=sequences, count=_PARTS, **words)  # type: ignore[arg-type]
             return [batch for step in steps for batch in step]
 
         batch = random_batches(micro_batch)[0]
@@ -356,74 +347,37 @@ def _sample_text(
     return _SampleText(lengths, targets, batches[0], corpus_batches, sample.epoch_sizes[0])
 
 
-def _phase(
-    config: PlanConfig, forecast: Forecast, phase: Phase, text: _SampleText
+def _measured(
+    config: PlanConfig,
+    forecast: Forecast,
+    precision: ChosenPrecision,
+    phase: Phase,
+    text: _SampleText,
 ) -> PhaseForecast:
-    mean = float(text.lengths.mean())
+    """A phase on this machine."""
+    shape, mean = forecast.model, float(text.lengths.mean())
     micro_batch = min(phase.micro_batch, phase.batch)
     # The sequences for a step of about a second on a small machine.
-    deepest = forecast.model.at_depth(max(_depths(forecast.model)))
-    length = max(1, round(mean))
+    deepest = shape.at_depth(max(_depths(shape)))
+    generator = generator_of(config, deepest)
     cost_of_one = training_cost(
-        deepest, length=length, targets=text.targets, generator=generator_of(config, deepest)
+        deepest, length=max(1, round(mean)), targets=text.targets, generator=generator
     )
-    one = cost_of_one.matrix * mean
-    timed = text.batches_of(max(1, min(micro_batch, round(_OPERATIONS / one))))
-    cost = probe(config, forecast.model, text.micro_batch, timed, forecast.precision)
-    tokens = phase.batch * mean
-    seconds = tokens * cost.token_seconds + cost.update_seconds
-    recomputing = cost.activations_recomputing
+    sequences = round(_OPERATIONS / (cost_of_one.matrix * mean))
+    timed = text.batches_of(max(1, min(micro_batch, sequences)))
+    cost = probe(config, shape, text.micro_batch, timed, precision)
+    operations = mean_operations(shape, text.lengths, text.targets, generator_of(config, shape))
     return PhaseForecast(
         length=phase.length,
         batch=phase.batch,
         micro_batch=micro_batch,
         sequence_tokens=mean,
-        operations=mean_operations(
-            forecast.model, text.lengths, text.targets, generator_of(config, forecast.model)
-        ),
-        tokens_per_second=tokens / seconds,
-        step_seconds=seconds,
+        operations=operations,
+        step_seconds=phase.batch * mean * cost.token_seconds + cost.update_seconds,
         activations=cost.activations,
-        activations_recomputing=recomputing,
-        peak=_peak(config, forecast, phase, cost.activations, cost.activations),
-        peak_recomputing=_peak(config, forecast, phase, recomputing, cost.layer),
+        peak=_peak(config, forecast, precision, phase, cost),
+        instances=text.instances,
     )
-
-
-def _peak(
-    config: PlanConfig, sizes: Forecast, phase: Phase, activations: float, pooled: float
-) -> float:
-    """The largest memory as a backward pass starts or ends, counted in tensors, and what libraries
-    take besides.
-
-    Gradients exist from the end of the first micro-batch's backward pass to the update. A
-    checkpoint needs no copies. Compiled layers keep the weights rounded to their dtype; of a step
-    of one micro-batch the gradients stay in it, too.
-
-    Args:
-        config, sizes, phase: of the run.
-        activations: bytes kept for the backward pass.
-        pooled: bytes of them that compiled layers hold for the next step. What plain layers kept
-            becomes free during the backward pass.
-    """
-    shape, several = sizes.model, phase.batch > phase.micro_batch
-    dtype = sizes.precision.dtype
-    table = shape.padded_vocab * shape.hidden  # elements of the output embedding
-    gradients, copies = float(sizes.gradients), 0.0
-    earlier = gradients if several else 0.0
-    if config.kernels == "plain" or not compiles(torch.empty(0, dtype=dtype)):
-        cast = 0 if dtype == torch.float32 else 2 * table
-        backward_starts = earlier + activations + 4 * table + cast
-        backward_ends = gradients + 2 * 4 * table  # the embedding's two uses, being added
-    else:
-        if dtype != torch.float32:
-            copies = sizes.weights / 2
-            gradients = gradients if several else gradients / 2
-        output = table * dtype.itemsize  # its gradient
-        backward_starts = earlier + activations + output
-        backward_ends = gradients + pooled + (output if several else 0)
-    tensors = sizes.weights + copies + sizes.moments + max(backward_starts, backward_ends)
-    return sizes.process + tensors + SHAPES_OVERHEAD[dtype]
 
 
 @dataclass(frozen=True)
@@ -433,17 +387,45 @@ class Probe:
     Attributes:
         token_seconds: forward and backward pass, per token, without padding.
         update_seconds: the optimizer's update.
-        activations: bytes that the forward pass of a full micro-batch keeps for its backward pass.
-        activations_recomputing: the same with ``--recompute``, including the one layer that is
-            being recomputed.
-        layer: bytes of ``activations`` that one layer keeps.
+        activations: bytes that the forward pass of a full micro-batch keeps for its backward pass;
+            with ``--recompute`` also the layer that is being recomputed.
+        pooled: bytes of them that compiled layers hold for the next step.
     """
 
     token_seconds: float
     update_seconds: float
     activations: float
-    activations_recomputing: float
-    layer: float
+    pooled: float
+
+
+def _peak(
+    config: PlanConfig, sizes: Forecast, precision: ChosenPrecision, phase: Phase, cost: Probe
+) -> float:
+    """The largest memory as a backward pass starts or ends, counted in tensors, and what libraries
+    take besides.
+
+    Gradients exist from the end of the first micro-batch's backward pass to the update. A
+    checkpoint needs no copies. Compiled layers keep the weights rounded to their dtype; of a step
+    of one micro-batch the gradients stay in it, too. What plain layers kept becomes free during
+    the backward pass.
+    """
+    several, dtype = phase.batch > phase.micro_batch, precision.dtype
+    table = sizes.model.padded_vocab * sizes.model.hidden  # elements of the output embedding
+    gradients, copies = float(sizes.gradients), 0.0
+    earlier = gradients if several else 0.0
+    if config.kernels == "plain" or not compiles(torch.empty(0, dtype=dtype)):
+        cast = 0 if dtype == torch.float32 else 2 * table
+        backward_starts = earlier + cost.activations + 4 * table + cast
+        backward_ends = gradients + 2 * 4 * table  # the embedding's two uses, being added
+    else:
+        if dtype != torch.float32:
+            copies = sizes.weights / 2
+            gradients = gradients if several else gradients / 2
+        output = table * dtype.itemsize  # its gradient
+        backward_starts = earlier + cost.activations + output
+        backward_ends = gradients + cost.pooled + (output if several else 0)
+    tensors = sizes.weights + copies + sizes.moments + max(backward_starts, backward_ends)
+    return sizes.process + tensors + OVERHEAD[dtype]
 
 
 def _depths(shape: ModelConfig) -> tuple[int, ...]:
@@ -475,12 +457,12 @@ def probe(
         steps = depths[-1] - depths[0]
         return first + (last - first) / steps * (shape.layers - depths[0]) if steps else first
 
-    activations, recomputing = (
-        at_depth([network.activations(micro_batch, recompute=recompute) for network in networks])
-        for recompute in (False, True)
-    )
-    # The last layer keeps little, because few positions are computed: divide among the others.
-    layer = (activations - recomputing) / max(1, shape.layers - 1)
+    activations = pooled = at_depth([n.activations(micro_batch, recompute=False) for n in networks])
+    if config.recompute:
+        inputs = at_depth([n.activations(micro_batch, recompute=True) for n in networks])
+        # The last layer keeps little, because few positions are computed: divide among the others.
+        pooled = (activations - inputs) / max(1, shape.layers - 1)
+        activations = inputs + pooled
     for batch in timed:  # warm-up
         for network in networks:
             network.step(batch)
@@ -492,7 +474,7 @@ def probe(
         at_depth([statistics.median(of[kind] for of in own) for own in zip(*rounds, strict=True)])
         for kind in (0, 1)
     )
-    return Probe(token, update, activations, recomputing + layer, layer)
+    return Probe(token, update, activations, pooled)
 
 
 class _Network:
@@ -544,101 +526,50 @@ class _Network:
         return float(sum(sizes.values()) + in_frames)
 
 
-# --------------------------------------------------------------------------------
-# The phases, computed for a GPU.
-
-
-def _on_devices(
-    config: PlanConfig,
-    forecast: Forecast,
-    device: Accelerator,
-    texts: Sequence[_SampleText],
-    heldout: int,
-) -> Forecast:
-    """Adds the phases as ``parallel`` shares them, and what both ways of sharing cost a rank."""
-
-    def shared(parallel: Literal["ddp", "fsdp"]) -> Forecast:
-        pairs = zip(config.phases, texts, strict=True)
-        phases = [_computed(config, forecast, device, *pair, parallel) for pair in pairs]
-        return _with_clock(config, replace(forecast, phases=tuple(phases)), texts, heldout)
-
-    def cost(found: Forecast) -> Sharing:
-        peaks = (p.peak_recomputing if config.recompute else p.peak for p in found.phases)
-        return Sharing(max(peaks), max(p.sent or 0 for p in found.phases), found.hours)
-
-    both = {"ddp": shared("ddp"), "fsdp": shared("fsdp")}
-    return replace(
-        both[config.parallel],
-        device=config.device,
-        ranks=config.ranks,
-        ddp=cost(both["ddp"]),
-        fsdp=cost(both["fsdp"]),
-    )
-
-
 def _computed(
-    config: PlanConfig,
-    forecast: Forecast,
-    device: Accelerator,
-    phase: Phase,
-    text: _SampleText,
-    parallel: Literal["ddp", "fsdp"],
+    config: PlanConfig, forecast: Forecast, gpu: Accelerator, phase: Phase, text: _SampleText
 ) -> PhaseForecast:
-    """A phase: the rank with most micro-batches computes, then sends; nothing is counted as done
-    at the same time."""
-    shape, ranks = forecast.model, config.ranks
-    mean = float(text.lengths.mean())
+    """A phase on GPUs: the rank with most micro-batches computes, then sends."""
+    shape, mean = forecast.model, float(text.lengths.mean())
     micro_batch = min(phase.micro_batch, phase.batch)
-    rounds = -(-phase.batch // micro_batch // ranks)
     operations = mean_operations(shape, text.lengths, text.targets)
-    layer = 4 * forecast.parameters["layers"] / shape.layers
-    whole = parallel == "ddp" or ranks == 1  # a single process shards nothing
-    if whole:
-        sent = ddp_sent(forecast.weights, ranks=ranks)
-        states = ddp_memory(forecast.weights, ranks=ranks, several=rounds > 1)
-    else:
-        sizes = {"layers": shape.layers, "ranks": ranks}
-        sent = fsdp_sent(forecast.weights, layer, **sizes, rounds=rounds)
-        states = fsdp_memory(forecast.weights, layer, **sizes)
-    tokens = micro_batch * mean
-    work = operations * (1 + _FORWARD if config.recompute else 1)
-    seconds = rounds * micro_batch_seconds(device, shape, tokens, work)
-    seconds += update_seconds(device, forecast.weights / (1 if whole else ranks))
-    seconds += sending_seconds(device, sent, ranks=ranks)
-    states += 2 * micro_batch * text.targets * shape.padded_vocab  # gradients of the scores
-    activations = kept(shape, tokens, recompute=False)
-    recomputing = kept(shape, tokens, recompute=True)
+    step = computed_step(
+        gpu,
+        shape,
+        weights=forecast.weights,
+        layer=4 * forecast.parameters["layers"] / shape.layers,
+        tokens=micro_batch * mean,
+        operations=operations * (1 + _FORWARD if config.recompute else 1),
+        ranks=config.ranks,
+        rounds=-(-phase.batch // micro_batch // config.ranks),
+        sharded=config.parallel == "fsdp",
+    )
+    scores = 2 * micro_batch * text.targets * shape.padded_vocab  # their gradients
+    activations = kept(shape, micro_batch * mean, recompute=config.recompute)
     return PhaseForecast(
         length=phase.length,
         batch=phase.batch,
         micro_batch=micro_batch,
         sequence_tokens=mean,
         operations=operations,
-        tokens_per_second=phase.batch * mean / seconds,
-        step_seconds=seconds,
+        step_seconds=step.seconds,
         activations=activations,
-        activations_recomputing=recomputing,
-        peak=states + activations,
-        peak_recomputing=states + recomputing,
-        sent=sent,
+        peak=step.states + scores + activations,
+        sent=step.sent,
+        instances=text.instances,
     )
 
 
-# --------------------------------------------------------------------------------
-# The clock.
+def _with_clock(config: PlanConfig, forecast: Forecast, sequences: int) -> Forecast:
+    """Adds steps, tokens and hours, if the recipe sets the length of the training.
 
-
-def _with_clock(
-    config: PlanConfig, forecast: Forecast, texts: Sequence[_SampleText], heldout: int
-) -> Forecast:
-    """Adds steps, tokens, epochs and hours, if the recipe sets the length of the training.
-
-    ``heldout``: sequences of an evaluation.
+    ``sequences``: of an evaluation.
     """
     clock, phases = config.clock, forecast.phases
     if clock.steps is None and clock.tokens is None and clock.minutes is None:
-        return forecast
-    one = heldout * phases[0].step_seconds / phases[0].batch * _FORWARD
+        note = "no time estimate: no length is set; give --minutes, --steps or --tokens"
+        return replace(forecast, notes=(*forecast.notes, note))
+    one = sequences * phases[0].step_seconds / phases[0].batch * _FORWARD
     seconds, planned_evaluations = [p.step_seconds for p in phases], EVALUATIONS
     if clock.minutes is not None:
         clock, seconds, planned_evaluations = reserve_evaluations(
@@ -650,24 +581,16 @@ def _with_clock(
     every = config.evaluate.every or -(-steps // planned_evaluations)
     evaluations = -(-steps // every) + 1  # before the first step and after the last, too
     counts = phase_steps(config.phases, steps)
-    planned = tuple(
-        replace(
-            phase,
-            steps=count,
-            hours=count * phase.step_seconds / 3600,
-            epochs=count * phase.batch / text.instances if text.instances else None,
-        )
-        for phase, text, count in zip(phases, texts, counts, strict=True)
-    )
-    tokens = [count * p.batch * p.sequence_tokens for p, count in zip(planned, counts, strict=True)]
+    phases = tuple(replace(p, steps=count) for p, count in zip(phases, counts, strict=True))
+    tokens = [count * own for count, own in zip(counts, step_tokens, strict=True)]
     evaluation_hours = evaluations * one / 3600
     return replace(
         forecast,
-        phases=planned,
+        phases=phases,
         steps=steps,
         tokens=sum(tokens),
-        operations=sum(t * p.operations for t, p in zip(tokens, planned, strict=True)),
-        hours=sum(p.hours or 0 for p in planned) + evaluation_hours,
+        operations=sum(t * p.operations for t, p in zip(tokens, phases, strict=True)),
+        hours=sum(p.hours or 0 for p in phases) + evaluation_hours,
         evaluation_hours=evaluation_hours,
     )
 
@@ -679,93 +602,36 @@ def _with_clock(
 def tables(forecast: Forecast) -> list[Table | str]:
     """A heading, the two tables, and notes on what they leave out."""
     model = forecast.model
-    text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
-    overhead = _bytes(SHAPES_OVERHEAD[DTYPES[forecast.precision.name]])
-    no_clock = "no time estimate: no length is set; give --minutes, --steps or --tokens"
-    if forecast.device:
-        return _computed_tables(forecast, text, no_clock)
-    threads = counted(forecast.threads, "thread")
-    return [
-        f"{_shape(model)}\n{text}; {forecast.precision.reason}; {threads}",
-        _run_table(forecast),
-        _phase_table(forecast),
-        f"peak memory includes tensors, libraries and, a measured value, {overhead} for matrix "
-        "kernels and the allocator",
-        *([no_clock] if forecast.steps is None else []),
-    ]
-
-
-def _shape(model: ModelConfig) -> str:
-    return (
+    shape = (
         f"{counted(model.layers, 'layer')}, hidden {model.hidden}, {counted(model.heads, 'head')}, "
         f"feed-forward {model.intermediate}, vocabulary {model.vocab_size:,}"
     )
-
-
-def _computed_tables(forecast: Forecast, text: str, no_clock: str) -> list[Table | str]:
-    device, name = ACCELERATORS[forecast.device or ""], forecast.device
-    ways = [way for way in (forecast.ddp, forecast.fsdp) if way]
-    sharing = Table(f"a rank of {forecast.ranks:,}", "--parallel ddp", "--parallel fsdp")
-    sharing.add_row("peak memory of tensors", *(_bytes(way.memory) for way in ways))
-    sharing.add_row("sent in a step", *(_bytes(way.sent) for way in ways))
-    if forecast.hours is not None:
-        sharing.add_row("time of the run", *(_time(way.hours or 0) for way in ways))
-    too_large = all(way.memory > device.memory for way in ways)
-    return [
-        f"{_shape(forecast.model)}\n{text}; bf16; {forecast.ranks:,} x {name}",
-        _run_table(forecast),
-        _phase_table(forecast),
-        *([sharing] if forecast.ranks > 1 else []),
-        f"computed, not run: {name} by its data sheet, and by the share of its rate that an H100 "
-        "was measured to reach; sending counts as done after computing, over a ring",
-        *(
-            [
-                f"it does not fit: {name} has {_bytes(device.memory)}. Choose smaller micro-batches"
-                " or --recompute true, or share among more ranks with --parallel fsdp"
-            ]
-            if too_large
-            else []
-        ),
-        *([no_clock] if forecast.steps is None else []),
-    ]
-
-
-def _run_table(forecast: Forecast) -> Table:
-    """Weights, memory that does not depend on the batch, disk, and the run."""
-    libraries = "memory: Python and libraries"
-    weights = {f"weights: {name}": f"{n:,}" for name, n in forecast.parameters.items()}
-    sections = [
-        {**weights, "weights": f"{sum(forecast.parameters.values()):,}"},
-        {
-            "memory: weights": _bytes(forecast.weights),
-            "memory: gradients": _bytes(forecast.gradients),
-            "memory: the optimizer's moments": _bytes(forecast.moments),
-            **({} if forecast.device else {libraries: _bytes(forecast.process)}),
-        },
-        {
-            "disk: model folder": _bytes(forecast.model_folder),
-            "disk: a checkpoint": _bytes(forecast.checkpoint),
-            "disk: run folder at most": _bytes(forecast.disk),
-        },
-    ]
+    run = Table(show_header=False)
+    for name, count in {**forecast.parameters, "": sum(forecast.parameters.values())}.items():
+        run.add_row(f"weights: {name}" if name else "weights", f"{count:,}")
+    run.add_section()
+    for field in ("weights", "gradients", "moments", "process"):
+        if size := getattr(forecast, field):
+            run.add_row(f"memory: {field}", _bytes(size))
+    run.add_section()
+    for name in ("model_folder", "checkpoint", "disk"):
+        run.add_row(f"disk: {_DISK[name]}", _bytes(getattr(forecast, name)))
     if forecast.steps is not None and forecast.hours is not None:
-        sections.append(
-            {
-                "steps": f"{forecast.steps:,}",
-                "tokens": _count(forecast.tokens or 0),
-                "operations": f"{forecast.operations or 0:.3g}",
-                "time": _time(forecast.hours),
-                "  evaluation on held-out text": _time(forecast.evaluation_hours or 0),
-            }
-        )
-    table = Table(show_header=False)
-    for section in sections:
-        table.add_section()
-        for row in section.items():
-            table.add_row(*row)
-    return table
+        run.add_section()
+        run.add_row("steps", f"{forecast.steps:,}")
+        run.add_row("tokens", f"{(forecast.tokens or 0) / 1e6:,.3g} million")
+        run.add_row("operations", f"{forecast.operations or 0:.3g}")
+        run.add_row("time", _time(forecast.hours))
+        run.add_row("  evaluation on held-out text", _time(forecast.evaluation_hours or 0))
+    phases = Table("phase", *(f"length {p.length}" for p in forecast.phases))
+    for name, figure in _ROWS.items():
+        cells = [figure(phase) for phase in forecast.phases]
+        if any(cells):
+            phases.add_row(name, *(cell or "" for cell in cells))
+    return [f"{shape}\n{forecast.setting}", run, phases, *forecast.notes]
 
 
+_DISK = {"model_folder": "model folder", "checkpoint": "a checkpoint", "disk": "run folder at most"}
 _ROWS: dict[str, Callable[[PhaseForecast], str | None]] = {
     "sequences per step, per micro-batch": lambda p: f"{p.batch:,}, {p.micro_batch:,}",
     "tokens per sequence, without padding": lambda p: f"{p.sequence_tokens:.1f}",
@@ -773,33 +639,16 @@ _ROWS: dict[str, Callable[[PhaseForecast], str | None]] = {
     "tokens per second": lambda p: f"{p.tokens_per_second:,.0f}",
     "seconds per step": lambda p: f"{p.step_seconds:.3g}",
     "activations": lambda p: _bytes(p.activations),
-    "activations, --recompute": lambda p: _bytes(p.activations_recomputing),
     "peak memory": lambda p: _bytes(p.peak),
-    "peak memory, --recompute": lambda p: _bytes(p.peak_recomputing),
+    "sent by a rank in a step": lambda p: _bytes(p.sent) if p.sent else None,
     "steps": lambda p: None if p.steps is None else f"{p.steps:,}",
     "passes over the corpus": lambda p: None if p.epochs is None else f"{p.epochs:.2f}",
     "time": lambda p: None if p.hours is None else _time(p.hours),
 }
 
 
-def _phase_table(forecast: Forecast) -> Table:
-    table = Table("phase", *(f"length {p.length}" for p in forecast.phases))
-    for name, figure in _ROWS.items():
-        cells = [figure(phase) for phase in forecast.phases]
-        if any(cell is not None for cell in cells):
-            table.add_row(name, *(cell or "" for cell in cells))
-    return table
-
-
 def _bytes(size: float) -> str:
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
-
-
-def _count(value: float) -> str:
-    for unit, name in ((1e9, " billion"), (1e6, " million")):
-        if value >= unit:
-            return f"{value / unit:.3g}{name}"
-    return f"{value:,.0f}"
 
 
 def _time(hours: float) -> str:
