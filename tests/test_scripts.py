@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +13,9 @@ from typing import Any
 import pytest
 
 from bothways.config.parsing import parse
-from bothways.errors import InputError
 from bothways.experiments.options import BenchTrainConfig
-from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.model.engine import as_loaded
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
-from bothways.tasks.metrics import Measurement
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 
 CPU_CHECK = Path(__file__).parents[1] / "scripts" / "cpu_check.sh"
@@ -39,81 +32,6 @@ def call(script: ModuleType, *words: object) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script.__name__, *map(str, words)])
         script.main()
-
-
-@pytest.mark.parametrize("script", ["score_model"], indirect=True)
-def test_each_model_has_a_primed_start_of_its_own(script: ModuleType, tmp_path: Path) -> None:
-    first, second = (
-        as_loaded(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
-        for shape in SHAPES[:2]
-    )
-    folders = [script._primed(loaded, tmp_path) for loaded in (first, second, first)]
-    assert folders[0] == folders[2] != folders[1]
-    assert json.loads(Path(folders[1], "config.json").read_text())["vocab_size"] == SHAPES[1][4]
-
-
-@pytest.mark.parametrize("script", ["score_model"], indirect=True)
-def test_each_dev_file_of_qnli_is_split_by_itself(script: ModuleType, tmp_path: Path) -> None:
-    given = dict.fromkeys(("batch", "epochs", "dropout", "lr"))
-    seen = []
-    for name in ("first", "second"):
-        folder = tmp_path / name
-        (folder / "QNLI").mkdir(parents=True)
-        rows = [f"{n}\tWho {n}?\tThe {name} {n}.\tentailment" for n in range(40)]
-        text = "\n".join(["index\tquestion\tsentence\tlabel", *rows]) + "\n"
-        (folder / "QNLI" / "dev.tsv").write_text(text)
-        options = argparse.Namespace(glue=folder, work=tmp_path / "work", **given)
-        task = script._recipe("qnli", options).task
-        seen.append(Path(task.train).read_text())
-        assert Path(task.dev).exists()
-    assert "The first" in seen[0]
-    assert "The second" in seen[1]
-
-
-@pytest.mark.parametrize("script", ["score_model"], indirect=True)
-def test_the_score_over_folds_is_the_mean_of_their_tests_by_seed(script: ModuleType) -> None:
-    def fold(*scores: float) -> dict[str, Any]:
-        seeds = [{"dev": {"accuracy": 0}, "further": {"test": {"accuracy": s}}} for s in scores]
-        return {"model": {"seeds": seeds, "baseline": {"accuracy": 0.25}}}
-
-    runs = {f"codah-{i}": fold(0.4 + i / 100, 0.5 + i / 100) for i in range(5)}
-    runs["codah-0"] = fold(0.4, 0.5, 0.9)  # a seed more
-    last = script.table({"runs": runs})[-1]
-    assert last == "| codah, mean of the folds' tests, accuracy | 2 | 47.0 ± 7.1 | |"
-    runs["codah-3"] = fold()  # begun
-    assert "mean of the folds" not in "".join(script.table({"runs": runs}))
-
-
-@pytest.mark.parametrize("script", ["score_model"], indirect=True)
-def test_seeds_measured_on_other_files_are_refused(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(config: FinetuneConfig) -> FinetuneResult:
-        seeds = [SeedResult(n, Measurement({"accuracy": 0.5}), tmp_path, 1.0) for n in config.seeds]
-        return FinetuneResult(
-            tmp_path, "WNLI", ("accuracy",), tuple(seeds), {"accuracy": 0.4}, 2, (), config.setting
-        )
-
-    monkeypatch.setattr(script, "finetune", train)
-    save_model(tmp_path / "model", small_bert(small_config(SHAPES[0])), small_tokenizer(97))
-    (tmp_path / "WNLI").mkdir()
-    for part in ("train", "dev"):
-        rows = "index\tsentence1\tsentence2\tlabel\n0\tOne.\tTwo.\t0\n"
-        (tmp_path / "WNLI" / f"{part}.tsv").write_text(rows)
-    words = [tmp_path / "model", "--glue", tmp_path, "--out", tmp_path / "scores"]
-    words += ["--tasks", "wnli", "--starts", "model", "--work", tmp_path / "work"]
-    call(script, *words, "--seeds", 1)
-    call(script, *words, "--seeds", 2)
-    found = json.loads((tmp_path / "scores" / "scores.json").read_text())
-    runs = found["runs"]["wnli"]["model"]["seeds"]
-    assert [run["seed"] for run in runs] == [0, 1]
-    assert all("torch" in run["versions"] for run in runs)
-    (tmp_path / "WNLI" / "dev.tsv").write_text(rows + "1\tOne.\tThree.\t1\n")
-    with pytest.raises(SystemExit, match="wnli, model: was measured on other files; move"):
-        call(script, *words, "--seeds", 3)
-    (tmp_path / "WNLI" / "dev.tsv").unlink()
-    with pytest.raises(InputError, match=r"no such file \(task\.dev"):
-        call(script, *words, "--seeds", 3)
 
 
 @pytest.mark.parametrize("script", ["package_model"], indirect=True)
