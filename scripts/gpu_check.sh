@@ -6,14 +6,14 @@
 #
 #   sh scripts/gpu_check.sh OUT [PYTHON [PART ...]]
 #
-# PART: tests profile base-128 base-512 mini; default: all of them. Compiling the peer takes minutes
+# PART: tests base-128 base-512 mini; default: all of them. Compiling the peer takes minutes
 # in base-128 and base-512 each, twice with --memory.
 set -eu
 out=${1:?the folder for the results}
 python=${2:-python}
-[ $# -gt 2 ] && shift 2 && parts=$* || parts="tests profile base-128 base-512 mini"
+[ $# -gt 2 ] && shift 2 && parts=$* || parts="tests base-128 base-512 mini"
 for part in $parts; do
-    case $part in tests | profile | base-128 | base-512 | mini) ;; *)
+    case $part in tests | base-128 | base-512 | mini) ;; *)
         echo "no part is called $part" >&2
         exit 2
         ;;
@@ -26,10 +26,7 @@ export PYTHONPATH="$(pwd)/src${PYTHONPATH:+:$PYTHONPATH}"
 bench() { # name, options of bench train
     name=$1
     shift
-    case " $* " in
-    *" --profile "*) ;;
-    *) set -- --out "$out/$name.json" "$@" ;;
-    esac
+    set -- --out "$out/$name.json" "$@"
     {
         "$python" -m bothways bench train --device cuda --rounds 9 "$@" ||
             echo "bench $name failed; going on" | tee -a "$out/failed"
@@ -45,10 +42,6 @@ for part in $parts; do
             "$python" -m pytest -q tests/training/test_cuda.py tests/model/test_varlen.py tests/model/test_device.py ||
                 echo "tests failed; going on" | tee -a "$out/failed"
         } 2>&1 | tee "$out/tests.txt"
-        ;;
-    profile) # Where does a step's time go?
-        bench profile-base-128 --size base --batch 256 --length 128 --profile
-        bench profile-mini-128 --size mini --batch 256 --length 128 --profile
         ;;
     base-128) # How fast, beside transformers (SDPA, autocast, compiled)?
         bench base-128 --size base --batch 256 --length 128 --memory \

@@ -68,8 +68,8 @@ def test_a_curve_of_other_settings_is_refused(
 def test_a_plan_of_other_settings_is_refused(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(words: list[str], *, recompute: bool) -> dict[str, Any]:
-        return {"settings": {"words": words}, "recompute": recompute}
+    def measure(words: list[str]) -> dict[str, Any]:
+        return {"settings": {"words": words}}
 
     monkeypatch.setattr(script, "_measure", measure)
     monkeypatch.setattr(script, "_table", lambda _: "")

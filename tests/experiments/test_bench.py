@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from bothways import cli
 from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
@@ -247,29 +245,6 @@ def test_the_compiled_peer_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     results = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
     assert [result.name for result in results] == list(names)
     assert compiled == ["BertForPreTraining"]
-
-
-def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
-    assert cli.main(["bench", "train", *words, "--profile", "true"]) == 0
-    shown = capsys.readouterr().out
-    assert "aten::" in shown
-    kinds, operations = (
-        [float(share) for share in re.findall(r" (\d+\.\d)% ", part)]
-        for part in shown.split("\n\n")
-    )
-    assert sum(operations) == pytest.approx(100, abs=3)
-    assert 0 < sum(kinds) < sum(operations), "the rest is outside torch"
-    for kind in ("matrix products", "optimizer", "GELU", "other compiled loops"):
-        assert float(re.search(rf"{kind} +(\d+\.\d)%", shown)[1]) > 0, kind  # type: ignore[index]
-    assert "loop add_norm_backward" in shown
-    assert "outside torch: random numbers" in shown
-
-
-def test_a_profile_is_no_measurement() -> None:
-    for other in ({"out": "figures.json"}, {"memory": True}):
-        with pytest.raises(ConfigError, match="leave out and memory out"):
-            BenchTrainConfig(**SMALL, profile=True, **other)
 
 
 def test_an_unknown_contender_is_refused_by_name() -> None:

@@ -63,7 +63,7 @@ def test_the_table_names_who_is_left_out(
 
 @pytest.mark.parametrize(
     "name",
-    ["bothways onnxruntime fp32", "sentence-transformers fp32", "transformers pipeline fp32"],
+    ["bothways onnxruntime fp32", "sentence-transformers fp32"],
 )
 def test_contenders_compute_the_same_vectors(name: str, folder: str) -> None:
     loaded = load_model(folder)

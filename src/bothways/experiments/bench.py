@@ -11,19 +11,15 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -50,7 +46,6 @@ from bothways.model.device import (
     transposing_pays,
 )
 from bothways.model.flops import mean_operations
-from bothways.model.kernels import compiled
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.batches import PhaseBatches
@@ -118,10 +113,6 @@ def bench_train(options: BenchTrainConfig, *, say: Say = print) -> list[Result]:
         f"when padded to the longest; {counted(threads, 'thread')}; {device.reason}; "
         f"{precision.reason}"
     )
-    if options.profile:
-        step = make_step("bothways", config, steps, precision.name, device.torch)
-        say(profile(step, on_gpu=device.torch.type == "cuda"))
-        return []
     peaks = {name: find_peak(device.torch, dtype) for name, dtype in DTYPES.items()}
     say(", ".join(f"{n} matrix products: {p.flops / 1e9:,.0f} GFLOP/s" for n, p in peaks.items()))
     # Memory first: on a GPU, this process holds what its contenders needed from the timing on.
@@ -494,81 +485,6 @@ def _high_water() -> int:
         raise ConfigError("peak memory is not measured on this system; leave memory out.") from None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024 if sys.platform == "darwin" else peak
-
-
-# --------------------------------------------------------------------------------
-# Where the time of a step goes.
-
-# Kinds of work, by what the names of operations contain; the first that fits. Library operations
-# begin with aten, compiled loops with loop.
-_KINDS = {
-    "matrix products": r"aten::(mm|addmm|bmm|linear|mkldnn)",
-    "optimizer": r"loop adam|aten::_fused_adam|aten::_foreach_",
-    "norms and sums of gradients": r"loop sum_squares|aten::(sum|linalg_vector_norm)",
-    "GELU": r"loop gelu|aten::gelu",
-    "loss over the vocabulary": r"loop cross_entropy",
-    "other compiled loops": r"loop ",
-    "copies": r"aten::(copy_|clone|cat|contiguous|index_select|gather)",
-    "fills": r"aten::(zero_|fill_|zeros|index_fill_)",
-    "other library operations": r"aten::",
-}
-_SHOWN, _PROFILED = 25, 3  # operations, steps
-
-
-def profile(step: RunStep, *, on_gpu: bool = False) -> str:
-    """The time of a step by kind of work, and by operation; on a GPU the GPU's time. Shares are of
-    the whole step, as it is with the profiler running."""
-    clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
-    device = torch.device("cuda") if on_gpu else CPU
-    step(0)
-    synchronize(device)
-    with torch.profiler.profile() as profiler, _named_loops():
-        start = time.perf_counter()
-        for batch in range(_PROFILED):
-            step(batch + 1)
-        synchronize(device)
-        total = (time.perf_counter() - start) * 1e6
-    # An operation's GPU time is that of its kernels, which have rows of their own as well.
-    operations = [row for row in profiler.key_averages() if row.device_type.name == "CPU"]
-    rows = sorted(operations, key=clock, reverse=True)
-    kinds = dict.fromkeys(_KINDS, 0.0)
-    for row in rows:
-        if kind := next((k for k, pattern in _KINDS.items() if re.match(pattern, row.key)), None):
-            kinds[kind] += clock(row)
-
-    def line(what: str, spent: float) -> str:
-        return f"{what:<44} {spent / total:5.1%} {spent / _PROFILED / 1e3:13.1f}"
-
-    others = sum(map(clock, rows[_SHOWN:]))
-    outside = max(0.0, total - sum(map(clock, rows)))
-    where = "the GPU waits" if on_gpu else "outside torch: random numbers, indices"
-    return "\n".join(
-        [
-            f"{'kind of work':<44} share  milliseconds",
-            *(line(name, spent) for name, spent in kinds.items()),
-            "",
-            f"{'operation':<44} share  milliseconds  calls per step",
-            *(
-                f"{line(row.key[:44], clock(row))} {row.count / _PROFILED:15.0f}"
-                for row in rows[:_SHOWN]
-            ),
-            line(f"{len(rows[_SHOWN:])} other operations", others),
-            line(where, outside),
-        ]
-    )
-
-
-@contextmanager
-def _named_loops() -> Iterator[None]:
-    """Let the profiler see the compiled loops, which are not operations of the library."""
-    run = compiled.run
-
-    def named(name: str, *arguments: Any) -> None:
-        with torch.profiler.record_function(f"loop {name}"):
-            run(name, *arguments)
-
-    with patch.object(compiled, "run", named):
-        yield
 
 
 if __name__ == "__main__":

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import json
 import os
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -62,7 +60,7 @@ onnxruntime's do for 70 ms unless they are told otherwise, and take a core from 
 _BY_HAND = 512
 """Tokens of a batch of graphs driven by hand: both take least time from about so many."""
 _ONE = "How far is it from here to the sea?"
-_PEERS = ("sentence-transformers", "transformers", "onnxruntime", "openvino", "fastembed")
+_PEERS = ("sentence-transformers", "transformers", "onnxruntime", "openvino")
 
 
 class NotHereError(Exception):
@@ -323,27 +321,6 @@ def _sentence_transformers(dtype: str) -> Callable[[Setting], Embed]:
     return make
 
 
-def _pipeline(setting: Setting) -> Embed:
-    _need("transformers")
-    from transformers import pipeline
-
-    run: Any = pipeline("feature-extraction", model=setting.folder, device="cpu")
-
-    def embed(texts: Sequence[str]) -> Vectors:
-        order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
-        given = [texts[n] for n in order]
-        limit = {"truncation": True, "max_length": setting.config.positions}
-        out = run(given, batch_size=32, return_tensors=True, tokenize_kwargs=limit)
-        found = np.zeros((len(texts), setting.config.hidden), np.float32)
-        for n, states, text in zip(order, out, given, strict=True):
-            # Rows are padded to the longest of a batch.
-            length = len(run.tokenizer(text, **limit)["input_ids"])
-            found[n] = states[0, :length].mean(0).numpy()
-        return found
-
-    return embed
-
-
 def _by_hand(setting: Setting, compute: Callable[[dict[str, Any]], NDArray[Any]]) -> Embed:
     """Padded batches, sorted by length within a budget of tokens, for a graph's session."""
     import tokenizers
@@ -419,36 +396,6 @@ def _openvino(precision: str) -> Callable[[Setting], Embed]:
     return make
 
 
-def _fastembed(setting: Setting) -> Embed:
-    _need("fastembed")
-    from fastembed import TextEmbedding
-    from fastembed.common.model_description import ModelSource, PoolingType
-
-    folder = Path(tempfile.mkdtemp(prefix="bothways-fastembed-"))
-    (folder / "model.onnx").write_bytes(_graph(setting, fused=True))
-    for path in Path(setting.folder).glob("*.json"):
-        (folder / path.name).write_bytes(path.read_bytes())
-    special = folder / "special_tokens_map.json"
-    if not special.exists():
-        roles = {f"{k}_token": v for k, v in setting.tokenizer.roles.items().items() if v}
-        special.write_text(json.dumps(roles), encoding="utf-8")
-    name = f"bothways/{folder.name}"
-    TextEmbedding.add_custom_model(
-        model=name, pooling=PoolingType.MEAN, normalization=False, model_file="model.onnx",
-        sources=ModelSource(hf=name), dim=setting.config.hidden,
-    )  # fmt: skip
-    own = {"specific_model_path": str(folder), "threads": setting.threads}
-    model = TextEmbedding(name, **own)
-
-    def embed(texts: Sequence[str]) -> Vectors:
-        order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
-        found = np.zeros((len(texts), setting.config.hidden), np.float32)
-        found[order] = list(model.embed([texts[n] for n in order], batch_size=32))
-        return found
-
-    return embed
-
-
 CONTENDERS: dict[str, Callable[[Setting], Embed]] = {
     "bothways torch fp32": _ours("torch", "fp32"),
     "bothways torch bf16": _ours("torch", "bf16"),
@@ -458,10 +405,8 @@ CONTENDERS: dict[str, Callable[[Setting], Embed]] = {
     "bothways openvino bf16": _ours("openvino", "bf16"),
     "sentence-transformers fp32": _sentence_transformers("fp32"),
     "sentence-transformers bf16": _sentence_transformers("bf16"),
-    "transformers pipeline fp32": _pipeline,
     "onnxruntime by hand fp32": _onnxruntime,
     "openvino by hand fp32": _openvino("f32"),
     "openvino by hand bf16": _openvino("bf16"),
-    "fastembed fp32": _fastembed,
 }
 """What makes each contender, by name."""

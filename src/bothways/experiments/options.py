@@ -113,8 +113,6 @@ class BenchTrainConfig(DeviceOptions):
     """Timed steps per contender; the contenders take turns."""
     memory: bool = False
     """Also measure peak memory (on a GPU, of tensors), with each contender in its own process."""
-    profile: bool = False
-    """Only print a profile of bothways' step."""
     precision: Precision = "auto"
     """Compute precision of bothways; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster."""
@@ -133,18 +131,13 @@ class BenchTrainConfig(DeviceOptions):
             raise ConfigError(
                 f"attention_dropout is {self.attention_dropout:g}; it must be in [0, 1)."
             )
-        if self.profile and (self.out or self.memory):
-            raise ConfigError(
-                "profile prints where the time of one step goes, and measures nothing else; leave "
-                "out and memory out."
-            )
         if not self.contenders:
             raise ConfigError("contenders is empty; name at least one.")
 
 
 @dataclass(frozen=True)
 class BenchInferConfig(Options):
-    """Time vectors of texts, by bothways' engines and by sentence-transformers, transformers, and
+    """Time vectors of texts, by bothways' engines, by sentence-transformers, and by
     onnxruntime and OpenVINO as one drives them by hand: whole products, tokenizing included, with
     equal threads, in the same run. On a processor."""
 
@@ -166,11 +159,9 @@ class BenchInferConfig(Options):
         "bothways openvino bf16",
         "sentence-transformers fp32",
         "sentence-transformers bf16",
-        "transformers pipeline fp32",
         "onnxruntime by hand fp32",
         "openvino by hand fp32",
         "openvino by hand bf16",
-        "fastembed fp32",
     )
     """What to time; the default is all. Those that cannot run here are named."""
     rounds: int = 5
