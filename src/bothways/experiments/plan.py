@@ -207,8 +207,8 @@ def plan(config: PlanConfig) -> Forecast:
     forecast = _with_clock(config, forecast, sequences)
     if config.json:
         record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
-        for own, phase in zip(record["phases"], forecast.phases, strict=True):
-            own |= {"tokens_per_second": phase.tokens_per_second, "hours": phase.hours}
+        for own, found in zip(record["phases"], forecast.phases, strict=True):
+            own |= {"tokens_per_second": found.tokens_per_second, "hours": found.hours}
         write_json(Path(config.json), record)
     return forecast
 
