@@ -34,7 +34,6 @@ from bothways.corpus.options import CorpusConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, parameter_count
 from bothways.families.options import SIZES, SizeOptions
 from bothways.finetuning.options import FinetuneConfig
-from bothways.io import broken
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 from bothways.tokenization.options import VocabularyConfig
@@ -543,10 +542,7 @@ def test_defaults_that_the_documents_state() -> None:
         "`--alphabet` (1,000 characters; 4,000 for East Asian text)": (
             (ALPHABET, WIDE_ALPHABET) == (1000, 4000)
         ),
-        "lines over 10 MiB": CorpusConfig((), "", "").max_line_mib == 10,
-        "may have 1 MiB": broken.TEXT.mib == 1,
         "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
-        "512 unless you choose otherwise": SizeOptions().positions == 512,
         "column `text` (or `sentence`) and the label in `label`": (
             FinetuneConfig().task.text_a == "text" and FinetuneConfig().task.label == "label"
         ),
