@@ -221,10 +221,10 @@ _NO_CODE = {
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
     "api": 3220,
-    "cli": 1050,
-    "config": 980,
+    "cli": 870,
+    "config": 890,
     "corpus": 2070,
-    "experiments": 3300,
+    "experiments": 3070,
     "exporting": 710,
     "families": 1290,
     "finetuning": 3000,
@@ -239,9 +239,9 @@ BUDGET = {
     "tokenization": 3760,
     "top": 510,
     "training": 2120,
-    "scripts": 3960,
-    "tests": 46050,
-    "words of docs": 29390,
+    "scripts": 2860,
+    "tests": 45860,
+    "words of docs": 26800,
 }
 
 

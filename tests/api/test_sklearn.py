@@ -337,9 +337,7 @@ def test_labels_in_columns(quick: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("learning_rate", "did you mean 'lr'"),
         ("num_epochs", "did you mean 'epochs'"),
-        ("random_state", "did you mean 'seed'"),
         ("dropout", r"give options=\{'dropout': \.\.\.\}"),
         ("zzzzzz", "$"),
     ],

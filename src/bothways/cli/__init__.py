@@ -166,32 +166,8 @@ def _dispatch(argv: Sequence[str]) -> int:
     return VERBS[name].run(name, argv[1:])
 
 
-_ELSEWHERE = {
-    **dict.fromkeys(("train", "fine-tune", "fit"), "finetune"),
-    **dict.fromkeys(
-        ("classify", "infer", "inference", "label", "pipeline", "sentiment"), "predict"
-    ),
-    **dict.fromkeys(("ner", "pos"), "tag"),
-    **dict.fromkeys(("qa", "ask"), "answer"),
-    **dict.fromkeys(("encode", "vectors", "embeddings", "similarity"), "embed"),
-    **dict.fromkeys(("rerank", "search"), "rank"),
-    **dict.fromkeys(("mask", "mlm", "unmask"), "fill-mask"),
-    **dict.fromkeys(("attention", "explain"), "inspect"),
-    **dict.fromkeys(("describe", "show", "what"), "info"),
-    **dict.fromkeys(("check", "verify"), "doctor"),
-    **dict.fromkeys(("onnx", "quantize"), "export"),
-    **dict.fromkeys(("api", "server", "deploy"), "serve"),
-    **dict.fromkeys(("download", "import"), "convert"),
-    **dict.fromkeys(("recipes", "pre-train"), "pretrain"),
-    **dict.fromkeys(("vocabulary", "learn"), "vocab"),
-    **dict.fromkeys(("measure", "test", "eval", "validate"), "evaluate"),
-    **dict.fromkeys(("datasets", "list"), "tasks"),
-}
-"""What verbs are called elsewhere."""
-
-
 def _hint(name: str) -> str:
-    close = _ELSEWHERE.get(name) or nearest(name, [*VERBS, "help", "completion", "version"])
+    close = nearest(name, [*VERBS, "help", "completion", "version"])
     if not close and name.startswith("-"):
         return f"write the verb before its options: bothways VERB {name}; see 'bothways --help'."
     return f"did you mean '{close}'?" if close else "see 'bothways --help'."

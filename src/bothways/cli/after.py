@@ -36,22 +36,14 @@ def say_next(*commands: Sequence[str | Path]) -> None:
     print("\nnext:", *map(visible, lines), sep="\n  ", file=sys.stderr)
 
 
-def explain_rows(verb: str) -> None:
-    """Say where the rows of a report are explained."""
-    sys.stdout.flush()
-    print(f"what the rows mean: bothways help {verb}", file=sys.stderr)
-
-
 def after_vocabulary(config: VocabularyConfig) -> None:
     """The corpus comes next; and how texts are split now."""
     corpus = ["corpus", "--files", *config.files, "--tokenizer", config.out, "--out", "corpus"]
-    explain_rows("vocab learn")
     say_next(["tokenize", config.out, "a sentence of yours"], corpus)
 
 
 def after_corpus(config: CorpusConfig) -> None:
     """Pre-training comes next."""
-    explain_rows("corpus build")
     say_next(
         ["corpus", "show", config.out],
         ["plan", "--corpus", config.out, "--minutes", "10"],

@@ -25,7 +25,6 @@ from bothways.cli.after import (
     after_vocabulary,
     is_first_process,
 )
-from bothways.cli.report_rows import CORPUS, VOCABULARY, explained
 from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
@@ -539,7 +538,6 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "tokenization.options:VocabularyConfig",
                 _learn_vocabulary,
                 after=after_vocabulary,
-                epilog=lambda: explained(VOCABULARY),
                 examples=(
                     "bothways vocab --files texts --size 16384 --out vocabulary",
                     "bothways vocab --files 'texts/*.txt' --lowercase false --out vocabulary-cased",
@@ -565,7 +563,6 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 "corpus.options:CorpusConfig",
                 _build_corpus,
                 after=after_corpus,
-                epilog=lambda: explained(CORPUS),
                 examples=(
                     "bothways corpus --files texts --tokenizer vocabulary --out corpus",
                     "bothways corpus --files texts --tokenizer mini-en --language en --out en",

@@ -373,105 +373,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, value
 
 
-# Options, by the last part of their names, with what other libraries call them.
-_CALLED = {
-    "batch": "batch_size per_device_eval_batch_size per_device_train_batch_size train_batch_size",
-    "class_weights": "class_weight",
-    "context": "text",
-    "dev": "dev_file eval_data eval_dataset eval_file test_size val valid validation "
-    "validation_file validation_split",
-    "device": "cuda gpu n_gpu no_cuda use_cpu use_cuda",
-    "dropout": "hidden_dropout_prob",
-    "epochs": "max_epochs n_epochs num_epochs num_train_epochs",
-    "file": "input_file",
-    "files": "input_file train_file",
-    "folds": "cv",
-    "heads": "num_attention_heads",
-    "hidden": "hidden_size",
-    "int8": "quantise quantize",
-    "jobs": "n_jobs num_workers",
-    "keep": "load_best_model_at_end",
-    "label": "label_column label_column_name",
-    "labels": "label_list num_labels",
-    "language": "lang",
-    "layers": "num_hidden_layers",
-    "length": "max_len max_length max_seq_len max_seq_length",
-    "log_every": "logging_steps",
-    "lowercase": "do_lower_case",
-    "lr": "body_learning_rate learning_rate",
-    "metric": "metric_for_best_model scoring",
-    "model": "model_dir model_id model_name model_name_or_path model_path "
-    "pretrained_model_name_or_path",
-    "out": "output output_dir output_file output_path",
-    "patience": "early_stopping_patience",
-    "positions": "max_position_embeddings",
-    "precision": "bf16 dtype fp16 torch_dtype",
-    "rate": "mlm_probability",
-    "run": "output_dir",
-    "seed": "random_state",
-    "seeds": "random_state seed",
-    "size": "vocab_size",
-    "steps": "max_steps num_steps",
-    "task": "dataset_name task_name",
-    "test": "test_file",
-    "text": "column_mapping text_column text_column_name",
-    "text_a": "text text_column text_column_name",
-    "tokenizer": "tokenizer_name tokenizer_name_or_path vocab vocab_file",
-    "train": "input_file train_data train_dataset train_file",
-    "warmup": "warmup_proportion warmup_ratio warmup_steps",
-    "workers": "n_jobs num_proc num_workers preprocessing_num_workers",
-}
-# What has no option here, with what to do instead.
-_NO_OPTION = {
-    **dict.fromkeys(
-        ("do_eval", "do_predict", "do_train"),
-        "leave it out: a run trains, measures and predicts what it is given",
-    ),
-    **dict.fromkeys(
-        ("dataset_name", "task_name"),
-        "a known data set goes by its name alone, which `bothways tasks` lists",
-    ),
-    **dict.fromkeys(
-        ("epochs", "max_epochs", "n_epochs", "num_epochs", "num_train_epochs"),
-        "the length of a pre-training is given in minutes, steps or tokens",
-    ),
-    "gradient_accumulation_steps": (
-        "leave it out: `finetune` divides large batches itself, `pretrain` by the micro_batch of "
-        "its phases"
-    ),
-    **dict.fromkeys(
-        ("overwrite", "overwrite_output_dir"),
-        "leave it out: the same command continues a run, and another run has a folder of its own",
-    ),
-    **dict.fromkeys(
-        ("disable_tqdm", "progress_bar", "quiet", "show_progress_bar", "silent"),
-        "in Python verbose=False shows nothing",
-    ),
-    **dict.fromkeys(
-        ("tokenizer", "tokenizer_name", "tokenizer_name_or_path", "vocab", "vocab_file"),
-        "the vocabulary is that of the model, or of the corpus that is trained on",
-    ),
-}
-
-
 def hint_for(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
-    """What to write in place of what is no option: what another library calls so, or the nearest
-    name; empty if there is none."""
+    """The option with the nearest name, as a question; empty if there is none."""
     if name in REMOVED:
         return f"leave it out: it is no option any more, and always {REMOVED[name]}."
-    close = _meant(name, known)
-    if close is None and name in _NO_OPTION:
-        return f"{_NO_OPTION[name]}."
-    close = close or nearest(name, known)
+    close = nearest(name, known)
     return f"did you mean {shown(close)}?" if close else ""
-
-
-def _meant(name: str, known: Sequence[str]) -> str | None:
-    """The option that another library calls so."""
-    for own in (option for option, names in _CALLED.items() if name in names.split()):
-        if found := [other for other in known if other == own or other.endswith(f".{own}")]:
-            return min(found, key=len)
-    return None
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
@@ -720,7 +627,7 @@ class _Parser(argparse.ArgumentParser):
     def _refuse_unknown(self, word: str) -> NoReturn:
         word = word.partition("=")[0]
         name = word.lstrip("-").replace("-", "_")
-        if name in self.positional or _meant(name, [*self.types]) in self.positional:
+        if name in self.positional:
             places = " ".join(place.upper() for place in self.positional)
             hint = f"it is given by its place: {self.prog} {places}."
         elif name == "text" and "texts" in self.positional:
