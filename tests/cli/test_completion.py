@@ -22,7 +22,7 @@ CASES = {
     "pretrain --model.size b": ["base"],
     "pretrain mini-k": ["mini-ko"],
     "help fi": ["fill-mask", "finetune"],
-    "completion b": ["bash"],
+    "completion ": ["bash", "zsh", "fish"],
 }
 
 

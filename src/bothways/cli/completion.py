@@ -45,8 +45,10 @@ def script(words: Sequence[str]) -> str:
         actions = parser.add_subparsers()
         for action, inner in verb.actions.items():
             _add_options(actions.add_parser(action, help=_plain(inner.summary)), inner)
-    verbs.add_parser("help").add_argument("verb", choices=[*VERBS])
-    verbs.add_parser("completion").add_argument("shell", choices=[*SHELLS])
+    # shtab leaves out what has no help.
+    verbs.add_parser("help", help="help of a verb").add_argument("verb", choices=[*VERBS])
+    shells = verbs.add_parser("completion", help="a script for a shell")
+    shells.add_argument("shell", choices=[*SHELLS])
     return str(shtab.complete(program, words[0]))
 
 
