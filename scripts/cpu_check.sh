@@ -46,7 +46,7 @@ bench() { # name, options of bench train
     else
         set -- "$@" --contenders "bothways fp32" "bothways plain" "transformers fp32"
     fi
-    run "$name" "$python" -m bothways bench train --device cpu --out "$out/$name.json" "$@"
+    run "$name" "$python" -m bothways.experiments.bench train --device cpu --out "$out/$name.json" "$@"
 }
 
 finetuning() { # task, epochs

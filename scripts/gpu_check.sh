@@ -28,7 +28,7 @@ bench() { # name, options of bench train
     shift
     set -- --out "$out/$name.json" "$@"
     {
-        "$python" -m bothways bench train --device cuda --rounds 9 "$@" ||
+        "$python" -m bothways.experiments.bench train --device cuda --rounds 9 "$@" ||
             echo "bench $name failed; going on" | tee -a "$out/failed"
     } 2>&1 | tee "$out/$name.txt"
 }

@@ -89,8 +89,6 @@ CHEAP = {
     "glue": ["--epochs", "1"],
     "reproduce": ["--plan"],
     "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
-    "bench train": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
-    "bench infer": ["--count", "4", "--rounds", "1"],
 }
 CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
 # Lines of indented blocks of the first pages that are not run here.
@@ -403,8 +401,6 @@ def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str])
 PARSED = {
     "demo": "minutes",
     "serve": "listens until it is stopped",
-    "bench train": "transformers, and seconds for each contender",
-    "bench infer": "seconds for each contender",
     "export runs/reviews/seed-0/model small": "timed, and refused if it is no faster",
     "features conll2003": "needs CoNLL-2003",
     "score answers.json": "needs KorQuAD",

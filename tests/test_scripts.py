@@ -126,8 +126,8 @@ def test_the_check_of_a_cpu_gives_options_that_exist(
     commands = asked_of(tmp_path, precision)
     assert len(commands) == count
     for words in commands:
-        if words[:4] == ["-m", "bothways", "bench", "train"]:
-            options = parse(BenchTrainConfig, words[4:], prog="bench train", description="")
+        if words[:3] == ["-m", "bothways.experiments.bench", "train"]:
+            options = parse(BenchTrainConfig, words[3:], prog="bench train", description="")
             assert ("transformers bf16" in options.contenders) == (precision == "bf16")
         else:
             script = importlib.import_module(Path(words[0]).stem)

@@ -221,10 +221,10 @@ _NO_CODE = {
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
     "api": 3220,
-    "cli": 870,
+    "cli": 850,
     "config": 890,
     "corpus": 2070,
-    "experiments": 3070,
+    "experiments": 3080,
     "exporting": 710,
     "families": 1290,
     "finetuning": 3000,
@@ -240,7 +240,7 @@ BUDGET = {
     "top": 510,
     "training": 2120,
     "scripts": 2860,
-    "tests": 45860,
+    "tests": 45850,
     "words of docs": 26800,
 }
 

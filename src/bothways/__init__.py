@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from bothways.config.parsing import load_recipe as load_recipe
     from bothways.corpus.options import CorpusConfig as CorpusConfig
     from bothways.errors import BothwaysError as BothwaysError
-    from bothways.experiments.calls import bench as bench
-    from bothways.experiments.calls import bench_infer as bench_infer
     from bothways.experiments.calls import demo as demo
     from bothways.experiments.calls import plan as plan
     from bothways.experiments.calls import reproduce as reproduce
@@ -74,8 +72,6 @@ _MODULES = {
     "Corpus": "api.corpus",
     "Model": "api.model",
     "Tokenizer": "tokenization.tokenizer",
-    "bench": "experiments.calls",
-    "bench_infer": "experiments.calls",
     "build_corpus": "api.calls",
     "build_vocabulary": "api.calls",
     "convert": "api.calls",

@@ -158,7 +158,7 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert any(word in shown for word in ("options:", "actions"))
 
 
-RUN_BARE = ("demo", "plan", "tasks", "bench train")
+RUN_BARE = ("demo", "plan", "tasks")
 """They need nothing."""
 
 

@@ -1,4 +1,4 @@
-"""`bothways bench train`: what is compared, and that it is the same on both sides."""
+"""Training steps beside transformers: what is compared, and that it is the same on both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bothways bench infer`: what is compared, that vectors are the same, and who is left out."""
+"""Vectors beside other libraries: what is compared, and who is left out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways import cli
 from bothways.errors import ConfigError
 from bothways.experiments import bench_infer as bench
+from bothways.experiments.bench import main
 from bothways.experiments.bench_infer import CONTENDERS, Setting, reference_vectors
 from bothways.experiments.options import BenchInferConfig
 from bothways.model.flops import forward_operations, training_cost
@@ -44,9 +44,9 @@ def test_the_table_names_who_is_left_out(
     contenders = ["bothways torch fp32", "bothways torch bf16", "onnxruntime by hand fp32"]
     lacking = ["bothways onnxruntime bf9", "sentence-transformers fp32"]
     monkeypatch.setitem(bench.CONTENDERS, lacking[0], bench._ours("onnxruntime", "bf9"))
-    words = ["bench", "infer", folder, "--texts", str(tmp_path / "texts.txt"), "--rounds", "2"]
+    words = ["infer", folder, "--texts", str(tmp_path / "texts.txt"), "--rounds", "2"]
     words += ["--out", str(tmp_path / "out.json"), "--threads", "1", "--contenders"]
-    assert cli.main([*words, *contenders, *lacking]) == 0
+    main([*words, *contenders, *lacking])
     out = capsys.readouterr().out
     assert f"{lacking[0]}: left out: the engine onnxruntime computes in" in out
     assert f"{lacking[1]}: left out: " in out

@@ -641,30 +641,6 @@ _STUDY: dict[str, Verb | VerbGroup] = {
             "bothways reproduce masking-rate --recipe tiny --steps 2000 --plan",
         ),
     ),
-    "bench": VerbGroup(
-        "measure the speed of training and of inference against others",
-        {
-            "train": Verb(
-                "time a pre-training step against transformers",
-                "experiments.options:BenchTrainConfig",
-                Call("experiments.bench", "bench_train", _print_nothing),
-                examples=(
-                    "bothways bench train --size tiny",
-                    "bothways bench train --corpus corpus --contenders bothways 'bothways plain'",
-                ),
-            ),
-            "infer": Verb(
-                "time vectors of texts against sentence-transformers and others",
-                "experiments.options:BenchInferConfig",
-                Call("experiments.bench_infer", "bench_infer", _print_nothing),
-                ("model",),
-                examples=(
-                    "bothways bench infer mini-en --contenders 'bothways torch fp32'",
-                    "bothways bench infer mini-en --texts sentences.txt --count 500",
-                ),
-            ),
-        },
-    ),
     "score": Verb(
         "score a file of answers against the right ones (SQuAD's format)",
         "runtime.options:ScoreConfig",

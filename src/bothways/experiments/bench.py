@@ -1,4 +1,7 @@
-"""`bothways bench train`: our training step compared with transformers', in the same run.
+"""Speed of training and of inference beside other libraries, in the same run.
+
+    python -m bothways.experiments.bench train --size mini --batch 32
+    python -m bothways.experiments.bench infer mini-en --texts sentences.txt
 
 Contenders take turns, so that changes in the machine's speed affect all of them. A ratio is the
 median over the rounds of the ratio within a round.
@@ -26,9 +29,10 @@ import torch
 from torch import Tensor
 
 from bothways.batch import IGNORE
+from bothways.config.parsing import parse
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
-from bothways.experiments.options import BenchTrainConfig
+from bothways.errors import BothwaysError, ConfigError
+from bothways.experiments.options import BenchInferConfig, BenchTrainConfig
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.io.files import write_json
@@ -377,7 +381,7 @@ def _theirs(
     except ImportError as error:
         raise ConfigError(
             "transformers is not installed, so there is nothing to compare with; "
-            "pip install 'bothways[bench]', or choose only --contenders of bothways."
+            "pip install 'bothways[bench]', or leave its contenders out."
         ) from error
     shape = BertConfig(
         vocab_size=config.padded_vocab,
@@ -435,7 +439,7 @@ def peak_memory(options: BenchTrainConfig, name: str, precision: str, say: Say) 
         None if it could not be measured.
     """
     request = json.dumps({**asdict(options), "contenders": [name], "precision": precision})
-    words = [sys.executable, "-m", "bothways.experiments.bench", request]
+    words = [sys.executable, "-m", "bothways.experiments.bench", "memory", request]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
@@ -487,5 +491,26 @@ def _high_water() -> int:
     return peak // 1024 if sys.platform == "darwin" else peak
 
 
+def main(words: Sequence[str]) -> None:
+    """Time training or inference, by the words of a command line."""
+    what, own = (words[0], words[1:]) if words else ("", ())
+    if what == "memory":
+        _measure_memory(own[0])
+    elif what == "train":
+        prog = "python -m bothways.experiments.bench train"
+        bench_train(parse(BenchTrainConfig, own, prog=prog, description=""))
+    elif what == "infer":
+        from bothways.experiments.bench_infer import bench_infer
+
+        prog = "python -m bothways.experiments.bench infer"
+        options = parse(BenchInferConfig, own, prog=prog, description="", positional=("model",))
+        bench_infer(options)
+    else:
+        sys.exit("usage: python -m bothways.experiments.bench train|infer ...; see --help of each")
+
+
 if __name__ == "__main__":
-    _measure_memory(sys.argv[1])
+    try:
+        main(sys.argv[1:])
+    except BothwaysError as error:
+        sys.exit(f"bench: {error}")

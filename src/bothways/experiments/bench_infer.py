@@ -1,4 +1,4 @@
-"""`bothways bench infer`: vectors of texts, by our engines and by what else computes them.
+"""Vectors of texts, by our engines and by other libraries: :mod:`.bench`, `infer`.
 
 Every contender is a whole product: texts in, one vector each out (the mean over the tokens), and
 tokenizing is part of the time. All have the same number of threads, are warmed, and take turns;

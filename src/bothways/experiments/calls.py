@@ -8,8 +8,6 @@ from typing import Any
 from bothways.api.calls import Listing, call_options
 from bothways.api.corpus import store_of
 from bothways.experiments.options import (
-    BenchInferConfig,
-    BenchTrainConfig,
     DemoConfig,
     PlanConfig,
     ReproduceConfig,
@@ -59,29 +57,6 @@ def reproduce(name: str, **options: Any) -> Listing:
     from bothways.experiments.reproduce.run import reproduce as compute
 
     return Listing(compute(call_options(ReproduceConfig, None, {"name": name, **options})))
-
-
-def bench(**options: Any) -> list[Any]:
-    """Time a pre-training step against that of transformers.
-
-    Args:
-        **options: those of `bothways bench train`, by name.
-    """
-    from bothways.experiments.bench import bench_train
-
-    return list(bench_train(call_options(BenchTrainConfig, None, options)))
-
-
-def bench_infer(model: str | Path, **options: Any) -> list[Any]:
-    """Time vectors of texts, by our engines and by other libraries.
-
-    Args:
-        model: a model folder.
-        **options: those of `bothways bench infer`, by name.
-    """
-    from bothways.experiments.bench_infer import bench_infer as compute
-
-    return compute(call_options(BenchInferConfig, None, {"model": model, **options}))
 
 
 def demo(out: str | Path | None = None, minutes: float | None = None, **options: Any) -> Listing:

@@ -1,4 +1,4 @@
-"""Options of `bothways demo`, `bothways plan`, `bothways bench` and `bothways reproduce`."""
+"""Options of `bothways demo`, `bothways plan`, `bothways reproduce`, and of :mod:`.bench`."""
 
 from __future__ import annotations
 
