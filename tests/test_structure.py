@@ -224,7 +224,7 @@ BUDGET = {
     "cli": 850,
     "config": 890,
     "corpus": 2070,
-    "experiments": 3080,
+    "experiments": 3030,
     "exporting": 710,
     "families": 1290,
     "finetuning": 3000,

@@ -216,10 +216,8 @@ def test_plots_are_drawn(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
 
     Pretence(monkeypatch)
     monkeypatch.setattr(run, "draw", report.draw)
-    for name in ("table6", "figure5"):
-        table_of(name, **world)
-        picture = Path(world["out"]) / f"{name}-cpu/plot.png"
-        assert picture.read_bytes().startswith(b"\x89PNG")
+    table_of("figure5", **world)
+    assert (Path(world["out"]) / "figure5-cpu/plot.png").read_bytes().startswith(b"\x89PNG")
     cell = report.Cell((report.Score(0, 0, 80.0), report.Score(0, 1, 82.0, True)), ("seed 2",))
     assert shown(cell) == "81.0 ± 1.4 (2 of 3) (1 collapsed)"
 

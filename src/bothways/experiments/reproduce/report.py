@@ -241,88 +241,31 @@ def failures(grid: Grid, cells: Cells) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------
-# As a picture. Each column is a panel. Scores of different models and tasks do not fit on one axis,
-# so rows are drawn as differences from the base row, the published ones beside ours. Curves are
-# drawn as scores against steps.
-
-_OURS, _PUBLISHED = "#1f5fa8", "#c8641b"
+# As a picture, of tables whose rows are points of curves.
 
 
 def draw(grid: Grid, cells: Cells) -> bytes:
-    """The bytes of a PNG."""
+    """Scores against steps, a panel for each column: the bytes of a PNG."""
     from matplotlib.figure import Figure  # slow import
 
-    names, columns = [row.name for row in grid.rows], len(grid.columns)
-    size = (0.4 + 0.075 * max(map(len, names)) + 3.6 * columns, 1.75 + 0.42 * len(names))
-    figure = Figure((5.2 * columns, 3.9) if grid.table.curve else size, layout="constrained")
+    columns = len(grid.columns)
+    figure = Figure((5.2 * columns, 3.9), layout="constrained")
     figure.suptitle(f"{grid.table.name}, scale {grid.scale.name}: {grid.table.title}", fontsize=11)
-    panels = figure.subplots(1, columns, sharey=not grid.table.curve, squeeze=False)[0]
-    for number, axes in enumerate(panels):
-        (_curves if grid.table.curve else _differences)(axes, grid, cells, number)
-        axes.set_title(grid.columns[number].title, fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.grid(axis="x", alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    if not grid.table.curve:
-        panels[0].set_yticks(range(len(names)), names, fontsize=9)
-        panels[0].set_ylim(len(names) - 0.4, -0.6)
-    handles, labels = panels[0].get_legend_handles_labels()
-    legend = dict(zip(labels, handles, strict=True))
-    figure.legend(
-        legend.values(), legend, loc="outside lower center", ncols=2, fontsize=8, frameon=False
-    )
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    for number, (axes, bound) in enumerate(zip(panels, grid.columns, strict=True)):
+        for curve, color in zip(dict.fromkeys(row.curve for row in grid.rows), "bg", strict=False):
+            rows = zip(grid.rows, cells, strict=True)
+            points = [(r.x, own[number]) for r, own in rows if r.curve == curve]
+            points = [(step, cell) for step, cell in points if cell.scores]
+            for step, cell in points:
+                scores = [score.score for score in cell.scores]
+                axes.plot([step] * len(scores), scores, f"{color}.", alpha=0.3)
+            spread = [0.0 if math.isnan(cell.std) else cell.std for _, cell in points]
+            steps, means = [step for step, _ in points], [cell.mean for _, cell in points]
+            axes.errorbar(steps, means, spread, label=curve, fmt=f"-{color}o", capsize=3)
+        axes.set(title=bound.title, xlabel="pre-training steps", ylabel="score on dev")
+        axes.set_xlim(left=0)
+        axes.legend()
     data = io.BytesIO()
     figure.savefig(data, dpi=130, format="png")
     return data.getvalue()
-
-
-def _differences(axes: Any, grid: Grid, cells: Cells, number: int) -> None:
-    """One column: the differences of its rows from the base row, in points or percent."""
-    bound, base = grid.columns[number], grid.table.base
-    zero, base_figure = cells[base][number].mean, grid.rows[base].published[number]
-
-    def difference(value: float, base: float) -> float:
-        return value - base if bound.column.percent else 100 * (value / base - 1)
-
-    axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    for y, row in enumerate(grid.rows):
-        cell, figure = cells[y][number], row.published[number]
-        if not (math.isnan(cell.mean) or math.isnan(zero)):
-            runs = [difference(score.score, zero) for score in cell.scores]
-            axes.plot(runs, [y - 0.1] * len(runs), "o", color=_OURS, alpha=0.3, markersize=3)
-            spread = None if math.isnan(cell.std) else difference(zero + cell.std, zero)
-            mean = difference(cell.mean, zero)
-            style: dict[str, Any] = {"fmt": "o", "color": _OURS, "markersize": 6, "capsize": 3}
-            axes.errorbar(mean, y - 0.1, xerr=spread, label="ours: mean, runs, deviation", **style)
-        if figure is not None and base_figure is not None:
-            at = difference(figure, base_figure)
-            style = {"color": _PUBLISHED, "fillstyle": "none", "markersize": 5}
-            axes.plot(at, y + 0.2, "D", label="published", **style)
-        text, side = shown(cell, bound.column.metric), axes.get_yaxis_transform()
-        text += "" if figure is None else f"\n{as_published(figure)}"
-        axes.text(1.02, y, text, transform=side, va="center", fontsize=7, color="0.3")
-    unit = "points" if bound.column.percent else "percent"
-    axes.set_xlabel(f"{unit}, difference from {grid.rows[base].name}", fontsize=8)
-    axes.margins(x=0.3)
-
-
-def _curves(axes: Any, grid: Grid, cells: Cells, number: int) -> None:
-    """One column: a curve for each group of rows."""
-    curves = dict.fromkeys(row.curve for row in grid.rows)
-    for curve, color, marker in zip(curves, (_OURS, _PUBLISHED), "os", strict=False):
-        points = [
-            (row.x, own[number])
-            for row, own in zip(grid.rows, cells, strict=True)
-            if row.curve == curve and own[number].scores
-        ]
-        for step, cell in points:
-            values = [score.score for score in cell.scores]
-            axes.plot([step] * len(values), values, marker, color=color, alpha=0.3, markersize=3)
-        spread = [0.0 if math.isnan(cell.std) else cell.std for _, cell in points]
-        steps, means = [step for step, _ in points], [cell.mean for _, cell in points]
-        axes.errorbar(
-            steps, means, yerr=spread, label=curve, fmt=f"-{marker}", color=color, capsize=3
-        )
-    axes.set_xlabel("pre-training steps", fontsize=8)
-    axes.set_ylabel("score on dev", fontsize=8)
-    axes.set_xlim(left=0)

@@ -43,7 +43,8 @@ def reproduce(config: ReproduceConfig) -> str:
             ledger.compute(step)
             write_table(grid, ledger)
     folder = write_table(grid, ledger)
-    write_bytes(folder / "plot.png", draw(grid, cells(grid, ledger)))
+    if grid.table.curve:
+        write_bytes(folder / "plot.png", draw(grid, cells(grid, ledger)))
     text = (folder / "table.md").read_text(encoding="utf-8").partition("\n## Steps")[0]
     return f"{text}\nsaved in {folder}"
 
