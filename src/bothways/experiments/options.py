@@ -184,8 +184,8 @@ class ReproduceConfig(DeviceOptions):
     """Reproduce one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C) or a
     further comparison: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
     masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown and
-    JSON, of figure5 also as curves. Running the same command again resumes it; tables with the same --out share the
-    steps they have in common."""
+    JSON, of figure5 also as curves. Running the same command again resumes it; tables with the same
+    --out share the steps they have in common."""
 
     first: ClassVar[tuple[str, ...]] = (
         *("name", "scale", "out", "corpus", "glue", "squad", "ner", "seeds", "plan"),
