@@ -138,6 +138,7 @@ def read_sentences(
     places = _first_places(sentences)
     if not labels:
         _refuse_missing(places)
+        _refuse_two_tags(places)
     sentences = _with_scheme(sentences, options, labels, places)
     if not labels and sentences.scheme != "none":
         _refuse_spellings(sentences)
@@ -305,7 +306,8 @@ def _refuse_other_spelling(places: dict[str, Place]) -> None:
         )
 
 
-_TWO_TAGS = re.compile(r"[|,;/+&\s](?:[BIESLUMW]-|O$)")
+_TWO_TAGS = re.compile(r"[|,;/+&\s](?:[BIESLUMW]-|O$)|[^\w.]\d?\.\d+\)?$")
+"""Several tags of a word, or a score behind its tag."""
 _NONE = MISSING - {"NA"}  # which may be a part of speech
 
 
@@ -317,11 +319,16 @@ def _refuse_missing(places: dict[str, Place]) -> None:
         )
 
 
-def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
-    """Refuse tags that would count as outside of entities although they are not O."""
+def _refuse_two_tags(places: dict[str, Place]) -> None:
+    """Refuse tags that would be types of their own."""
     for tag, place in places.items():
         if _TWO_TAGS.search(tag):
             raise InputError(f"expected one tag per word, found {tag!r}.", place=place)
+
+
+def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
+    """Refuse tags that would count as outside of entities although they are not O."""
+    for tag, place in places.items():
         if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
             raise InputError(f"the tag {tag!r} has no type behind its prefix.", place=place)
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:

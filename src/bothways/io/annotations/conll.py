@@ -36,6 +36,7 @@ _CONLLU = 10  # columns
 _LOOKED_AT = 500  # rows
 _SPACES = re.compile("[ \t]+")
 _SAMPLE = 1000  # lines
+_LISTS = ("['", '["')  # how Python and NumPy print a list of words
 
 # Names of columns, in small letters alone.
 _WORDS = ("word", "words", "token", "tokens", "form")
@@ -345,6 +346,8 @@ def _add_sentences(
     word_at, tag_at = columns.word, columns.tag
     numbered = [n for n in (columns.document, columns.sentence) if n is not None]
     known = [""] * len(numbered)
+    order: dict[str, int] = {}  # of the sentences of a document, by their number
+    at = again = 0
     sample: list[Sequence[str]] = []
     words: list[str] = []
     lines: list[int] = []
@@ -377,19 +380,37 @@ def _add_sentences(
             value = values[column].strip()
             if value not in ("", "nan", known[n]):
                 end_sentence()
-                document += column == columns.document
+                if column == columns.document:
+                    document += 1
+                    order.clear()
+                else:
+                    before, at = at, order.setdefault(value, len(order))
+                    again += at == 0 < before
+                    if 0 < at < before:
+                        raise InputError(
+                            f"sentence {value!r} goes on, and others stand between; sort the rows.",
+                            place=Place(path, number),
+                        )
                 known[n:] = [value] + [""] * (len(known) - n - 1)
         word = values[word_at]
         tag = "" if tag_at is None else values[tag_at].strip()
         if not word or (labelled and not tag):
             name = "tag" if word else "word"
             raise InputError(f"the {name} is empty.", place=Place(path, number))
+        if "\n" in word or word.startswith(_LISTS):
+            raise InputError(
+                f"expected one word per row, found {word[:40]!r}.", place=Place(path, number)
+            )
         words.append(word.strip(" ") or word)
         lines.append(number)
         tags.append(tag)
         if len(sample) < _LOOKED_AT:
             sample.append(values)
     end_sentence()
+    if again:
+        found.remarks.append(
+            f"sentences are numbered anew {counted(again, 'time')}, as documents are"
+        )
     return sample
 
 
