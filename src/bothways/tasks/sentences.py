@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.conll import TAG, ConllFormat
+from bothways.io.annotations.conll import COLUMNS, TAG, ConllFormat, TaggedFile
 from bothways.io.annotations.spans import SpanText
-from bothways.io.annotations.tagged import COLUMNS, TaggedFile, read_tagged
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.rows import Format
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
@@ -119,17 +119,16 @@ def read_sentences(
     layout = ConllFormat(options.word, options.tag, options.comment)
     file = read_tagged(path, layout, labelled=labelled, names=tuple(labels), form=form)
     notes = tuple(f"{path.name}: {remark}" for remark in file.remarks)
-    if file.sentences is None:
+    if file.texts:
         return _from_texts(path, file, options, notes, labels, labelled=labelled)
-    found = file.sentences
     sentences = Sentences(
         path,
-        found.words,
-        found.lines,
-        tags=found.tags if labelled else None,
-        unchecked_tags=None if labelled else found.tags,
-        documents=found.documents,
-        separator=found.separator,
+        file.words,
+        file.lines,
+        tags=file.tags if labelled else None,
+        unchecked_tags=None if labelled else file.tags,
+        documents=file.documents,
+        separator=file.separator,
         format=file.format,
         notes=notes,
     )
