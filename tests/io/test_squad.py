@@ -67,6 +67,7 @@ def test_without_answers(tmp_path: Path) -> None:
         ([{"answers": [{"text": "x"}]}, {"answers": []}], True),
         ([{"answers": [{"text": "x"}]}, {}], False),
         ([{"is_impossible": False}, {"is_impossible": False}], False),
+        ([{"is_answerable": False}, {"is_answerable": "false"}], True),
         ([{"is_impossible": False, "answers": []}, {"is_impossible": True}], True),
     ],
 )
@@ -117,7 +118,9 @@ def _nested(**changes: Any) -> bytes:
         ),
         ("a.json", _nested(answers=1999), "column 'text' holds 1999"),
         ("a.json", _nested(is_impossible="perhaps"), "is_impossible is 'perhaps'"),
-        ("a.json", _nested(is_impossible=True), "is_impossible is true, but there is an answer"),
+        ("a.json", _nested(is_answerable=False), "marked as impossible, but there is an answer"),
+        ("a.json", _nested(is_impossible=False, answerable=False), "contradict each other"),
+        ("a.json", _nested(is_impossible=True), "marked as impossible, but there is an answer"),
         ("a.json", _flat(context=" "), ":1: the passage of question 'a' is empty"),
         ("a.json", _flat(context="a\0b"), "'context' holds"),
         ("a.json", _flat(answers={"text": ["a", "b"], "answer_start": [1]}), "2 answers have 1"),

@@ -139,6 +139,7 @@ def test_another_encoding(tmp_path: Path) -> None:
         ("a.json", FILES["truth.json"], "1 examples have several annotations"),
         ("a.csv", FILES["kaggle.csv"], "words in 'Word', tags in 'Tag', sentences by 'Sentence #'"),
         ("a.conllu", FILES["universal.conllu"], "words in FORM (1), tags in UPOS (3)"),
+        ("a.csv", "sentence_id,word,tag\n1,a,O\n2,b,O\n1,c,O\n", "numbered anew 1 time"),
         ("a.conll", "a B-NP B-X\nb I-NP O\nc O O\n", "column 1 has tags, too, such as 'B-NP'"),
         (
             "a.jsonl",
@@ -271,6 +272,7 @@ def test_offsets_in_utf16(tmp_path: Path) -> None:
 
 
 CONLL = "Mary B-PER\nleft O\n. O\n"
+SENTENCE = "sentence_id,word,tag\n"
 REFUSED: list[tuple[str, str, str]] = [
     # Words in columns
     ("a.conll", "a N O\nb O\n", ":2: expected 3 columns as in the lines before, found 2"),
@@ -299,6 +301,9 @@ REFUSED: list[tuple[str, str, str]] = [
     ("a.csv", "word,tag\nx\n", ":2: "),
     ("a.csv", "word,tag\nx,\n", ":2: the tag is empty"),
     ("a.csv", 'word,labels\n"Mary lives","B-PER O"\n', ":2: expected one tag per word"),
+    ("a.csv", "tokens,tags\n\"['a', 'b']\",\"['O', 'O']\"\n", ":2: expected one word per row"),
+    ("a.csv", 'word,tag\n",O\nMary,B-PER\n",O\n', ":2: expected one word per row"),
+    ("a.csv", f"{SENTENCE}1,a,O\n2,b,O\n3,c,O\n2,d,O\n", ":5: sentence '2' goes on"),
     # JSON
     ("a.jsonl", lines({"tokens": ["a", "b"], "tags": ["O"]}), ":1: has 2 words and 1 tags"),
     ("a.jsonl", lines({"tokens": ["a", None], "tags": ["O", "O"]}), ":1: "),
@@ -338,6 +343,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("a.conll", CONLL.replace("O", "NaN"), ":2: missing tag ('NaN')"),
     ("a.conll", CONLL.replace("B-PER", "B-"), ":1: the tag 'B-' has no type"),
     ("a.conll", CONLL.replace("B-PER", "B-PER|B-X"), ":1: expected one tag per word"),
+    ("a.conll", CONLL.replace("B-PER", "B-PER:0.98"), ":1: expected one tag per word"),
     ("a.conll", CONLL.replace(". O", ". OUT"), ":3: the tag 'OUT' has no prefix"),
     ("a.conll", CONLL.replace("B-PER", "PER-B"), ":1: the tag 'PER-B' is that of a scheme"),
     ("a.conll", CONLL.replace("B-PER", "B_PER"), ":1: the tag 'B_PER' is that of a scheme"),

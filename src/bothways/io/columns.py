@@ -6,6 +6,7 @@ import ast
 import contextlib
 import json
 import math
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,14 @@ from bothways.io.annotations.choices import chosen_row
 from bothways.io.broken import TEXT, Broken
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.parquet import readable
-from bothways.io.rows import DELIMITED, Format, shown, table_suffix
-from bothways.io.tables import read_table
+from bothways.io.rows import Format, shown
+from bothways.io.tables import read_table, text_table
 from bothways.io.text import SURROGATES
 
 TEXT_NAMES = ("text", "sentence")
 """Columns that are taken for the text if none is named: the first of them that a file has."""
+_WITHOUT_COMMAS = re.compile(r"""(?<=['"])\s+(?=['"])""")
+"""Between the texts of a list as NumPy prints it."""
 Values = Iterator[tuple[int, list[Any]]]
 """The line (or number) of each row, and its values of some columns."""
 _TOOLS = frozenset(
@@ -67,16 +70,14 @@ def read_columns(path: Path, columns: Columns, broken: Broken) -> Values:
         MissingColumnError: the first row lacks a column.
         InputError: the file or a value cannot be read as requested.
     """
+    names, form = columns.names, columns.form
+    if (table := text_table(path, form, broken)) is not None:
+        yield from _text_columns(path, *table, columns, broken)
+        return
     first, left_out = True, 0
-    names, delimited = columns.names, table_suffix(path) in DELIMITED
-    for place, found in read_table(path, columns.form, broken):
+    for place, found in read_table(path, form, broken):
         row: dict[str, Any] | None = found
-        if delimited and len(values := [found[n] for n in names if n in found]) == len(names):
-            if _is_text("".join(values)):  # all at once, as most are
-                first = False
-                yield place.row or 0, values
-                continue
-        elif not _TOOLS.isdisjoint(found):
+        if not _TOOLS.isdisjoint(found):
             row = chosen_row(found, labelled=columns.labelled)
         if row is None:  # the annotator rejected or skipped it
             left_out += 1
@@ -97,15 +98,44 @@ def read_columns(path: Path, columns: Columns, broken: Broken) -> Values:
         raise InputError("has no examples.", place=Place(path))
 
 
-def _is_text(text: str) -> bool:
-    """Whether :func:`checked_text` takes a text, and all of its parts."""
-    if "\0" in text or len(text) > TEXT.bytes:
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _text_columns(
+    path: Path,
+    known: Sequence[str],
+    records: Iterator[tuple[int, list[str]]],
+    columns: Columns,
+    broken: Broken,
+) -> Values:
+    """The values of some columns of a TSV or CSV file, whose lines are valid text."""
+    for name in columns.names:
+        if name not in known:
+            raise missing_column(name, known, Place(path))
+    places = [known.index(name) for name in columns.names]
+    empty, limit, escaped = True, TEXT.bytes, broken.action == "skip"
+    for number, record in records:
+        empty = False
+        values = [record[place] for place in places]
+        if escaped or sum(map(len, values)) > limit:
+            try:
+                for name, value in zip(columns.names, values, strict=True):
+                    checked_text(value, name)
+            except InputError as error:
+                broken.leave_out(error, Place(path, number))
+                continue
+        yield number, values
+    if empty and not broken.left_out:
+        raise InputError("has no examples.", place=Place(path))
+
+
+def missing_column(
+    name: str, known: Sequence[str], place: Place | None = None
+) -> MissingColumnError:
+    """The error for a table without a column, or an object without a key."""
+    return MissingColumnError(
+        f"no column {name!r}; the columns are {listed(known)}.{did_you_mean(name, known)}",
+        known,
+        place=place,
+        missing=name,
+    )
 
 
 def _value(row: dict[str, Any], name: str, columns: Columns) -> Any:
@@ -131,11 +161,7 @@ def nested_value(row: dict[str, Any], name: str) -> Any:
     for key in name.split("."):
         if not isinstance(holder, dict) or key not in holder:
             known = [*row] if holder is row or not isinstance(holder, dict) else [*holder]
-            raise MissingColumnError(
-                f"no column {name!r}; the columns are {listed(known)}.{did_you_mean(name, known)}",
-                known,
-                missing=name,
-            )
+            raise missing_column(name, known)
         holder = holder[key]
     return holder
 
@@ -162,6 +188,8 @@ def checked_text(value: Any, name: str) -> str:
 def _label(value: Any, name: str) -> str:
     if isinstance(value, list | tuple) and len(value) == 1:  # as annotators export the only label
         value = value[0]
+    if type(value) is int:
+        return str(value)
     if isinstance(value, str):
         return checked_text(value, name)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -191,6 +219,8 @@ def cell_value(text: str) -> Any:
     """The list or object that a cell holds, as JSON or as Python writes it; the text, if it is
     neither."""
     if not text.lstrip().startswith(("[", "{")):
+        return text
+    if _WITHOUT_COMMAS.search(text):  # Python would join these texts to one
         return text
     for read in (json.loads, ast.literal_eval):
         with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):

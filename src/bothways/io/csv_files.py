@@ -20,7 +20,7 @@ from bothways.errors import InputError, Place
 from bothways.io.broken import Broken, Limit
 from bothways.io.diagnostics import damage_notes, damaged_characters, other_format
 from bothways.io.lines import Line, column_name, listed
-from bothways.io.rows import Format, Row
+from bothways.io.rows import Format
 from bothways.io.text import read_lines
 
 Record = tuple[int, list[str]]
@@ -34,8 +34,10 @@ _HEADER = re.compile(r'"[^"\t\n]+"(\t"[^"\t\n]*")*$', re.MULTILINE)
 _BATCH = 256
 
 
-def delimited_rows(path: Path, default: str, form: Format, broken: Broken) -> Iterator[Row]:
-    """The rows of a TSV or CSV file.
+def delimited_table(
+    path: Path, default: str, form: Format, broken: Broken
+) -> tuple[list[str], Iterator[Record]]:
+    """The column names of a TSV or CSV file, and its records, each with as many fields.
 
     Args:
         path: the file.
@@ -66,7 +68,16 @@ def delimited_rows(path: Path, default: str, form: Format, broken: Broken) -> It
         records = ((number, line.split(delimiter)) for number, line in lines)
     else:
         records = csv_records(lines, delimiter, path)
-    yield from _named_rows(_filled(records, delimiter), delimiter, path, form, broken)
+    start, first = next(record for record in records if _is_filled(record[1], delimiter))
+    names = [column_name(name) for name in first]
+    if form.columns and not {*form.columns} & {*names}:
+        records, names, first = chain([(start, first)], records), [*form.columns], []
+    elif not form.header and not form.columns:
+        names = [str(number) for number in range(len(first))]
+        records, first = chain([(start, first)], records), []
+    if twice := next((name for name in names if name and names.count(name) > 1), None):
+        raise InputError(f"two columns are named {twice!r}.", place=Place(path, start))
+    return names, _checked(records, names, first, start, delimiter, path, broken)
 
 
 def _peek(lines: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
@@ -80,46 +91,52 @@ def _peek(lines: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
     return head, chain(head, lines)
 
 
-def _filled(records: Iterable[Record], delimiter: str) -> Iterator[Record]:
-    """The records without blank lines, and without the rows of delimiters alone that spreadsheets
-    leave behind their tables; in TSV these have empty texts."""
+def _is_filled(values: Sequence[str], delimiter: str) -> bool:
+    """Whether a record is more than a blank line, or the delimiters that spreadsheets leave behind
+    their tables; in TSV these are empty texts."""
+    return (delimiter == "\t" and len(values) > 1) or any(map(str.strip, values))
+
+
+def _checked(
+    records: Iterable[Record],
+    names: Sequence[str],
+    first: Sequence[str],
+    start: int,
+    delimiter: str,
+    path: Path,
+    broken: Broken,
+) -> Iterator[Record]:
+    """The records that have a value for each column, and none beside them.
+
+    Args:
+        records: of the table.
+        names: of its columns.
+        first: the record of these names, on line ``start``.
+        start, delimiter, path, broken: as in :func:`delimited_table`.
+    """
+    width, again, is_tab = len(names), first if len(first) > 1 else None, delimiter == "\t"
+    index = next((place for place, name in enumerate(names) if name), width)  # without a name
+    unnamed = [place for place, name in enumerate(names) if not name and place > index]
     for record in records:
-        values = record[1]
-        if (delimiter == "\t" and len(values) > 1) or any(map(str.strip, values)):
-            yield record
-
-
-def _named_rows(
-    records: Iterator[Record], delimiter: str, path: Path, form: Format, broken: Broken
-) -> Iterator[Row]:
-    start, first = next(records)
-    names = [column_name(name) for name in first]
-    if form.columns and not {*form.columns} & {*names}:
-        records, names, first = chain([(start, first)], records), [*form.columns], []
-    elif not form.header and not form.columns:
-        names = [str(number) for number in range(len(first))]
-        records, first = chain([(start, first)], records), []
-    if twice := next((name for name in names if name and names.count(name) > 1), None):
-        raise InputError(f"two columns are named {twice!r}.", place=Place(path, start))
-    width, again = len(names), first if len(first) > 1 else None
-    for number, values in records:
-        if len(values) == width and values != again:
-            yield Row(Place(path, number), dict(zip(names, values, strict=True)))
+        number, values = record
+        fits = len(values) == width and values != again
+        if fits and unnamed and (stray := "".join(values[place] for place in unnamed)):
+            problem, option = f"holds {stray[:40]!r} in a column without a name.", "delimiter"
+        elif fits:
+            if (is_tab and width > 1) or _is_filled(values, delimiter):
+                yield record
             continue
-        unit = DELIMITERS.get(delimiter, repr(delimiter))
-        if values == again:
-            error = InputError(
-                f"repeats the column names of line {start}; were two files joined?",
-                place=Place(path, number),
-            )
+        elif not _is_filled(values, delimiter):
+            continue
+        elif values == again:
+            problem = f"repeats the column names of line {start}; were two files joined?"
+            option = ""
         else:
-            error = InputError(
-                f"expected {width} {unit}-separated fields ({listed(names, 6)}), found "
-                f"{len(values)}.",
-                place=Place(path, number),
-                option="quoting" if delimiter == "\t" else "delimiter",
-            )
-        broken.leave_out(error)
+            unit = DELIMITERS.get(delimiter, repr(delimiter))
+            problem = f"expected {width} {unit}-separated fields ({listed(names, 6)}), found "
+            problem += f"{len(values)}."
+            option = "quoting" if is_tab else "delimiter"
+        broken.leave_out(InputError(problem, place=Place(path, number), option=option or None))
 
 
 def sniff(head: Sequence[str], default: str, columns: Sequence[str] = ()) -> str:

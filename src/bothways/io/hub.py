@@ -1,23 +1,20 @@
 """Where a model is that is given by a path or by a name: a folder here, a bundled model, a model in
 the local cache of the Hugging Face Hub, or one that is downloaded into it.
 
-The cache is read without any library. Nothing is asked of the network unless ``huggingface_hub``
-is installed, the name has an owner (``klue/bert-base``) and the model is not in the cache; then the
-files that a model folder has are fetched, weights as safetensors only. ``owner/name@revision``
-names a branch, a tag or a commit; a commit is the same model for ever.
+The cache and downloads are those of ``huggingface_hub``, with its variables. Nothing is asked of
+the network unless the name has an owner (``klue/bert-base``) and the model is not in the cache;
+then the files that a model folder has are fetched, weights as safetensors only.
+``owner/name@revision`` names a branch, a tag or a commit; a commit is the same model for ever.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from bothways import shipped
-from bothways.errors import ModelError, nearest
-from bothways.io.files import expanded, write_text
+from bothways.errors import ModelError
 from bothways.io.folder_files import is_there
 from bothways.io.run_folders import model_of_run
 from bothways.io.terminal import print_note
@@ -28,24 +25,19 @@ _NAME = re.compile(
 _ADDRESS = re.compile(
     r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)|hf:/)/(?P<id>[\w.-]+/[\w.-]+)", re.IGNORECASE
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_SHORT = re.compile(r"[0-9a-f]{7,39}")  # a commit's beginning
 # Bytes of a name in any file system, and of a path on Linux, with room for endings and files.
 _LONGEST, _LONGEST_PATH = 240, 4000
-_MAIN = "main"
 _FILES = (".txt", ".json", ".model", ".safetensors", ".bin", ".yaml", ".onnx")  # ends of paths
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors")
-_OLD_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-_SETTINGS = ("config.json", "adapter_config.json", "modules.json")
+_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _FETCHED = (
-    *(*_SETTINGS, *_WEIGHTS, "model-*-of-*.safetensors", "bothways.json", "checksums.json"),
+    *("config.json", "adapter_config.json", "modules.json", "bothways.json", "checksums.json"),
+    *("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
+    *("adapter_model.safetensors", "sentence_*_config.json", "config_sentence_transformers.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("sentence_*_config.json", "config_sentence_transformers.json"),
     # What sentence-transformers keeps of each of its modules.
     *("[0-9]_*/*.json", "[0-9]_*/*.safetensors", "[0-9]_*/vocab.txt"),
 )
-_ON = ("1", "on", "yes", "true")
 
 
 def model_folder(name: str | Path) -> Path:
@@ -70,7 +62,8 @@ def named_folder(name: str | Path) -> Path:
     _refuse_no_name(name)
     folder = shipped.model_folder(name)
     if folder.name.startswith("models--") and (folder / "snapshots").is_dir():
-        return _snapshot(folder, None) or folder
+        id = folder.name.removeprefix("models--").replace("--", "/")
+        return _cached(id, None, folder.parent) or folder
     named = _NAME.fullmatch(str(name))
     if isinstance(name, Path) or named is None or is_there(folder) or name.endswith(_FILES):
         return folder
@@ -78,24 +71,12 @@ def named_folder(name: str | Path) -> Path:
     owner, _, _ = id.rpartition("/")
     if owner and Path(owner).is_dir():  # a path, misspelt
         return folder
-    place = cache() / f"models--{id.replace('/', '--')}"
-    if len(place.name) > _LONGEST:
-        return folder
-    cached = _snapshot(place, revision)
-    if cached is not None and (not owner or _is_whole(cached)):
+    from huggingface_hub import constants
+
+    cached = _cached(id, revision, cache())
+    if cached is not None and (not owner or constants.HF_HUB_OFFLINE or _is_whole(cached)):
         return cached
-    if not owner:
-        return folder
-    if (reason := _why_not_online()) and cached is not None:
-        return cached  # which file is missing is said where it is needed
-    if reason:
-        which = f" at revision {revision}" if revision else ""
-        raise ModelError(
-            f"{name}: there is no such folder here, and no model {id}{which} in the local cache of "
-            f"the Hugging Face Hub ({place}); {reason}. {_instead(place, id)}Models that come with "
-            f"bothways: {', '.join(shipped.SHIPPED)}."
-        )
-    return _download(id, revision, place)
+    return _download(id, revision) if owner else folder
 
 
 def _refuse_no_name(name: str | Path) -> None:
@@ -121,136 +102,63 @@ def _refuse_no_name(name: str | Path) -> None:
         raise ModelError(f"{name} is an address; name the model as {found['id']}.")
 
 
-def _instead(place: Path, id: str) -> str:
-    """What the cache has in place of a model that it lacks, as a sentence; or nothing."""
-    if commits := _commits(place):
-        refs = place / "refs"
-        names = [str(p.relative_to(refs)) for p in sorted(refs.rglob("*")) if p.is_file()]
-        names = [name for name in names if _snapshot(place, name) is not None]
-        return f"It has its revisions {', '.join([*names, *commits])}. "
-    there = [p.name.removeprefix("models--").replace("--", "/") for p in cache().glob("models--*")]
-    close = nearest(id, sorted(there))
-    return f"Did you mean {close}? " if close else ""
-
-
-def _commits(place: Path) -> list[str]:
-    if not (place / "snapshots").is_dir():
-        return []
-    return [path.name for path in sorted((place / "snapshots").iterdir()) if path.is_dir()]
-
-
 def cache() -> Path:
-    """The local cache of the Hugging Face Hub, which its library's variables move."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if value := os.environ.get(name):
-            return expanded(value)
-    home = os.environ.get("HF_HOME")
-    if not home:
-        home = str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return expanded(home) / "hub"
+    """The local cache of the Hugging Face Hub."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
 
 
-def _snapshot(place: Path, revision: str | None) -> Path | None:
-    """A model's folder in the cache; None if it has none of this revision."""
-    if revision is not None and (place / "snapshots" / revision).is_dir():
-        return place / "snapshots" / revision
-    if revision is not None and _SHORT.fullmatch(revision):
-        begin = [commit for commit in _commits(place) if commit.startswith(revision)]
-        if len(begin) == 1:
-            return place / "snapshots" / begin[0]
+def _cached(id: str, revision: str | None, where: Path) -> Path | None:
+    """A model's folder in a cache; None if it has none of this revision."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
     try:
-        commit = (place / "refs" / (revision or _MAIN)).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        commit = ""
-    if commit and Path(commit).name == commit and (place / "snapshots" / commit).is_dir():
-        return place / "snapshots" / commit
-    if _COMMIT.fullmatch(commit):
-        return None  # which the cache lacks: another one is not what is named
-    if revision is None and (there := _commits(place)):
-        if len(there) == 1:
-            return place / "snapshots" / there[0]
-        raise ModelError(
-            f"{place} holds several snapshots and does not say which is meant; add one to the "
-            f"name: @{', @'.join(there)}."
+        found = snapshot_download(
+            id,
+            revision=revision,
+            cache_dir=where,
+            local_files_only=True,
+            allow_patterns=[*_FETCHED],
         )
-    return None
+    except (HFValidationError, LocalEntryNotFoundError):
+        return None
+    return Path(found)
 
 
 def _is_whole(snapshot: Path) -> bool:
-    """Whether a snapshot has settings and weights; downloads may have been of some files only."""
-    encoders = [snapshot, *(p for p in snapshot.glob("[0-9]_*") if p.is_dir())]
-    weights = (*_WEIGHTS, *_OLD_WEIGHTS)
-    return any((snapshot / name).exists() for name in _SETTINGS) and any(
-        (folder / name).exists() for folder in encoders for name in weights
-    )
+    """Whether a snapshot has weights; other programs download some files only."""
+    names = (*_PICKLED, "*.safetensors", "model.safetensors.index.json", "[0-9]_*/*.safetensors")
+    return any(path.exists() for name in names for path in snapshot.glob(name))
 
 
-def _why_not_online() -> str:
-    """Why nothing can be downloaded; empty if it can."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        if os.environ.get(name, "").lower() in _ON:
-            return f"{name} is set, so it is not downloaded"
-    try:
-        import huggingface_hub  # noqa: F401
-    except ImportError:
-        return "huggingface_hub, which downloads it, is not installed: pip install 'bothways[hub]'"
-    return ""
-
-
-def _download(id: str, revision: str | None, place: Path) -> Path:
+def _download(id: str, revision: str | None) -> Path:
     """Fetch a model's files into the cache.
 
     Raises:
         ModelError: there is none of this name, none of its files holds weights that are read, or
             the network fails.
     """
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants, snapshot_download
 
     where = f"{constants.ENDPOINT}/{id}"
     try:
-        info: Any = HfApi().model_info(id, revision=revision)
-        commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
+        info = HfApi().model_info(id, revision=revision)
+        names = [file.rfilename for file in info.siblings or ()]
+        wanted = [name for name in names if any(fnmatchcase(name, one) for one in _FETCHED)]
+        if any(name.endswith(".safetensors") for name in wanted):
+            print_note(f"downloading {id}@{info.sha} ({len(wanted)} files) into {cache()}")
+            return Path(snapshot_download(id, revision=revision, allow_patterns=[*_FETCHED]))
     except Exception as error:  # of the library, and of whatever HTTP library it uses
-        raise _failed(id, revision, place, where, error) from None
-    if not _COMMIT.fullmatch(commit):
-        raise ModelError(f"{where} answers with the revision {commit[:60]!r}, which is none.")
-    wanted = [n for n in names if any(fnmatchcase(n, p) for p in _FETCHED) and _is_inside(n)]
-    if not any(name.endswith(".safetensors") for name in wanted):
-        old = [name for name in names if name in _OLD_WEIGHTS]
-        what = f"only {old[0]}, which is pickled" if old else "none of those that are read here"
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), "")
+        at = f" at revision {revision}" if revision else ""
         raise ModelError(
-            f"{where} has no weights as safetensors ({what}); nothing is downloaded. If you trust "
-            "them, download the folder yourself, and name it."
-        )
-    print_note(f"downloading {id}@{commit} ({len(wanted)} files) into {place.parent}")
-    try:
-        for file in wanted:
-            path = Path(hf_hub_download(id, file, revision=commit, cache_dir=place.parent))
-    except Exception as error:
-        raise _failed(id, revision, place, where, error) from None
-    snapshot = place / "snapshots" / commit
-    if not path.is_relative_to(snapshot):
-        raise ModelError(f"{path} was downloaded, and should be in {snapshot}.")
-    if not _COMMIT.fullmatch(revision or _MAIN):
-        write_text(place / "refs" / (revision or _MAIN), commit)
-    return snapshot
-
-
-def _is_inside(name: str) -> bool:
-    return not name.startswith("/") and ".." not in Path(name).parts
-
-
-def _failed(id: str, revision: str | None, place: Path, where: str, error: Exception) -> ModelError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = lines[0] if lines else type(error).__name__
-    answered = getattr(error, "response", None) is not None
-    pinned = f" --revision {revision}" if revision else ""
-    remedy = (
-        f"Where there is a network, `hf download {id}{pinned} --local-dir DIR` makes a folder to "
-        "name."
-    )
-    return ModelError(
-        f"{id}: there is no such folder here, it is not in the local cache of the Hugging Face Hub "
-        f"({place}), and it cannot be downloaded from {where}: {type(error).__name__}: {reason}"
-        f"{'' if answered else f' {remedy}'}"
-    )
+            f"{id}: there is no such folder here, no model of this name{at} in the local cache of "
+            f"the Hugging Face Hub ({cache()}), and it cannot be downloaded from {where}: "
+            f"{type(error).__name__}: {reason} Models that come with bothways: "
+            f"{', '.join(shipped.SHIPPED)}."
+        ) from None
+    old = [name for name in names if name in _PICKLED]
+    what = f"only {old[0]}, which is pickled" if old else "none of those that are read here"
+    raise ModelError(f"{where} has no weights as safetensors ({what}); nothing is downloaded.")

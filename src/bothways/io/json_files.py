@@ -38,6 +38,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_decode = json.JSONDecoder().raw_decode
+_decode_pairs = json.JSONDecoder(object_pairs_hook=_object).decode
+_KEY = re.compile(r'"\s*:')
+
+
 def parse_json(text: str) -> Any:
     """The value of a JSON text.
 
@@ -45,11 +50,12 @@ def parse_json(text: str) -> Any:
         ValueError: it is none, or an object has a key twice.
         RecursionError: it is nested too deeply.
     """
-    value = json.loads(text)
-    # An object with a key twice has more colons than keys; the hook is slow.
-    if isinstance(value, dict) and text.count(":") == len(value):
-        return value
-    return json.loads(text, object_pairs_hook=_object)
+    if text.startswith("{"):
+        value, end = _decode(text)
+        # A flat object has as many colons behind quotation marks as keys, if it has none twice.
+        if len(_KEY.findall(text)) == len(value) and not text[end:].strip():
+            return value
+    return _decode_pairs(text)
 
 
 def _not_json(error: Exception, place: Place) -> InputError:
@@ -111,7 +117,7 @@ def _form(head: str, named_lines: bool) -> Literal["lines", "list", "object"]:
         return "lines" if named_lines else "list"
     whole: Literal["list", "object"] = "list" if head.startswith("[") else "object"
     try:
-        value, end = json.JSONDecoder().raw_decode(head)
+        value, end = _decode(head)
     except _FAILURES:  # it goes on behind the sample, or is broken
         first = head.partition("\n")[0].strip()
         return "lines" if named_lines and first not in ("[", "{", "[{") else whole
@@ -128,7 +134,7 @@ def read_json_file(path: Path, encoding: str = "") -> Any:
         InputError: it cannot be read, or is not JSON, with the line.
     """
     try:
-        return parse_json(read_whole(path, encoding=encoding))
+        return _decode_pairs(read_whole(path, encoding=encoding))
     except json.JSONDecodeError as error:
         raise _not_json(error, Place(path, error.lineno)) from None
     except _FAILURES as error:
@@ -143,7 +149,6 @@ def _list_items(file: TextIOWrapper, place: Place, *, in_lines: bool) -> Iterato
         place: of the file.
         in_lines: whether items have lines; if not, they have numbers.
     """
-    decode = json.JSONDecoder().raw_decode
     buffer, number, line = file.read(_SAMPLE), 0, 1
     at = buffer.find("[") + 1
     line += buffer.count("\n", 0, at)
@@ -157,11 +162,11 @@ def _list_items(file: TextIOWrapper, place: Place, *, in_lines: bool) -> Iterato
         if start < len(buffer) and bool(between[1]) != bool(number):
             raise InputError("is not JSON: expecting ',' or ']'.", place=_at(place, here))
         try:
-            item, end = decode(buffer, start)
+            item, end = _decode(buffer, start)
             if end == len(buffer) and not isinstance(item, dict | list | str):
                 raise ValueError  # a number that may go on
-            if not (isinstance(item, dict) and buffer.count(":", start, end) == len(item)):
-                item = parse_json(buffer[start:end])
+            if not isinstance(item, dict) or len(_KEY.findall(buffer, start, end)) != len(item):
+                item = _decode_pairs(buffer[start:end])
         except KeyTwiceError as error:
             raise _not_json(error, _at(place, here)) from None
         except _FAILURES as error:

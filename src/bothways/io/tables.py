@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bothways.errors import InputError, Place
 from bothways.io.broken import Broken
-from bothways.io.csv_files import delimited_rows
+from bothways.io.csv_files import Record, delimited_table
 from bothways.io.json_files import json_items
 from bothways.io.parquet import parquet_items
 from bothways.io.rows import (
@@ -45,8 +45,10 @@ def read_table(
         InputError: the file or a row cannot be read; its place is named.
     """
     form, broken = form or Format(), broken or Broken()
-    if table_suffix(path) in DELIMITED and not _is_json_pipe(path, form):
-        yield from delimited_rows(path, DELIMITED[table_suffix(path)], form, broken)
+    if (table := text_table(path, form, broken)) is not None:
+        names, records = table
+        for number, values in records:
+            yield Row(Place(path, number), dict(zip(names, values, strict=True)))
         return
     for place, item in read_items(path, form, broken):
         if isinstance(item, dict):
@@ -55,11 +57,24 @@ def read_table(
             broken.leave_out(InputError(f"expected an object, found {shown(item)}.", place=place))
 
 
-def _is_json_pipe(path: Path, form: Format) -> bool:
-    """Whether a pipe, whose name says nothing, has JSON."""
-    if path.suffix or not path.is_fifo():
-        return False
-    return beginning(path, form.encoding).lstrip().startswith(("{", "[{"))
+def text_table(
+    path: Path, form: Format, broken: Broken
+) -> tuple[list[str], Iterator[Record]] | None:
+    """The column names and the records of a TSV or CSV file; None of a file of another format.
+
+    Args:
+        path, form, broken: as for :func:`read_table`.
+
+    Raises:
+        InputError: as :func:`bothways.io.csv_files.delimited_table`.
+    """
+    suffix = table_suffix(path)
+    if suffix not in DELIMITED:
+        return None
+    is_pipe = not path.suffix and path.is_fifo()  # whose name says nothing
+    if is_pipe and beginning(path, form.encoding).lstrip().startswith(("{", "[{")):
+        return None
+    return delimited_table(path, DELIMITED[suffix], form, broken)
 
 
 def read_items(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.conll import TAG, ConllFormat
+from bothways.io.annotations.conll import COLUMNS, TAG, ConllFormat, TaggedFile
 from bothways.io.annotations.spans import SpanText
-from bothways.io.annotations.tagged import COLUMNS, TaggedFile, read_tagged
+from bothways.io.annotations.tagged import read_tagged
 from bothways.io.rows import Format
 from bothways.tasks.labels import MISSING, check_spellings
 from bothways.tasks.options import Scheme, TaggingOptions
@@ -119,17 +119,16 @@ def read_sentences(
     layout = ConllFormat(options.word, options.tag, options.comment)
     file = read_tagged(path, layout, labelled=labelled, names=tuple(labels), form=form)
     notes = tuple(f"{path.name}: {remark}" for remark in file.remarks)
-    if file.sentences is None:
+    if file.texts:
         return _from_texts(path, file, options, notes, labels, labelled=labelled)
-    found = file.sentences
     sentences = Sentences(
         path,
-        found.words,
-        found.lines,
-        tags=found.tags if labelled else None,
-        unchecked_tags=None if labelled else found.tags,
-        documents=found.documents,
-        separator=found.separator,
+        file.words,
+        file.lines,
+        tags=file.tags if labelled else None,
+        unchecked_tags=None if labelled else file.tags,
+        documents=file.documents,
+        separator=file.separator,
         format=file.format,
         notes=notes,
     )
@@ -138,6 +137,7 @@ def read_sentences(
     places = _first_places(sentences)
     if not labels:
         _refuse_missing(places)
+        _refuse_two_tags(places)
     sentences = _with_scheme(sentences, options, labels, places)
     if not labels and sentences.scheme != "none":
         _refuse_spellings(sentences)
@@ -305,7 +305,8 @@ def _refuse_other_spelling(places: dict[str, Place]) -> None:
         )
 
 
-_TWO_TAGS = re.compile(r"[|,;/+&\s](?:[BIESLUMW]-|O$)")
+_TWO_TAGS = re.compile(r"[|,;/+&\s](?:[BIESLUMW]-|O$)|[^\w.]\d?\.\d+\)?$")
+"""Several tags of a word, or a score behind its tag."""
 _NONE = MISSING - {"NA"}  # which may be a part of speech
 
 
@@ -317,11 +318,16 @@ def _refuse_missing(places: dict[str, Place]) -> None:
         )
 
 
-def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
-    """Refuse tags that would count as outside of entities although they are not O."""
+def _refuse_two_tags(places: dict[str, Place]) -> None:
+    """Refuse tags that would be types of their own."""
     for tag, place in places.items():
         if _TWO_TAGS.search(tag):
             raise InputError(f"expected one tag per word, found {tag!r}.", place=place)
+
+
+def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
+    """Refuse tags that would count as outside of entities although they are not O."""
+    for tag, place in places.items():
         if tag.endswith("-") and parse_tag(tag)[0] != OUTSIDE:
             raise InputError(f"the tag {tag!r} has no type behind its prefix.", place=place)
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:

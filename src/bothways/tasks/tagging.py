@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from bothways.arrays import bounds
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import TAGGER
-from bothways.io.annotations.conll import DOCUMENT
-from bothways.io.annotations.tagged import BRAT, COLUMNS, TABLE, WORDS
+from bothways.io.annotations.conll import COLUMNS, DOCUMENT, TABLE
+from bothways.io.annotations.tagged import BRAT, WORDS
 from bothways.io.annotations.written_spans import WRITERS, WrittenText, write_brat
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import listed

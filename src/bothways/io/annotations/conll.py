@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 from bothways.errors import InputError, Place
+from bothways.io.annotations.spans import SpanText
 from bothways.io.csv_files import encloses_fields
 from bothways.io.diagnostics import other_format
 from bothways.io.lines import listed
@@ -26,6 +26,7 @@ from bothways.io.rows import JSON, Item, shown, table_suffix
 from bothways.io.terminal import counted
 from bothways.io.text import beginning, read_lines
 
+TABLE, COLUMNS = "csv", "conll"
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile("O|[BIESLUMW]-.+")
 """A tag of a scheme."""
@@ -36,6 +37,7 @@ _CONLLU = 10  # columns
 _LOOKED_AT = 500  # rows
 _SPACES = re.compile("[ \t]+")
 _SAMPLE = 1000  # lines
+_LISTS = ("['", '["')  # how Python and NumPy print a list of words
 
 # Names of columns, in small letters alone.
 _WORDS = ("word", "words", "token", "tokens", "form")
@@ -68,28 +70,52 @@ class ConllFormat:
 
 
 @dataclass
-class WordFile:
-    """The sentences of a file.
+class TaggedFile:
+    """A file with tags for its words, or spans of its texts.
 
     Attributes:
+        format: one of :data:`bothways.io.annotations.tagged.NAMES`.
         words: of each sentence, at least one.
         lines: the line of each word, from 1.
         tags: of each word, as written; None if the file has no such column.
         documents: the number of each sentence's document, not decreasing.
         separator: between columns.
+        texts: of a file with running texts, which has no sentences.
         remarks: how the file was read, as sentences.
     """
 
+    format: str
     words: list[list[str]] = field(default_factory=list)
     lines: list[list[int]] = field(default_factory=list)
     tags: list[list[str]] | None = field(default_factory=list)
     documents: list[int] = field(default_factory=list)
     separator: str = "\t"
+    texts: list[SpanText] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+    def add(
+        self, words: list[str], lines: list[int], tags: list[str] | None, document: int
+    ) -> None:
+        """Add a sentence, if it has words."""
+        if words:
+            self.words.append(words)
+            self.lines.append(lines)
+            self.documents.append(document)
+            if tags is None:
+                self.tags = None
+            elif self.tags is not None:
+                self.tags.append(tags)
 
     def all_tags(self) -> set[str]:
         """The different tags."""
         return {tag for tags in self.tags or () for tag in tags}
+
+    def place_of_tag(self, path: Path, tag: str) -> Place:
+        """The first line that has a tag."""
+        for tags, lines in zip(self.tags or (), self.lines, strict=True):
+            if tag in tags:
+                return Place(path, lines[tags.index(tag)])
+        return Place(path)
 
 
 @dataclass(frozen=True)
@@ -118,7 +144,9 @@ def _named_columns(header: Sequence[str]) -> _Columns | None:
     return None if word is None or tag is None else _Columns(word, tag, sentence, document)
 
 
-def read_conll(path: Path, layout: ConllFormat, *, labelled: bool, encoding: str = "") -> WordFile:
+def read_conll(
+    path: Path, layout: ConllFormat, *, labelled: bool, encoding: str = ""
+) -> TaggedFile:
     """Read a file of words in columns.
 
     Args:
@@ -136,23 +164,27 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool, encoding: str
     first = next((line for _, line in lines if line.strip() and not line.startswith(marks)), "")
     if other_format(first) == "JSON":
         raise InputError("this is JSON; name the file .json or .jsonl.", place=Place(path))
-    separator = "\t" if "\t" in first else " "
     ten = first.split("\t")
     is_conllu = path.name.lower().endswith(".conllu") or (
         len(ten) == _CONLLU and ten[0] in ("1", "1-2", "0.1")
     )
-    found = WordFile(separator=separator)
-    if is_conllu and layout.is_default:
-        layout = ConllFormat(1, 3, "#")
-        found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
-    rows = _rows_of_lines(path, lines, separator, "#" if is_conllu else layout.comment)
+    written = TABLE if has_word_columns(path, encoding) else COLUMNS
+    found = TaggedFile(written, separator="\t" if "\t" in first else " ")
+    rows = _rows_of_lines(path, lines, found.separator, "#" if is_conllu else layout.comment)
     if is_conllu:
-        rows = _without_ranges(rows, found)
+        rows = [*rows]
+        words = [row for row in rows if not row[1] or row[1][0].isdecimal()]
+        if layout.is_default:
+            layout = ConllFormat(1, 3, "#")
+            found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
+        if left_out := len(rows) - len(words):
+            found.remarks.append(f"{left_out:,} ranges and empty nodes are no words and left out")
+        rows = words
     _collect(path, rows, layout, found, labelled=labelled)
     if labelled and is_conllu and "_" in found.all_tags():
         raise InputError(
             "the tag is _, which is how CoNLL-U says that there is none.",
-            place=place_of_tag(path, found, "_"),
+            place=found.place_of_tag(path, "_"),
             option="task.tagging.tag",
         )
     return found
@@ -160,7 +192,7 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool, encoding: str
 
 def _rows_of_lines(
     path: Path, lines: Sequence[tuple[int, str]], separator: str, comment: str
-) -> Iterator[Row]:
+) -> Iterable[Row]:
     marks = next((n for n, (_, line) in enumerate(lines) if '"' in line), None)
     quoted = separator == "\t" and marks is not None
     quoted = quoted and encloses_fields([line for _, line in lines[marks:][:_SAMPLE]])
@@ -197,21 +229,9 @@ def _is_tag(value: str) -> bool:
     return value.isupper() or value == "#" or TAG.fullmatch(value) is not None
 
 
-def _without_ranges(rows: Iterable[Row], found: WordFile) -> Iterator[Row]:
-    """Rows of CoNLL-U without ranges (``2-3``) and empty nodes (``4.1``), which are no words."""
-    left_out = 0
-    for number, values in rows:
-        if values and not values[0].isdecimal():
-            left_out += 1
-        else:
-            yield number, values
-    if left_out:
-        found.remarks.append(f"{left_out:,} ranges and empty nodes are no words and left out")
-
-
 def read_word_rows(
     path: Path, items: Iterable[Item], layout: ConllFormat, *, labelled: bool
-) -> WordFile:
+) -> TaggedFile:
     """Read a table with a word and its tag in each row: CSV, a sheet, Parquet or JSON.
 
     A sentence ends where its column says so, or at a blank line or row of CSV and sheets.
@@ -224,10 +244,9 @@ def read_word_rows(
     Raises:
         InputError: a row cannot be read, or no column is named for words or tags.
     """
-    found = WordFile()
-    in_lines = table_suffix(path) not in JSON
-    rows = _rows_of_items(items, in_lines=in_lines)
-    _collect(path, rows, layout, found, labelled=labelled, table=True)
+    found = TaggedFile(TABLE)
+    rows = _rows_of_items(items, in_lines=table_suffix(path) not in JSON)
+    _collect(path, rows, layout, found, labelled=labelled)
     return found
 
 
@@ -247,7 +266,7 @@ def _rows_of_items(items: Iterable[Item], *, in_lines: bool) -> Iterator[Row]:
         yield number, ["" if value is None else str(value) for value in map(item.get, names)]
 
 
-def are_word_rows(item: Any) -> bool:
+def are_word_rows(item: object) -> bool:
     """Whether an object has a word and its tag."""
     if not isinstance(item, dict) or (columns := _named_columns([*item])) is None:
         return False
@@ -255,54 +274,40 @@ def are_word_rows(item: Any) -> bool:
 
 
 def _collect(
-    path: Path,
-    rows: Iterable[Row],
-    layout: ConllFormat,
-    found: WordFile,
-    *,
-    labelled: bool,
-    table: bool = False,
+    path: Path, rows: Iterable[Row], layout: ConllFormat, found: TaggedFile, *, labelled: bool
 ) -> None:
-    """Add the sentences of rows to a file."""
-    rows = iter(rows)
-    before: list[Row] = []
-    first: Sequence[str] = ()
-    for number, values in rows:
-        before.append((number, values))
-        if values:
-            first = values
-            break
-    if not first:
-        raise InputError("has no sentences; it needs one word per line.", place=Place(path))
-    columns = _named_columns(first) if layout.is_default else None
-    if columns is not None:
-        before.pop()
-        found.remarks.append(
-            f"words in {first[columns.word]!r}, tags in {first[columns.tag or 0]!r}"
-            + (
-                f", sentences by {first[columns.sentence]!r}"
-                if columns.sentence is not None
-                else ""
-            )
-        )
-    elif table and layout.is_default:
+    """Add the sentences of rows to a file; the first row may name the columns."""
+    rows, before = iter(rows), list[Row]()
+    number, first = next(rows, (0, None))
+    while number and not first:
+        before.append((number, first))
+        number, first = next(rows, (0, None))
+    columns = _named_columns(first or ()) if layout.is_default else None
+    is_table = found.format == TABLE
+    if first and columns is not None:
+        names = [f"words in {first[columns.word]!r}, tags in {first[columns.tag or 0]!r}"]
+        names += [] if columns.sentence is None else [f"sentences by {first[columns.sentence]!r}"]
+        found.remarks.append(", ".join(names))
+    elif first and is_table and layout.is_default:
         raise InputError(
             f"expected columns named word and tag, found {listed(first)}.",
             place=Place(path, number),
             option="task.tagging.word",
         )
-    else:
+    elif first:
         columns = _numbered_columns(first, layout, Place(path, number), labelled=labelled)
-        if table:
-            before.pop()
-    sample = _add_sentences(
-        path, chain(before, rows), columns, len(first), found, labelled=labelled
-    )
-    if not found.words:
+        before += [] if is_table else [(number, first)]
+    sample = list[Sequence[str]]()
+    if first and columns:
+        rows = chain(before, rows)
+        if (columns.sentence, columns.document) != (None, None):
+            rows = _by_number(path, rows, columns, len(first), found)
+        sample = _add_sentences(path, rows, columns, len(first), found, labelled=labelled)
+    if not columns or not found.words:
         raise InputError("has no sentences; it needs one word per line.", place=Place(path))
     if columns.tag is None:
         found.tags = None
-    if layout.is_default and not table:
+    if layout.is_default:
         _check_words(path, found, sample, labelled=labelled)
         if labelled:
             _check_tag_column(path, found, sample, columns)
@@ -328,42 +333,58 @@ def _numbered_columns(
     return _Columns(word, tag if has_tag else None)
 
 
+def _by_number(
+    path: Path, rows: Iterable[Row], columns: _Columns, width: int, found: TaggedFile
+) -> Iterator[Row]:
+    """The rows, with a blank one before each sentence that a column numbers, and a document's
+    beginning where its column changes. An empty cell is the one above.
+
+    Raises:
+        InputError: a sentence goes on after others.
+    """
+    document = sentence = ""
+    order: dict[str, int] = {}
+    at = again = 0
+    for number, values in rows:
+        if values and len(values) == width:
+            value = "" if columns.document is None else values[columns.document].strip()
+            if value not in ("", "nan", document):
+                document, sentence, at = value, "", 0
+                order.clear()
+                yield number, None
+            value = "" if columns.sentence is None else values[columns.sentence].strip()
+            if value not in ("", "nan", sentence):
+                sentence, before, at = value, at, order.setdefault(value, len(order))
+                again += at == 0 < before
+                if 0 < at < before:
+                    raise InputError(
+                        f"sentence {value!r} goes on, and others stand between; sort the rows.",
+                        place=Place(path, number),
+                    )
+                yield number, ()
+        yield number, values
+    if again:
+        found.remarks.append(
+            f"sentences are numbered anew {counted(again, 'time')}, as documents are"
+        )
+
+
 def _add_sentences(
     path: Path,
     rows: Iterable[Row],
     columns: _Columns,
     width: int,
-    found: WordFile,
+    found: TaggedFile,
     *,
     labelled: bool,
 ) -> list[Sequence[str]]:
-    """Add sentences to a file.
-
-    Returns:
-        The first rows.
-    """
-    word_at, tag_at = columns.word, columns.tag
-    numbered = [n for n in (columns.document, columns.sentence) if n is not None]
-    known = [""] * len(numbered)
+    """Add the sentences of rows to a file; the first rows are returned."""
     sample: list[Sequence[str]] = []
-    words: list[str] = []
-    lines: list[int] = []
-    tags: list[str] = []
-    document = 0
-
-    def end_sentence() -> None:
-        nonlocal words, lines, tags
-        if words:
-            found.words.append(words)
-            found.lines.append(lines)
-            if found.tags is not None:
-                found.tags.append(tags)
-            found.documents.append(document)
-            words, lines, tags = [], [], []
-
+    words, lines, tags, document = list[str](), list[int](), list[str](), 0
     for number, values in rows:
         if not values:
-            end_sentence()
+            found.add(words, lines, tags, document)
+            words, lines, tags = [], [], []
             document += values is None
             continue
         if len(values) != width:
@@ -373,36 +394,26 @@ def _add_sentences(
                 place=Place(path, number),
                 option="task.tagging.comment" if values[0].startswith("#") else None,
             )
-        for n, column in enumerate(numbered):
-            value = values[column].strip()
-            if value not in ("", "nan", known[n]):
-                end_sentence()
-                document += column == columns.document
-                known[n:] = [value] + [""] * (len(known) - n - 1)
-        word = values[word_at]
-        tag = "" if tag_at is None else values[tag_at].strip()
-        if not word or (labelled and not tag):
-            name = "tag" if word else "word"
-            raise InputError(f"the {name} is empty.", place=Place(path, number))
+        word = values[columns.word]
+        tag = "" if columns.tag is None else values[columns.tag].strip()
+        problem = "" if word else "the word is empty."
+        if labelled and not tag:
+            problem = problem or "the tag is empty."
+        if "\n" in word or word.startswith(_LISTS):
+            problem = f"expected one word per row, found {word[:40]!r}."
+        if problem:
+            raise InputError(problem, place=Place(path, number))
         words.append(word.strip(" ") or word)
         lines.append(number)
         tags.append(tag)
         if len(sample) < _LOOKED_AT:
             sample.append(values)
-    end_sentence()
+    found.add(words, lines, tags, document)
     return sample
 
 
-def place_of_tag(path: Path, file: WordFile, tag: str) -> Place:
-    """The first line that has a tag."""
-    for tags, lines in zip(file.tags or (), file.lines, strict=True):
-        if tag in tags:
-            return Place(path, lines[tags.index(tag)])
-    return Place(path)
-
-
 def _check_words(
-    path: Path, found: WordFile, sample: Sequence[Sequence[str]], *, labelled: bool
+    path: Path, found: TaggedFile, sample: Sequence[Sequence[str]], *, labelled: bool
 ) -> None:
     """Refuse a column of words that holds something else."""
     words = [word for sentence in found.words for word in sentence]
@@ -432,7 +443,7 @@ def _count(numbers: Sequence[int]) -> bool:
 
 
 def _check_tag_column(
-    path: Path, found: WordFile, sample: Sequence[Sequence[str]], columns: _Columns
+    path: Path, found: TaggedFile, sample: Sequence[Sequence[str]], columns: _Columns
 ) -> None:
     """Note another column of tags, and refuse the last one if it has no tags of a scheme, or one
     for all words."""

@@ -31,6 +31,8 @@ _PASSAGES = ("context", "passage")
 _ANSWERS = ("answers", "answer", "answer_text")
 _STARTS = ("answer_start", "start")
 _NONE = ("", "nan", "none", "null")
+_FLAGS = {"is_impossible": True, "is_answerable": False, "answerable": False}
+"""Keys that say whether a question has an answer -> the value where it has none."""
 _NOTES = {
     "id": "without an id: numbered",
     "start": "with an answer without answer_start: its first occurrence in the passage is taken",
@@ -127,7 +129,7 @@ def read_questions(path: str | Path, *, labelled: bool, form: Format | None = No
             error.problem = f"{where}: {error.problem}" if where else error.problem
             error.place = error.place or place
             raise
-        flags |= {_is_impossible(item)} if "is_impossible" in item else set()
+        flags |= {_is_impossible(item)} if not _FLAGS.keys().isdisjoint(item) else set()
         answered |= {bool(item["answers"])} if "answers" in item else set()
         rows.ids.append(id)
         rows.passage_of.append(passages.setdefault(passage, len(passages)))
@@ -191,10 +193,17 @@ def _id(value: Any) -> str:
 
 
 def _is_impossible(item: Any) -> bool:
-    value = str(item.get("is_impossible", "")).strip().lower()
-    if value not in (*TRUE, *FALSE, *_NONE):
-        raise InputError(f"is_impossible is {value[:40]!r}; it must be true or false.")
-    return value in TRUE
+    """Whether a question is marked as one without an answer."""
+    found = set()
+    for name in _FLAGS.keys() & item.keys():
+        value = str(item[name]).strip().lower()
+        if value not in (*TRUE, *FALSE, *_NONE):
+            raise InputError(f"{name} is {value[:40]!r}; it must be true or false.")
+        if value not in _NONE:
+            found.add((value in TRUE) == _FLAGS[name])
+    if len(found) > 1:
+        raise InputError(f"{listed(sorted(_FLAGS.keys() & item.keys()))} contradict each other.")
+    return True in found
 
 
 def _answers(item: Any, passage: str, counts: Counter[str]) -> tuple[GoldAnswer, ...]:
@@ -212,8 +221,10 @@ def _answers(item: Any, passage: str, counts: Counter[str]) -> tuple[GoldAnswer,
         answers.append(GoldAnswer(text, start))
     impossible = _is_impossible(item)
     if impossible and answers:
-        raise InputError(f"is_impossible is true, but there is an answer, {answers[0].text!r}.")
-    counts["unmarked"] += not answers and not impossible and "is_impossible" in item
+        raise InputError(
+            f"it is marked as impossible, but there is an answer, {answers[0].text!r}."
+        )
+    counts["unmarked"] += not (answers or impossible or _FLAGS.keys().isdisjoint(item))
     return tuple(answers)
 
 

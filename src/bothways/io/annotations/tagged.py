@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
 from bothways.io.annotations.choices import finished_annotations
 from bothways.io.annotations.conll import (
+    COLUMNS,
+    TABLE,
     TAG,
     ConllFormat,
-    WordFile,
+    TaggedFile,
     are_word_rows,
-    has_word_columns,
-    place_of_tag,
     read_conll,
     read_word_rows,
 )
 from bothways.io.annotations.spans import (
     CharacterSpan,
-    SpanText,
     format_of_item,
     read_brat,
     text_with_spans,
 )
 from bothways.io.annotations.values import first_value
 from bothways.io.annotations.written_spans import WRITERS
-from bothways.io.broken import Broken
 from bothways.io.columns import checked_text
 from bothways.io.lines import listed
 from bothways.io.options import Format
@@ -38,7 +35,7 @@ from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
 from bothways.io.text import beginning, read_lines, read_whole
 
-TABLE, COLUMNS, BRAT, WORDS = "csv", "conll", "brat", "words"
+BRAT, WORDS = "brat", "words"
 NAMES = (COLUMNS, TABLE, BRAT, WORDS, *WRITERS)
 """The formats of files with tags."""
 _WORD_KEYS = ("tokens", "words")
@@ -47,23 +44,6 @@ _JSON_OF_TAGS = re.compile(
     r'"(tokens|words|spans|entities)"\s*:\s*\[|"labels?"\s*:\s*\[\[\d|"type"\s*:\s*"labels"'
 )
 _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
-
-
-@dataclass(frozen=True)
-class TaggedFile:
-    """A file with tags for its words, or spans of its texts.
-
-    Attributes:
-        format: one of :data:`NAMES`.
-        sentences: of a file that is cut into words; None of one with texts.
-        texts: of a file with texts.
-        remarks: how the file was read, as sentences.
-    """
-
-    format: str
-    sentences: WordFile | None = None
-    texts: tuple[SpanText, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def brat_files(path: Path) -> list[Path]:
@@ -121,79 +101,73 @@ def read_tagged(
     elif path.is_dir() or suffix == ".ann":
         found = _read_brat(path, form.encoding)
     elif suffix == ".csv":
-        words = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
-        found = TaggedFile(TABLE, words, remarks=(*words.remarks,))
+        found = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
     else:
-        words = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
-        written = TABLE if has_word_columns(path, form.encoding) else COLUMNS
-        found = TaggedFile(written, words, remarks=(*words.remarks,))
-    if found.sentences is not None:
-        return _with_names(found, found.sentences, names, path, labelled=labelled)
-    return _checked_texts(found, path, labelled=labelled)
+        found = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
+    if found.texts:
+        _check_texts(found, path, labelled=labelled)
+    else:
+        _name_tags(found, names, path, labelled=labelled)
+    return found
 
 
 def _read_brat(path: Path, encoding: str) -> TaggedFile:
     files = brat_files(path)
     if not files:
         raise InputError("is a folder without .ann files; name a file.", place=Place(path))
-    texts = []
+    found = TaggedFile(BRAT, tags=None, remarks=["it is brat's"])
     for one in files:
         text = one.with_suffix(".txt")
         if not text.is_file():
             raise InputError(f"{text.name}, the text of it, is missing.", place=Place(one))
         content = read_whole(text, as_it_is=True, encoding=encoding)
-        texts.append(read_brat(one, content, read_lines(one, encoding=encoding)))
-    remarks = ["it is brat's"]
+        found.texts.append(read_brat(one, content, read_lines(one, encoding=encoding)))
     if path.is_dir():
-        remarks = [f"it is brat's, {len(files):,} documents"]
+        found.remarks = [f"it is brat's, {len(files):,} documents"]
         if alone := sum(not t.with_suffix(".ann").is_file() for t in path.glob("*.txt")):
-            remarks.append(f"{alone:,} texts without an .ann file are left out")
-    return TaggedFile(BRAT, texts=tuple(texts), remarks=tuple(remarks))
+            found.remarks.append(f"{alone:,} texts without an .ann file are left out")
+    return found
 
 
 def _read_items(path: Path, layout: ConllFormat, form: Format, *, labelled: bool) -> TaggedFile:
     """Read JSON, Parquet or a sheet."""
-    broken = Broken()
-    items = [one for one in read_items(path, form, broken) if one[1] is not None]
+    items = [one for one in read_items(path, form) if one[1] is not None]
     if not items:
         raise InputError("has no examples.", place=Place(path))
     first = items[0][1]
     if are_word_rows(first):
-        found = read_word_rows(path, items, layout, labelled=labelled)
-        return TaggedFile(TABLE, found, remarks=(*broken.remarks, *found.remarks))
+        return read_word_rows(path, items, layout, labelled=labelled)
     tool = WORDS if _words_of(first) is not None else format_of_item(first)
-    words, texts = WordFile(), []
+    found = TaggedFile(tool)
     for place, item in items:
         try:
             if tool == WORDS:
-                _add_words(words, item, place.row or 0, labelled=labelled)
+                _add_words(found, item, place.row or 0, labelled=labelled)
             else:
-                texts.append(text_with_spans(item, place.row or 0))
+                found.texts.append(text_with_spans(item, place.row or 0))
         except InputError as error:
             error.place = error.place or place
             raise
     if tool == WORDS:
-        return TaggedFile(tool, words, remarks=tuple(broken.remarks))
-    remarks = [*broken.remarks, f"it is read as an export of {tool}"]
+        return found
     tasks = [item for _, item in items if isinstance(item, dict)]
-    if several := sum(len(finished_annotations(item)) > 1 for item in tasks):
-        remarks.append(f"{several:,} examples have several annotations: the first is read, or the")
-        remarks[-1] += " one that is marked as the truth"
-    if single := sum(item.get("_is_binary") is True for item in tasks):
-        remarks.append(
-            f"{single:,} answers are about one span each (_is_binary), so other entities of their "
-            "texts are read as O"
-        )
-    if labelled:
-        kept = [text for text in texts if text.spans is not None]
-        if left_out := len(texts) - len(kept):
-            remarks.append(
-                f"{counted(left_out, 'example')} without annotations, or rejected, left out"
-            )
-        if not kept:
-            raise InputError("no example was annotated.", place=Place(path))
-        texts = kept
-    return TaggedFile(tool, texts=tuple(texts), remarks=tuple(remarks))
+    several = sum(len(finished_annotations(item)) > 1 for item in tasks)
+    single = sum(item.get("_is_binary") is True for item in tasks)
+    kept = [text for text in found.texts if text.spans is not None]
+    left_out = len(items) - len(kept) if labelled else 0
+    notes = {
+        f"it is read as an export of {tool}": 1,
+        f"{several:,} examples have several annotations: the first is read, or the one that is "
+        "marked as the truth": several,
+        f"{single:,} answers are about one span each (_is_binary), so other entities of their "
+        "texts are read as O": single,
+        f"{counted(left_out, 'example')} without annotations, or rejected, left out": left_out,
+    }
+    found.remarks += [note for note, count in notes.items() if count]
+    if labelled and not kept:
+        raise InputError("no example was annotated.", place=Place(path))
+    found.texts = kept if labelled else found.texts
+    return found
 
 
 def _words_of(item: Any) -> list[str] | None:
@@ -203,7 +177,7 @@ def _words_of(item: Any) -> list[str] | None:
     return value if words else None
 
 
-def _add_words(found: WordFile, item: Any, number: int, *, labelled: bool) -> None:
+def _add_words(found: TaggedFile, item: Any, number: int, *, labelled: bool) -> None:
     words = _words_of(item)
     if words is None:
         raise InputError(f"expected a list of words under 'tokens', found {shown(item, 60)}.")
@@ -218,20 +192,12 @@ def _add_words(found: WordFile, item: Any, number: int, *, labelled: bool) -> No
     for value in tags or ():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise InputError(f"expected a tag, found {shown(value)}.")
-    if words:
-        found.words.append(words)
-        found.lines.append([number] * len(words))
-        found.documents.append(0)
-        if tags is None:
-            found.tags = None
-        if found.tags is not None and tags is not None:
-            found.tags.append([str(tag).strip() for tag in tags])
+    as_texts = None if tags is None else [str(tag).strip() for tag in tags]
+    found.add(words, [number] * len(words), as_texts, 0)
 
 
-def _with_names(
-    file: TaggedFile, found: WordFile, names: Sequence[str], path: Path, *, labelled: bool
-) -> TaggedFile:
-    """The sentences with the names of tags that are written as their numbers.
+def _name_tags(found: TaggedFile, names: Sequence[str], path: Path, *, labelled: bool) -> None:
+    """Replace tags that are written as numbers by their names.
 
     Raises:
         InputError: a number that has no name, if tags are needed.
@@ -241,29 +207,30 @@ def _with_names(
         raise InputError("no example has a word.", place=Place(path))
     numbers = bool(tags) and all(map(_WHOLE.fullmatch, tags))
     if found.tags is None or not names or not numbers or any(map(_WHOLE.fullmatch, names)):
-        return file
+        return
     number = {tag: int(float(tag)) for tag in tags}
     known = {tag: names[n] for tag, n in number.items() if 0 <= n < len(names)}
     if labelled and (unknown := tags - known.keys()):
         tag = min(unknown)
         raise InputError(
             f"the tag is the number {tag}, and there are names for 0 to {len(names) - 1}.",
-            place=place_of_tag(path, found, tag),
+            place=found.place_of_tag(path, tag),
             option="task.labels",
         )
     found.tags = [[known.get(tag, tag) for tag in own] for own in found.tags]
-    note = f"its tags are numbers, read as those of the task's labels: {min(known)} is "
-    return replace(file, remarks=(*file.remarks, note + known[min(known)])) if known else file
+    if known:
+        one = min(known)
+        note = f"its tags are numbers, read as those of the task's labels: {one} is {known[one]}"
+        found.remarks.append(note)
 
 
-def _checked_texts(file: TaggedFile, path: Path, *, labelled: bool) -> TaggedFile:
+def _check_texts(found: TaggedFile, path: Path, *, labelled: bool) -> None:
     """Refuse labels of spans that are tags of words; note texts that are annotated in two ways."""
     of_text: dict[str, set[frozenset[CharacterSpan]]] = {}
     first: dict[str, Place] = {}
-    for text in file.texts:
-        spans = text.spans or []
-        of_text.setdefault(text.text, set()).add(frozenset(spans))
-        for span in spans:
+    for text in found.texts:
+        of_text.setdefault(text.text, set()).add(frozenset(text.spans or ()))
+        for span in text.spans or ():
             first.setdefault(span.label, Place(text.path or path, text.line))
     if labelled and first and ("O" in first or all(map(TAG.fullmatch, first))):
         label = "O" if "O" in first else next(iter(first))
@@ -272,6 +239,6 @@ def _checked_texts(file: TaggedFile, path: Path, *, labelled: bool) -> TaggedFil
             place=first[label],
         )
     if labelled and (differing := sum(len(spans) > 1 for spans in of_text.values())):
-        note = f"{differing:,} texts occur again with other spans; each is an example of its own"
-        return replace(file, remarks=(*file.remarks, note))
-    return file
+        found.remarks.append(
+            f"{differing:,} texts occur again with other spans; each is an example of its own"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bothways.errors import InputError
@@ -16,14 +16,18 @@ _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 def first_value(item: Any, names: Sequence[str]) -> Any:
     """The value of the first of these keys that an object has; None if it has none of them, or is
     no object."""
-    if not isinstance(item, Mapping):
-        return None
-    return next((item[name] for name in names if item.get(name) is not None), None)
+    if isinstance(item, dict):
+        for name in names:
+            if (value := item.get(name)) is not None:
+                return value
+    return None
 
 
 def whole_number(value: Any) -> int | None:
     """A whole number, also as tables hold it (``12.0``, ``"12"``); None if it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, float | str):
         return None
     return int(float(value)) if _WHOLE.fullmatch(str(value).strip()) else None
 
@@ -34,7 +38,7 @@ def list_value(item: Any, name: str) -> list[Any]:
     Raises:
         InputError: there is none.
     """
-    value = item.get(name) if isinstance(item, Mapping) else None
+    value = item.get(name) if isinstance(item, dict) else None
     if not isinstance(value, list):
         found = f"the keys {listed(list(item))}" if isinstance(item, dict) else shown(item)
         raise InputError(f"expected an object with a list {name!r}, found {found}.")
