@@ -89,7 +89,8 @@ def running(
         port = listening.getsockname()[1]
         server = make_server(config, choose_engines(config))
         listener = make_listener(server)
-        thread = threading.Thread(target=listener.run, kwargs={"sockets": [listening]})
+        run = {"target": listener.run, "kwargs": {"sockets": [listening]}}
+        thread = threading.Thread(**run, daemon=True)
         thread.start()
         try:
             url = f"http://127.0.0.1:{port}"
@@ -97,5 +98,6 @@ def running(
                 yield Running(url, port, server, folders, client)
         finally:
             listener.should_exit = listener.force_exit = True
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive(), "the server does not end"
             assert all(served.batcher.stop(10) for served in server.models.values())

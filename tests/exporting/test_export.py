@@ -25,7 +25,6 @@ from bothways.api.model import load
 from bothways.batch import collate
 from bothways.errors import EXTRAS, BothwaysError, ConfigError, InputError, ModelError
 from bothways.exporting import export as module
-from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families import FAMILIES, config_of
 from bothways.families.heads import HEADS
@@ -40,6 +39,7 @@ from bothways.runtime.onnx_graph import output_names, write_graph
 from bothways.runtime.weights import stored_weights
 from family_examples import EXAMPLES, perturb, rows
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
+from plain_forward import PlainForward
 
 TOKENIZER = small_tokenizer(97)
 LABELS = {"kind": "classification", "labels": ["a", "b", "c"]}
@@ -318,7 +318,7 @@ def test_a_graph_that_differs_is_not_given_away(
     assert not (tmp_path / "out").exists()
 
 
-def test_numpy_compares_where_torch_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_compares_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
 
     original = module.load_model
@@ -329,7 +329,9 @@ def test_numpy_compares_where_torch_is_not(tmp_path: Path, monkeypatch: pytest.M
         return original(folder)
 
     monkeypatch.setattr(module, "load_model", without_torch)
-    assert export(tmp_path / "m", tmp_path / "out").compared_with == "NumPy (float64)"
+    report = export(tmp_path / "m", tmp_path / "out")
+    assert (report.compared_with, report.difference) == ("", None)
+    assert "not compared" in str(report)
 
 
 # ------------------------------------------------------------------------------ folders of others
@@ -586,7 +588,7 @@ def test_the_worst_layers_go_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         )
         report = export(tmp_path / "v", tmp_path / "out", int8=True, gate=texts, **limits)
     stages = dict.fromkeys(stage for stage, _, _ in told)
-    attempts = [f"in 8 bits, attempt {n}" for n in range(1, 6)]
+    attempts = [f"in 8 bits, attempt {n}" for n in (1, 2)]
     assert {*stages} == {"calibrating", "in fp32", "ranking maps", *attempts}
     for stage in stages:  # each goes to its end
         counts = [(done, total) for name, done, total in told if name == stage]
@@ -595,7 +597,7 @@ def test_the_worst_layers_go_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert report.int8 is not None
     assert not report.int8.holds
     attempts = report.int8.attempts
-    assert [len(one.exact) for one in attempts] == [0, 1, 2, 4, 6]
+    assert [len(one.exact) for one in attempts] == [0, 4]
     lowest = [one.agreement["lowest cosine with fp32"] for one in attempts]
     assert lowest[-1] > lowest[0]
     assert not (tmp_path / "out/onnx/model_quantized.onnx").exists()
@@ -654,7 +656,7 @@ def test_a_model_with_outliers_is_refused(
     assert cli.main(["export", str(tmp_path / "outliers"), str(tmp_path / "b"), *words]) == 1
     printed = capsys.readouterr().out
     assert "model_quantized.onnx was not written: share equal to fp32 is 0." in printed
-    assert "the best of 6 attempts on 36 texts: " in printed
+    assert "the best of 2 attempts on 36 texts: " in printed
     assert "encoder.layers.0.attention.qkv" in printed, "what was computed in fp32"
     assert [p.name for p in (tmp_path / "b/onnx").iterdir()] == ["model.onnx"]
     about = json.loads((tmp_path / "b/bothways.json").read_text())["export"]

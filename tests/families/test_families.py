@@ -26,7 +26,6 @@ from bothways import batch as numpy_batch
 from bothways.api.model import load
 from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
-from bothways.exporting.forward import PlainForward
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of, new_shape
 from bothways.families.family import ACTIVATIONS, write_config
 from bothways.families.heads import (
@@ -71,6 +70,7 @@ from family_examples import (
     their_logits,
 )
 from model_examples import from_theirs, small_tokenizer, stored
+from plain_forward import PlainForward
 from pretraining_examples import bert_loss
 
 pytestmark = pytest.mark.usefixtures("several_tiles")

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_last_thread_to_leave_puts_the_model_back(held: Any) -> None:
     model = small_model().train()
     model.shared.fast = False
-    steps = Barrier(2)
+    steps = Barrier(2, timeout=30)
 
     def state() -> tuple[bool, bool, bool]:
         return model.training, model.encoder.training, model.shared.fast

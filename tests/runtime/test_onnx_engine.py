@@ -20,7 +20,8 @@ from bothways.families import config_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.engine import layer_name
-from bothways.runtime.onnx_engine import OnnxEngine
+from bothways.runtime.onnx_engine import OnnxEngine, _OnnxSession
+from bothways.runtime.onnx_graph import Outputs, graph_and_weights
 from family_examples import EXAMPLES, LENGTHS, perturb, rows
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
@@ -147,74 +148,26 @@ def test_torch_stays_out(tmp_path: Path) -> None:
     assert done.stdout.split() == [expected, "onnxruntime"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "no sums", "empty", "a folder", "a file"])
-@pytest.mark.parametrize("name", ["model.onnx", "model.onnx_data"])
-def test_a_damaged_graph_in_the_cache_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str, name: str
-) -> None:
-    """onnxruntime would compute other weights without a word."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
-    save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
-    expected = load(tmp_path / "m", engine="onnxruntime").embed(["w1 w2"])
-    (folder,) = (tmp_path / "cache" / "bothways" / "graphs").iterdir()
-    file = folder / name
-    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
-    flipped = bytearray(whole[name])
-    flipped[len(flipped) // 2] ^= 64
-    if damage in ("cut", "flipped", "empty"):
-        content = {"cut": whole[name][:-9], "flipped": bytes(flipped), "empty": b""}
-        file.write_bytes(content[damage])
-    elif damage == "no sums":
-        (folder / "sums.json").write_text("[1]")
-    elif damage == "a folder":
-        file.unlink()
-        file.mkdir()
-    else:
-        shutil.rmtree(folder)
-        folder.write_text("")
-    found = load(tmp_path / "m", engine="onnxruntime").embed(["w1 w2"])
-    np.testing.assert_array_equal(found, expected)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
-
-
-def test_the_cache_keeps_the_graphs_that_were_used_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
-    graphs = tmp_path / "cache" / "bothways" / "graphs"
-
-    def compute(name: str) -> set[str]:
-        """The graphs that are new in the cache after this model computed."""
-        before = set(graphs.iterdir()) if graphs.exists() else set()
-        load(tmp_path / name, engine="onnxruntime").embed(["w1 w2"])
-        for path in graphs.iterdir():  # as if all of it had been an hour ago
-            at = path.stat().st_mtime - 3600
-            os.utime(path, (at, at))
-        return {path.name for path in set(graphs.iterdir()) - before}
-
-    for seed in range(3):
-        network = EncoderModel(small_bert().config, seed=seed)
-        save_model(tmp_path / str(seed), network, TOKENIZER, {})
-    (first,) = compute("0")
-    size = sum(file.stat().st_size for file in (graphs / first).iterdir())
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHE_LIMIT", int(2.5 * size))
-    (second,) = compute("1")
-    assert not compute("0"), "it is there"
-    (third,) = compute("2")
-    assert {path.name for path in graphs.iterdir()} == {first, third} != {first, second}
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHE_LIMIT", 0)
-    compute("2")
-    assert [path.name for path in graphs.iterdir()] == [third], "what is used stays"
+def test_a_session_has_its_own_copy_of_the_weights() -> None:
+    network = small_bert(classes=3)
+    state = {name: value.numpy() for name, value in network.state_dict().items()}
+    asked = Outputs(("classifier",), layers=(network.config.layers,), chosen=True)
+    graph, weights = graph_and_weights(network.config, state, asked, fused=True)
+    session = _OnnxSession(graph.SerializeToString(), 1, weights)
+    ids = np.array([[2, 5, 7, 3]])
+    given = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": ids * 0}
+    outputs = sorted(session.outputs)
+    expected = session.run(given, outputs)
+    for value in weights.values():
+        value[...] = np.nan
+    for before, after in zip(expected, session.run(given, outputs), strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_a_model_whose_folder_is_another_by_now_computes_all_its_graphs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    """Those that are asked for later, too, and it leaves none of them for the other's."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
+    """Those that are asked for later, too."""
     for seed, name in enumerate(("m", "other")):
         network = EncoderModel(small_bert().config, seed=seed)
         save_model(tmp_path / name, network, TOKENIZER, {})
@@ -241,7 +194,6 @@ def test_a_cache_where_nothing_can_be_kept_is_done_without(
     monkeypatch.setenv("XDG_CACHE_HOME", where)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 123_456)
-    monkeypatch.setattr("bothways.runtime.onnx_engine.CACHED", 0)
     monkeypatch.chdir(tmp_path)
     save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
     found = load("m", engine="onnxruntime", precision="auto").embed(["w1 w2"])

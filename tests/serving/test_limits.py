@@ -786,7 +786,7 @@ def test_what_outlives_its_deadline_holds_nothing(tmp_path: Path, monkeypatch: A
             for path in ("/tokenize", ROUTE):
                 sent = [pool.submit(server.post, path, body) for _ in range(40)]
                 statuses = {one.result().status_code for one in sent}
-                # The gate of /tokenize is full only if they arrive at once.
+                # The gate of /tokenize is full if they come at once.
                 assert 504 in statuses <= ({429, 504} if path == "/tokenize" else {504})
                 assert (served._reserved, server.server.threads.plain) == (0, 0)
                 check_good(server)

@@ -1,23 +1,20 @@
 """The engine of onnxruntime, and what engines of ONNX graphs have in common: no torch; a processor.
 
 A graph is built from a folder's weights (:mod:`bothways.runtime.onnx_graph`), one for each set of
-heads and layers that is asked for together, and kept in the user's cache if it is large. A folder
-without weights has its graph in a file.
+heads and layers that is asked for together. A folder without weights has its graph in a file.
 
 B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that a head reads.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cached_property, partial
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, ClassVar, Self
 
@@ -28,13 +25,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
-from bothways.errors import DiskError, InputError, ModelError, is_out_of_memory
-from bothways.families.heads import CHOICE, HEADS, parameter_count
-from bothways.io.files import new_folder, sha256, write_json
+from bothways.errors import InputError, ModelError, is_out_of_memory
+from bothways.families.heads import CHOICE, HEADS
 from bothways.io.folder_files import checked
-from bothways.io.json_files import read_json_file
 from bothways.io.processes import usual_threads
-from bothways.runtime import onnx_graph
 from bothways.runtime.checksums import NOT_LISTED, NOT_LISTED_REMEDY, changed_files
 from bothways.runtime.engine import NONE, Inside, UnsuitedError, check_precision, layer_name
 from bothways.runtime.folder import GRAPH, GRAPH_OF_8_BITS, LoadedModel, graph_in
@@ -46,28 +40,22 @@ from bothways.runtime.onnx_graph import (
     READ,
     SEGMENTS,
     Outputs,
-    build_graph,
+    graph_and_weights,
     output_names,
     write_graph,
 )
-from bothways.runtime.speed import PRODUCT, cache_folder, least_seconds
-from bothways.runtime.weights import Weights, weight_files
+from bothways.runtime.speed import PRODUCT, least_seconds
+from bothways.runtime.weights import Weights
 from bothways.runtime.whose_graph import of_another_model, stored_beside
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Given = Mapping[str, NDArray[Any]]
 
-CACHED = 2**25
-"""Bytes of weights from which a built graph is kept: smaller ones are built as soon as found."""
 EXACT_8_BITS = ("session.x64quantprecision", "1")
 """An entry of onnxruntime's sessions. On x86 processors without VNNI sums of two products
 in 8 bits do not fit the 16 bits that they are kept in, and are cut off: outputs are up to a fifth
 off. With it they are computed right there; on others it changes nothing."""
-CACHE_LIMIT = 2**31
-"""Bytes of all graphs in the user's cache; beyond, those that were not used for longest go."""
-_SUMS = "sums.json"
-"""The checksums of a graph in the cache: other weights would be computed without a word."""
 
 
 class Session(ABC):
@@ -362,72 +350,10 @@ class GraphEngine(ABC):
 
     def _build(self, asked: Outputs) -> Session:
         assert self._weights is not None, "checked when the engine was made"
-        path = self._cached(asked)
-        if path is not None:
-            try:
-                return self.load(path)
-            except Exception:  # not what this onnxruntime computes: it is built again
-                shutil.rmtree(path.parent, ignore_errors=True)
-        graph = build_graph(self._config, self._weights, asked, fused=self.fused)
-        return self.load(graph.SerializeToString())
-
-    @cached_property
-    def _sums(self) -> list[str]:
-        """Of the code and weights that graphs are made of: taken once, as the folder may hold
-        others when a further graph is asked for, and these are computed."""
-        assert self._folder is not None, "asked for where it is known"
-        return [sha256(part) for part in (Path(onnx_graph.__file__), *weight_files(self._folder))]
-
-    def _cached(self, asked: Outputs) -> Path | None:
-        """A graph in the user's cache; None for a small one, or where nothing can be written."""
-        assert self._weights is not None, "checked when the engine was made"
-        if self._folder is None or 4 * parameter_count(self._config) < CACHED:
-            return None
-        key = hashlib.sha256("".join(self._sums).encode())
-        key.update(repr((sorted(self._config.recorded().items()), asked, self.fused)).encode())
-        folder = cache_folder() / "graphs" / key.hexdigest()[:32]
-        path = folder / "model.onnx"
-        try:
-            if not _is_whole(folder):
-                with new_folder(folder) as unfinished:
-                    write_graph(
-                        *(unfinished / path.name, self._config, self._weights, asked),
-                        fused=self.fused,
-                        external=0,
-                    )
-                    write_json(
-                        unfinished / _SUMS, {p.name: sha256(p) for p in unfinished.iterdir()}
-                    )
-        except (DiskError, OSError):
-            return None
-        with suppress(OSError):  # a cache to be read alone, or another process removes as well
-            os.utime(folder)  # when it was last used
-            _make_room(folder)
-        return path
-
-
-def _make_room(used: Path) -> None:
-    """Remove the graphs of the cache that were not used for longest, down to its limit; not the one
-    that is used now."""
-    others = sorted(
-        (path for path in used.parent.glob("[0-9a-f]*") if path.is_dir() and path != used),
-        key=lambda path: path.stat().st_mtime,
-        reverse=True,
-    )
-    size = 0
-    for folder in (used, *others):
-        size += sum(file.stat().st_size for file in folder.iterdir())
-        if folder != used and size > CACHE_LIMIT:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether a graph in the cache is there as it was written, to the byte."""
-    try:
-        sums = read_json_file(folder / _SUMS)
-        return bool(sums) and all(sha256(folder / name) == sums[name] for name in sums)
-    except (InputError, OSError, TypeError):
-        return False
+        with TemporaryDirectory() as folder:  # a graph in memory has at most 2 GB
+            path = Path(folder) / "model.onnx"
+            write_graph(path, self._config, self._weights, asked, fused=self.fused)
+            return self.load(path)
 
 
 def _check_file(file: Path, folder: Path, weights: Weights | None) -> None:
@@ -502,6 +428,11 @@ class OnnxEngine(GraphEngine):
         """As :meth:`GraphEngine.session`."""
         return _OnnxSession(graph, threads)
 
+    def _build(self, asked: Outputs) -> Session:
+        assert self._weights is not None, "checked when the engine was made"
+        graph, weights = graph_and_weights(self._config, self._weights, asked, fused=self.fused)
+        return _OnnxSession(graph.SerializeToString(), self._threads, weights)
+
 
 def _with_own_weights(graph: Path | bytes) -> bytes:
     """A graph whose products in 8 bits share no weights, as those of ALBERT's layers do: where
@@ -522,8 +453,15 @@ def _with_own_weights(graph: Path | bytes) -> bytes:
 
 
 class _OnnxSession(Session):
-    def __init__(self, graph: Path | bytes, threads: int):
+    """A graph in a file or serialized; ``weights`` that it has beside it are copied."""
+
+    def __init__(
+        self, graph: Path | bytes, threads: int, weights: Mapping[str, NDArray[Any]] = NONE
+    ):
         options = onnxruntime.SessionOptions()
+        if weights:
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(one) for one in weights.values()]
+            options.add_external_initializers([*weights], values)
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 4  # errors are raised, and printed nowhere
         # Threads that wait for work in a loop answer one text sooner (1.3 times as fast; 20 us are

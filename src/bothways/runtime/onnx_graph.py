@@ -161,6 +161,20 @@ def build_graph(
     return graph
 
 
+def graph_and_weights(
+    config: ModelConfig, state: Mapping[str, NDArray[Any]], outputs: Outputs, *, fused: bool = False
+) -> tuple[onnx.ModelProto, dict[str, NDArray[np.float32]]]:
+    """The graph of a model as :func:`build_graph` has it, but with its weights beside it, by name:
+    a session of onnxruntime takes them from memory."""
+    builder = _Builder(config, state, outputs, fused=fused, int8=None)
+    graph = builder.model()
+    for tensor in graph.graph.initializer:
+        if tensor.name in builder.later:
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value=tensor.name)
+    return graph, {name: np.ascontiguousarray(made()) for name, made in builder.later.items()}
+
+
 def write_graph(
     path: Path,
     config: ModelConfig,

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from threading import Event, Thread
 from typing import Any
@@ -73,7 +73,6 @@ class Server:
         metrics: of the process.
         key: that clients must send; none if empty.
         origins: of other pages whose scripts may read answers; ``*`` is any.
-        in_hand: called with the number of requests that are being answered, when it changes.
         ends_at: by ``time.monotonic``, when what is accepted must be answered because the server
             ends; infinity until then.
     """
@@ -84,7 +83,6 @@ class Server:
     metrics: Metrics
     key: str = ""
     origins: Sequence[str] = ()
-    in_hand: Callable[[int], object] = field(default=lambda _: None)
     ends_at: float = math.inf
     _answering: int = 0
 
@@ -92,7 +90,6 @@ class Server:
         """Count a request that comes into the server's hands, or leaves them."""
         self._answering += change
         self.metrics.in_flight.set(self._answering)
-        self.in_hand(self._answering)
 
     @property
     def draining(self) -> bool:
@@ -125,16 +122,19 @@ class Server:
         return able[0] if able else models[0]
 
 
-def application(server: Server) -> Starlette:
-    """The ASGI application of a server."""
+def application(server: Server, started: Callable[[], object] = lambda: None) -> Starlette:
+    """The ASGI application of a server; ``started`` is called in the loop that runs it."""
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Server]]:
         ended = Event()
         watchdog = Thread(target=_watch, args=(server, ended), name="watchdog", daemon=True)
         watchdog.start()
-        yield
-        ended.set()
+        started()
+        try:
+            yield {"server": server}
+        finally:
+            ended.set()
 
     # Of two routes with the same path, Starlette would answer for the second with the first's
     # methods; so one route has both.

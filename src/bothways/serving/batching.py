@@ -134,7 +134,7 @@ class _Job:
         if not self.left and not self.future.done():
             self.future.set_result(self.found)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End with an error, unless it has ended."""
         if not self.future.done():
             self.future.set_exception(error)
@@ -216,6 +216,7 @@ class Batcher:
         self._waiting: list[Entry] = []
         self._changed = threading.Condition()
         self._stopped = False
+        self._ended: BaseException | None = None
         self.rate = 0.0
         """Tokens per second of late, in batches full enough to tell; 0 before the first."""
         self.last = time.monotonic()
@@ -276,6 +277,8 @@ class Batcher:
             for number, length in enumerate(batch.lengths.tolist())
         ]
         with self._changed:
+            if self._ended is not None:  # nobody would ever compute it
+                raise self._ended
             self._waiting += entries
             self._changed.notify()
         if ticket is None:
@@ -290,6 +293,20 @@ class Batcher:
         return found
 
     def _serve(self) -> None:
+        ended: BaseException = RefusedError("unavailable", "the server ends.")
+        try:
+            self._work()
+        except BaseException as error:  # whoever waits must not wait for ever
+            ended = error
+            raise
+        finally:
+            with self._changed:
+                self._ended, left = ended, self._waiting
+                self._waiting = []
+            for entry in left:
+                entry.job.fail(ended)
+
+    def _work(self) -> None:
         with self._engine.working():
             while True:
                 with self._changed:

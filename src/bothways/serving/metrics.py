@@ -72,11 +72,6 @@ class Metrics:
         self.replaced = Counter(
             "bothways_replaced_workers", "Workers that ended and were replaced.", registry=own
         )
-        self.lost = Counter(
-            "bothways_lost_requests",
-            "Requests that were in the hands of a worker when it ended.",
-            registry=own,
-        )
 
     def text(self) -> bytes:
         """All counters in Prometheus' format, those of all processes if several count together."""

@@ -88,9 +88,6 @@ class ServeConfig(EngineChoice):
     """Port to listen on; 0 takes a free one."""
     workers: int = 1
     """Processes, each with its own copy of the models. One that ends is replaced."""
-    spare: bool = True
-    """With several workers, keep one more that has loaded the models and takes the place of one
-    that ends at once; without it, its place is empty for the seconds that loading takes."""
     open: bool = False
     """Listen on a --host that other machines can reach, without BOTHWAYS_KEY."""
     origins: tuple[str, ...] = ()

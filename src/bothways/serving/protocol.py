@@ -8,14 +8,15 @@ import contextlib
 import math
 import socket
 import time
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from bothways.serving.metrics import Metrics
-from bothways.serving.options import Limits
 from bothways.serving.refusals import RefusedError
+
+if TYPE_CHECKING:
+    from bothways.serving.app import Server
 
 _LINGER = 1.0
 """Seconds in which a client may still send after it was refused: it reads the answer only if what
@@ -24,13 +25,12 @@ _RECEIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection of a server with :class:`Limits`."""
-
-    limits: ClassVar[Limits]
-    metrics: ClassVar[Metrics]
+    """A connection of a server, whose lifespan names it in its state."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        server: Server = self.app_state["server"]
+        self.limits, self.metrics = server.limits, server.metrics
         self.waits_since = time.monotonic()
         """When the connection began to wait for a whole request; infinity while it does not."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -168,8 +168,3 @@ class LimitedProtocol(H11Protocol):
         self.flow.resume_reading()
         self.transport.write_eof()
         self._deadline = self.loop.call_later(_LINGER, self.transport.close)
-
-
-def protocol(limits: Limits, metrics: Metrics) -> type[LimitedProtocol]:
-    """The protocol of a server."""
-    return type("ServerProtocol", (LimitedProtocol,), {"limits": limits, "metrics": metrics})
