@@ -87,7 +87,11 @@ def test_texts_come_as_lists_arrays_and_columns(classifier: Any) -> None:
     assert classifier.predict(np.array(texts)[:, None]).tolist() == expected
     alone = [classifier.predict([text])[0] for text in texts]
     assert alone == expected
-    for wrong, message in (("one text", "list of texts"), ([1], r"X\[0\] is 1"), ([], "no texts")):
+    for wrong, message in (
+        ("one text", "list of texts"),
+        ([1], r"X: row 0: is 1"),
+        ([], "no texts"),
+    ):
         with pytest.raises((ValueError, InputError), match=message):
             classifier.predict(wrong)
 

@@ -408,7 +408,7 @@ def test_choices_are_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "a.json", json.dumps(items))
     for label in ("label", "mood"):
         options = TaskOptions(text_a="text", label=label)
-        assert read_rows(path, options, labelled=True).labels == ["x", "y"]
+        assert read_rows(path, options, labelled=True).labels == [("x",), ("y",)]
     assert read_rows(path, TaskOptions(text_a="text"), labelled=False).a == ["a", "b", "c"]
     items[1]["annotations"] = [{"result": []}]
     with pytest.raises(InputError, match=r"a\.json.*'label'"):

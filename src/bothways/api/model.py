@@ -23,7 +23,7 @@ from bothways.errors import (
     no_attribute,
     type_of,
 )
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
+from bothways.families.heads import CHOICE, MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
@@ -739,7 +739,7 @@ class Model:
     def tokens_cut(self, a: str, b: str | None = None) -> int:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a
         choice, into the length of fine-tuning; else into the encoder's positions."""
-        choices = self.loaded.about.get("kind") == "choice"
+        choices = CHOICE in self.loaded.heads
         length = choose_length(self.loaded, None) if choices else self.loaded.config.positions
         return self.tokenizer.encode(a, b, max_length=length).cut
 

@@ -37,7 +37,7 @@ from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, outputs_of
 from bothways.runtime.texts import FileTexts
-from bothways.tasks.readers import Rows
+from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile, number_columns, submission_rows
 from bothways.tasks.texts import TextTask
 from bothways.tasks.windows import Reading
@@ -94,20 +94,20 @@ class Labelling(Job):
     keep: tuple[str, ...] = ()
     submission: bool = False
 
-    def digest(self, window: Rows) -> str:
+    def digest(self, window: Texts) -> str:
         """Of texts, further columns and row numbers."""
         b = window.b if window.b is not None else []
         kept = [json.dumps(row) for row in window.kept]
         return _digest(window.a, b, kept, [str(number) for number in window.numbers])
 
-    def prepare(self, loaded: LoadedModel, window: Rows) -> EncodedFile[Rows]:
+    def prepare(self, loaded: LoadedModel, window: Texts) -> EncodedFile[Texts]:
         """Encoded."""
         return self.task.for_measuring().encode(loaded.tokenizer, window, length=self.length)
 
     def table(
         self,
         loaded: LoadedModel,
-        file: EncodedFile[Rows],
+        file: EncodedFile[Texts],
         progress: ShowProgress | None = None,
     ) -> list[list[Any]]:
         """The predictions for a window under a header, with the numbers of its rows and further
@@ -121,7 +121,7 @@ class Labelling(Job):
             table = [[row[0], *own, *row[1:]] for row, own in zip(table, kept, strict=True)]
         return submission_rows(table) if self.submission else table
 
-    def breaks(self, rows: Rows) -> int:
+    def breaks(self, rows: Texts) -> int:
         """In how many of the values that are carried over tabs and line breaks become spaces."""
         return breaks_in(self.suffix, chain.from_iterable(rows.kept))
 
@@ -133,7 +133,7 @@ class Labelling(Job):
             else set()
         )
 
-    def compute(self, loaded: LoadedModel, prepared: EncodedFile[Rows]) -> tuple[Content, About]:
+    def compute(self, loaded: LoadedModel, prepared: EncodedFile[Texts]) -> tuple[Content, About]:
         """Rows of the table, without its header."""
         with _explained(prepared.rows.lines[0]):
             header, *rows = self.table(loaded, prepared)
