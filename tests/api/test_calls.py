@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import decimal
 import importlib
-import pickle
 import subprocess
 import sys
 import types
@@ -453,7 +451,7 @@ def test_weights_and_labels_in_the_forms_of_python(tune: Callable[..., Any], her
     with pytest.raises(RunError, match=r"^mine holds other files but no run\.json"):
         tune(**data, run="mine")
     assert [path.name for path in (here / "mine").iterdir()] == ["notes.txt"]
-    with pytest.raises(ConfigError, match=r"model is a list.*texts, their labels: train=\(texts, "):
+    with pytest.raises(ConfigError, match="model is a list; give"):
         bw.finetune(["a", "b"], ["x", "y"])
 
 
@@ -518,35 +516,6 @@ def test_a_name_that_is_none_is_answered() -> None:
             getattr(bw, method)
 
 
-def test_a_method_that_a_model_has_not_is_answered() -> None:
-    model = bw.load("mini-en")
-    for name, meant in (
-        ("encode", "embed(texts)"),
-        ("attentions", "inspect(text).attentions"),
-        ("fill_masks", "fill_mask"),
-        ("save_pretrained", "save(folder)"),
-    ):
-        with pytest.raises(
-            AttributeError, match=rf"no attribute '{name}'; here it is model\."
-        ) as e:
-            getattr(model, name)
-        assert str(e.value).endswith(f"model.{meant}")
-    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
-        model.zzz  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(model, "__array__")
-    assert pickle.loads(pickle.dumps(model)).folder == model.folder
-
-
-def test_a_result_says_where_the_methods_of_its_model_are(tune: Callable[..., Any]) -> None:
-    result = tune(train=rows(8), dev=rows(8))
-    with pytest.raises(AttributeError, match=r"'predict'; the model has it: result\.model\.predi"):
-        result.predict(["w1"])
-    with pytest.raises(AttributeError, match=r"a result has no attribute 'zzz'$"):
-        result.zzz  # noqa: B018
-    assert pickle.loads(pickle.dumps(result)).scores == result.scores
-    assert copy.deepcopy(result).scores == result.scores
-
-
 def test_masks_of_several_texts() -> None:
     model = bw.load("mini-en")
     texts = ["The [MASK] was old.", "A [MASK] and a [MASK]."]
@@ -559,7 +528,7 @@ def test_masks_of_several_texts() -> None:
 def test_models_are_named_by_objects(start: Path) -> None:
     with pytest.raises(ConfigError, match="model is an int; give a model folder"):
         bw.finetune(3, rows(4), rows(4))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"model is a DataFrame; .* examples: train=\.\.\."):
+    with pytest.raises(ConfigError, match="model is a DataFrame; give"):
         bw.finetune(pd.DataFrame(rows(4)), dev=0.5)  # type: ignore[arg-type]
     model = bw.load(start)
     assert model.folder == start

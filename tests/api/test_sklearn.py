@@ -338,24 +338,6 @@ def test_labels_in_columns(quick: Callable[..., Any]) -> None:
         quick(MultiLabelClassifier).fit(texts, np.array([[np.nan, 1.0]] * 16))
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("learning_rate", "did you mean 'lr'"),
-        ("num_epochs", "did you mean 'epochs'"),
-        ("random_state", "did you mean 'seed'"),
-        ("dropout", r"give options=\{'dropout': \.\.\.\}"),
-        ("zzzzzz", "$"),
-    ],
-)
-def test_arguments_that_are_none_are_answered(name: str, meant: str) -> None:
-    for kind in (TextClassifier, TextTagger):
-        with pytest.raises(TypeError, match=rf"{kind.__name__} has no argument '{name}'?.*{meant}"):
-            kind(**{name: 1})
-    with pytest.raises(ValueError, match="Invalid parameter"):
-        TextClassifier().set_params(**{name: 1})
-
-
 def test_what_an_estimator_cannot_take_is_said(quick: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"mini-en has no head of a task; TextClassifier loads"):
         TextClassifier.load("mini-en")

@@ -386,9 +386,6 @@ def test_sentences_in_lines_to_predict(tmp_path: Path) -> None:
         path = write(tmp_path, "a.txt", content)
         with pytest.raises(InputError, match="found running text"):
             read_sentences(path, TaggingOptions(), labelled=False)
-    path = write(tmp_path, "a.txt", "Mary left .\nShe sang .\n")
-    found = read_sentences(path, TaggingOptions(), labelled=False)
-    assert "if each line is a sentence" in " ".join(found.notes)
 
 
 # -------------------------------------------------------------------------- labels of whole texts

@@ -366,14 +366,6 @@ class Finetuned(FinetuneResult):
         """The model of the seed that is best on dev."""
         return load(self.best.model)
 
-    if not TYPE_CHECKING:  # there, attributes are those that are declared
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for what is not there: say where a model's methods are."""
-            of_model = not name.startswith("_") and name in dir(Model)
-            hint = f"; the model has it: result.model.{name}" if of_model else ""
-            raise AttributeError(f"a result has no attribute {name!r}{hint}")
-
 
 def finetune(
     model: Any = DEFAULT,
@@ -436,7 +428,7 @@ def finetune(
             config = config if run is None else replace(config, run=str(run))
             contents: list[Any] = []
         else:
-            given = {"model": _start(model, train), "run": run, "seeds": _seeds(seeds)}
+            given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
             config, files = _with_task(task, {**given, **_as_options(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
@@ -458,23 +450,6 @@ def _seeds(seeds: int | Sequence[int] | None) -> Any:
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; give how many runs, or a list of seeds.")
     return tuple(range(seeds))
-
-
-def _start(model: Any, train: Any) -> str:
-    """The folder of the model to start from.
-
-    Raises:
-        ConfigError: it is none; it may be the data, given without their name.
-    """
-    try:
-        return folder_of(model, "model")
-    except ConfigError as error:
-        texts = isinstance(model, list | tuple)  # before the labels, as estimators take them
-        meant = "texts, their labels" if texts and train is not None else "the labelled examples"
-        how = "train=(texts, labels)" if texts else "train=..."
-        if train is not None and not texts:
-            raise
-        raise ConfigError(f"{error} If these are {meant}: {how}.") from None
 
 
 def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:

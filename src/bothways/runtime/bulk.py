@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import NonFiniteError, RunError
+from bothways.errors import RunError
 from bothways.io.folder_files import count_lines
 from bothways.io.hub import model_folder
 from bothways.io.parallel import in_processes
@@ -135,8 +135,7 @@ class Labelling(Job):
 
     def compute(self, loaded: LoadedModel, prepared: EncodedFile[Texts]) -> tuple[Content, About]:
         """Rows of the table, without its header."""
-        with _explained(prepared.rows.lines[0]):
-            header, *rows = self.table(loaded, prepared)
+        header, *rows = self.table(loaded, prepared)
         numbers = self.numbers(header)
         contents = self.task.contents(prepared.rows)
         reading = Reading.of(loaded.tokenizer, prepared.examples, prepared.rows.empty, contents)
@@ -175,8 +174,7 @@ class Embedding(Job):
 
     def compute(self, loaded: LoadedModel, prepared: FileTexts) -> tuple[Content, About]:
         """Rows of vectors."""
-        with _explained(prepared.last - len(prepared.texts) + 1):
-            found = embed_texts(loaded, prepared.texts, **self.how)
+        found = embed_texts(loaded, prepared.texts, **self.how)
         if found.pooled is not None:
             vectors, size = found.pooled.shape
         else:
@@ -325,14 +323,3 @@ def _digest(*columns: Sequence[str]) -> str:
             data = text.encode("utf-8", "surrogatepass")
             found.update(b"%d\n" % len(data) + data)
     return found.hexdigest()
-
-
-@contextmanager
-def _explained(line: int) -> Iterator[None]:
-    """Errors about an example say where its window begins, if that is not the first line."""
-    try:
-        yield
-    except NonFiniteError as error:
-        if line <= 1:
-            raise
-        raise NonFiniteError(f"{error} (Counted from line {line}.)") from None
