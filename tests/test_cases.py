@@ -364,7 +364,7 @@ FORMS: dict[str, tuple[str, Any, str]] = {
         "".join(
             json.dumps({"sentence": "a", "label": label}) + "\n" for label in (1, "1", 1.0, True)
         ),
-        r"a\.jsonl:3: the labels '1\.0' here and '1' on line 1",
+        r"a\.jsonl:3: the labels '1\.0' here and '1' are one label",
     ),
 }
 
@@ -379,7 +379,7 @@ def test_forms_of_json(form: str, tmp_path: Path) -> None:
     else:
         rows = read_rows(path, TaskOptions(), labelled=True)
         assert rows.a == [row["sentence"] for row in ROWS]
-        assert rows.labels == [row["label"] for row in ROWS]
+        assert rows.labels == [(row["label"],) for row in ROWS]
 
 
 # ------------------------------------------------------------------------------------ fine-tuning

@@ -19,6 +19,7 @@ import bothways
 from bothways.families import FAMILIES
 from bothways.families.heads import CHOICE, HEADS, NEXT_SENTENCE, REPLACED
 from bothways.runtime.engine import engines
+from bothways.tasks.options import KIND_NAMES, TRAITS
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
@@ -260,6 +261,18 @@ def test_no_folder_is_over_its_budget() -> None:
     assert not over, f"over the budget of this test: {over}"
     loose = {name: count for name, count in found.items() if count < 0.97 * BUDGET[name] - 10}
     assert not loose, f"lower these budgets to what is there: {loose}"
+
+
+def test_no_kind_of_task_is_compared_with_outside_tasks() -> None:
+    """What the rest needs to know of a kind is one of its traits."""
+    for name in MODULES:
+        if top(name) in ("tasks", "pretraining"):  # whose masks are of other kinds
+            continue
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Compare) and "kind" in ast.unparse(node):
+                values = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+                found = values & {*TRAITS, *KIND_NAMES}
+                assert not found, f"{name}, line {node.lineno}: {found}"
 
 
 # --------------------------------------------------------------------- io opens what users wrote

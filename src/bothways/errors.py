@@ -8,7 +8,7 @@ and exits with status 1; a traceback is therefore always a bug in bothways itsel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -204,23 +204,6 @@ def type_of(value: object) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
-
-
-def no_attribute(
-    thing: object, name: str, noun: str, elsewhere: Mapping[str, str]
-) -> AttributeError:
-    """What to raise for an attribute that an object does not have, with what is meant.
-
-    Args:
-        thing: the object.
-        name: of the attribute.
-        noun: what the object is called, as in a sentence and as a variable.
-        elsewhere: what other libraries call what it has -> how it is written here.
-    """
-    own = [known for known in dir(thing) if not known.startswith("_")]
-    close = None if name.startswith("_") else elsewhere.get(name) or nearest(name, own)
-    hint = f"; here it is {noun}.{close}" if close else ""
-    return AttributeError(f"a {noun} has no attribute {name!r}{hint}")
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str | None:

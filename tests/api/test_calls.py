@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import decimal
 import importlib
-import pickle
 import subprocess
 import sys
 import types
@@ -22,7 +20,7 @@ import pytest
 import bothways as bw
 from bothways import cli
 from bothways.api.calls import _as_options, call_options
-from bothways.api.rows import columns_of, file_of
+from bothways.api.rows import examples, table_of
 from bothways.errors import (
     ConfigError,
     InputError,
@@ -34,7 +32,8 @@ from bothways.errors import (
 from bothways.experiments.options import PlanConfig
 from bothways.io import terminal
 from bothways.io.annotations.squad import read_questions
-from bothways.tasks.options import TaggingOptions
+from bothways.io.tables import read_table
+from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.sentences import read_sentences
 from bothways.training.runfolder import RUN_FILE
 from finetuning_examples import MAGIC, start_model, words
@@ -114,6 +113,11 @@ def tune(start: Path) -> Callable[..., Any]:
     return call
 
 
+def columns_of(data: Any, name: str = "train") -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = table_of(data, name).to_pydict()
+    return found
+
+
 def test_every_verb_has_a_function() -> None:
     verbs = set()
     for name, verb in cli.VERBS.items():
@@ -145,7 +149,7 @@ def test_data_come_in_many_forms() -> None:
     assert columns_of(missing, "train") == {"a": ["x", None], "b": [1.0, None]}
 
 
-def test_a_data_set_of_hugging_face() -> None:
+def test_a_data_set_of_hugging_face(tmp_path: Path) -> None:
     """Its features name the classes that it gives by number."""
     names = types.SimpleNamespace(names=["bad", "good"])
     data = {"text": ["a", "b"], "label": [1, 0], "tags": [[1, 0], [-1]]}
@@ -158,11 +162,16 @@ def test_a_data_set_of_hugging_face() -> None:
         def __getitem__(self, name: str) -> Any:
             return data[name]
 
-    assert columns_of(Dataset(), "train") == {
-        "text": ["a", "b"],
-        "label": ["good", "bad"],
-        "tags": [["good", "bad"], [None]],
-    }
+    for kind in ("classification", "tagging"):
+        task = TaskOptions(kind=kind)
+        words = {} if kind == "classification" else {"text": "text", "label": "tags"}
+        _, content = examples(task, Dataset(), "train", **words)
+        (tmp_path / "data.parquet").write_bytes(content)
+        found = [row.values for row in read_table(tmp_path / "data.parquet")]
+        if kind == "classification":
+            assert [row["label"] for row in found] == ["good", "bad"]
+        else:
+            assert [row["tags"] for row in found] == [["good", "bad"], [None]]
     splits = Dataset()
     splits.column_names = {"train": []}
     with pytest.raises(ConfigError, match=r"splits train; give one of them, such as data\['train'"):
@@ -233,7 +242,7 @@ def test_an_error_in_a_frame_names_its_row(tune: Callable[..., Any]) -> None:
         tune(train=train, dev=bad)
     mixed = train.assign(stars=[True, "True", False, False] * 2)
     with pytest.raises(
-        InputError, match=r"^train: row 1: .* 'True' here and 'true' in row 0 differ"
+        InputError, match=r"^train: row 1: the labels 'True' here and 'true' are one label"
     ):
         tune(train=mixed, dev=mixed)
     tags = pd.DataFrame({"tokens": [["w1", "w2"]] * 3, "tags": [["B-A", "O"]] * 2 + [["B-C", "O"]]})
@@ -244,18 +253,14 @@ def test_an_error_in_a_frame_names_its_row(tune: Callable[..., Any]) -> None:
         tagger.model.evaluate(tags)
 
 
-def test_values_that_json_lacks() -> None:
+def test_values_of_several_types_are_texts() -> None:
     columns = {
-        "day": pd.to_datetime(["2020-01-02", "2020-01-03"]),
-        "exact": [decimal.Decimal("1.50"), decimal.Decimal(2)],
-        "bytes": [b"x", b"y"],
-        "sets": [{"b", "a"}, set()],
+        "label": [1, "x", True, None, 1.5],
+        "exact": [decimal.Decimal("1.50"), "y"] * 2 + [1],
     }
-    assert columns_of(pd.DataFrame(columns), "train") == {
-        "day": ["2020-01-02", "2020-01-03"],
-        "exact": ["1.50", "2"],
-        "bytes": ["x", "y"],
-        "sets": [["a", "b"], []],
+    assert columns_of(columns) == {
+        "label": ["1", "x", "true", None, "1.5"],
+        "exact": ["1.50", "y", "1.50", "y", "1"],
     }
 
 
@@ -263,13 +268,11 @@ def test_frames_that_are_none(tune: Callable[..., Any]) -> None:
     train = pd.DataFrame(rows(4))
     lazy = pl.from_pandas(train).lazy()
     twice = pd.concat([train, train["stars"]], axis=1)
-    odd = train.assign(stars=pd.interval_range(0, 4))
     for data, message in (
         (lazy, r"train is not computed yet; give train\.collect"),
         (twice, "train has the column 'stars' twice"),
         (pa.Table.from_pandas(train).append_column("stars", [[1] * 4]), "the column 'stars' twice"),
-        (train.set_axis([0, 1, 2], axis=1), r"names are no texts, such as 0.*train\.columns ="),
-        (odd, r"train: row 0, column 'stars' is Interval.*train\['stars'\]\.astype\(str\)"),
+        (train.set_axis([0, 1, 2], axis=1), "train is a DataFrame"),
     ):
         with pytest.raises((ConfigError, InputError), match=message):
             tune(train=data, dev=train)
@@ -287,10 +290,9 @@ ANSWERS: dict[str, Any] = {
 @pytest.mark.parametrize("form", ANSWERS)
 def test_questions_in_a_frame(form: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"question": ["w7", "w8"], "context": ["w1 w2 w3", "w4 w5"]})
-    columns = columns_of(frame.assign(answers=ANSWERS[form]), "train")
-    ending, content = file_of(columns, "spans", "train", "", "")
-    path = tmp_path / f"data{ending}"
-    path.write_text(content)
+    path = tmp_path / "data.parquet"
+    _, content = examples(TaskOptions(kind="spans"), frame.assign(answers=ANSWERS[form]), "train")
+    path.write_bytes(content)
     found = read_questions(path, labelled=True)
     assert found.ids == ["0", "1"]
     assert found.answers is not None
@@ -349,21 +351,20 @@ def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> Non
         ),
         (
             {"train": [("a", "x"), ("b", "y")]},
-            r"list of tuple; .* a label: tuple\(zip\(\*train\)\)",
+            "train is a list of tuple; give",
         ),
         ({"label": "labels"}, "label is 'labels', but train has no such column"),
         (
             {"text": None, "train": [{"a": "w1", "stars": "good"}]},
             "text: name the column of the texts; train has 'a', 'stars', and no 'text'",
         ),
-        ({"train": [*rows(3), {"id": 3}]}, "train: row 3 has no 'review'"),
         (
             {"train": [{"review": 7, "stars": "a"}]},
-            r"train: row 0, column 'review' is 7 \(int\); a text is a string.*dropna",
+            "train: row 0: column 'review' holds 7, not a text",
         ),
         (
             {"dev": pd.DataFrame({"review": ["a", "b"], "stars": ["x", None]})},
-            r"dev: row 1, column 'stars' has no label.*dropna\(subset=\['stars'\]\)",
+            "dev: row 1: column 'stars' has no label",
         ),
         ({"train": {"review": ["a"], "stars": []}}, "not equally long: review 1, stars 0"),
         ({"epoch": 3}, "there is no option 'epoch'; did you mean 'epochs'"),
@@ -414,7 +415,7 @@ def test_what_a_message_proposes_works(tune: Callable[..., Any]) -> None:
     frame = pd.DataFrame(rows(32))
     missing = frame.copy()
     missing.loc[5, "stars"] = None
-    with pytest.raises(InputError, match=r"row 5, column 'stars' .* or give broken='skip'"):
+    with pytest.raises(InputError, match=r"row 5: column 'stars' has no label.*broken"):
         tune(train=missing, dev=frame)
     assert tune(train=missing, dev=frame, broken="skip").dev_examples == 32
     with pytest.raises(ConfigError, match="text is a list; give the name of a column"):
@@ -448,7 +449,7 @@ def test_weights_and_labels_in_the_forms_of_python(tune: Callable[..., Any], her
     with pytest.raises(RunError, match=r"^mine holds other files but no run\.json"):
         tune(**data, run="mine")
     assert [path.name for path in (here / "mine").iterdir()] == ["notes.txt"]
-    with pytest.raises(ConfigError, match=r"model is a list.*texts, their labels: train=\(texts, "):
+    with pytest.raises(ConfigError, match="model is a list; give"):
         bw.finetune(["a", "b"], ["x", "y"])
 
 
@@ -467,10 +468,10 @@ def test_the_types_of_arguments_are_said(corpus: bw.Corpus, tmp_path: Path) -> N
         (lambda: bw.pretraining_step(model, corpus, batch=0), "^batch is 0; it must be a whole"),
         (lambda: bw.pretraining_step(model, corpus, length=513), "^length 513 exceeds the 512"),
         (lambda: bw.learn_vocabulary(None, size=100), "texts is None; give a file, a folder or"),
-        (lambda: bw.learn_vocabulary(["a", None], size=100), r"texts\[1\] is missing \(NaN or N"),
-        (lambda: bw.learn_vocabulary(iter(["a", 3]), size=100), r"texts\[1\] is 3 \(int\); a text"),
+        (lambda: bw.learn_vocabulary(["a", None], size=100), "texts: row 1: is missing"),
+        (lambda: bw.learn_vocabulary(iter(["a", 3]), size=100), "texts: row 1: is 3, not a text"),
         (lambda: bw.build_corpus([], model.tokenizer), "files is empty; give files, or one or m"),
-        (lambda: bw.build_corpus([["a"]], model.tokenizer), r"files\[0\] is \['a'\] \(list\)"),
+        (lambda: bw.build_corpus([["a"]], model.tokenizer), r"files: row 0: is \['a'\]"),
         (
             lambda: bw.extend_vocabulary("mini-en", tmp_path / "x", words="w"),
             "words is 'w', and th",
@@ -513,35 +514,6 @@ def test_a_name_that_is_none_is_answered() -> None:
             getattr(bw, method)
 
 
-def test_a_method_that_a_model_has_not_is_answered() -> None:
-    model = bw.load("mini-en")
-    for name, meant in (
-        ("encode", "embed(texts)"),
-        ("attentions", "inspect(text).attentions"),
-        ("fill_masks", "fill_mask"),
-        ("save_pretrained", "save(folder)"),
-    ):
-        with pytest.raises(
-            AttributeError, match=rf"no attribute '{name}'; here it is model\."
-        ) as e:
-            getattr(model, name)
-        assert str(e.value).endswith(f"model.{meant}")
-    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
-        model.zzz  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(model, "__array__")
-    assert pickle.loads(pickle.dumps(model)).folder == model.folder
-
-
-def test_a_result_says_where_the_methods_of_its_model_are(tune: Callable[..., Any]) -> None:
-    result = tune(train=rows(8), dev=rows(8))
-    with pytest.raises(AttributeError, match=r"'predict'; the model has it: result\.model\.predi"):
-        result.predict(["w1"])
-    with pytest.raises(AttributeError, match=r"a result has no attribute 'zzz'$"):
-        result.zzz  # noqa: B018
-    assert pickle.loads(pickle.dumps(result)).scores == result.scores
-    assert copy.deepcopy(result).scores == result.scores
-
-
 def test_masks_of_several_texts() -> None:
     model = bw.load("mini-en")
     texts = ["The [MASK] was old.", "A [MASK] and a [MASK]."]
@@ -554,7 +526,7 @@ def test_masks_of_several_texts() -> None:
 def test_models_are_named_by_objects(start: Path) -> None:
     with pytest.raises(ConfigError, match="model is an int; give a model folder"):
         bw.finetune(3, rows(4), rows(4))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"model is a DataFrame; .* examples: train=\.\.\."):
+    with pytest.raises(ConfigError, match="model is a DataFrame; give"):
         bw.finetune(pd.DataFrame(rows(4)), dev=0.5)  # type: ignore[arg-type]
     model = bw.load(start)
     assert model.folder == start
@@ -593,7 +565,7 @@ def test_tags_and_questions_from_memory(start: Path) -> None:
     options = {**QUICK, "length": 24}
     answered = bw.finetune(start, squad, squad[:4], kind="spans", verbose=False, **options)
     assert answered.metrics[0] == "f1"
-    with pytest.raises(InputError, match="row 0 has 2 words in 'tokens', but not as many tags"):
+    with pytest.raises(InputError, match=r"^train: row 0: has 2 words and 1 tags"):
         bw.finetune(start, [{"tokens": ["a", "b"], "tags": ["O"]}], tagged, kind="tagging")
 
 
@@ -607,20 +579,20 @@ def test_any_words_from_memory(tmp_path: Path) -> None:
         ["\ufeffa b"],
     ]
     tags = [["O"] * len(own) for own in sentences[:-2]] + [["O", "O", "B-X"], ["tag"]]
-    columns = columns_of({"tokens": sentences, "tags": tags}, "train")
+    columns = {"tokens": sentences, "tags": tags}
     for labelled in (True, False):
-        given = columns if labelled else {"tokens": columns["tokens"]}
-        ending, content = file_of(given, "tagging", "train", "tokens", "tags")
-        path = tmp_path / f"a{ending}"
-        path.write_text(content, encoding="utf-8")
+        given = columns if labelled else {"tokens": sentences}
+        task = TaskOptions(kind="tagging")
+        path = tmp_path / "a.parquet"
+        path.write_bytes(examples(task, given, "train", labelled=labelled)[1])
         found = read_sentences(path, TaggingOptions(scheme="none"), labelled=labelled)
-        assert found.words == [*sentences[:-1], ["a b"]]
+        assert found.words == sentences
         assert found.tags == (tags if labelled else None)
 
 
 def test_texts_that_are_missing() -> None:
     texts = pd.Series(["w1 w2", None])
-    message = r"texts\[1\] is missing.*texts\.dropna\(\)"
+    message = "^texts: row 1: is missing"
     for given in (texts, iter(["w1", None])):
         with pytest.raises(InputError, match=message):
             bw.learn_vocabulary(given, size=60, verbose=False)
@@ -925,9 +897,9 @@ def test_importing_needs_no_frames() -> None:
 )
 def test_a_table_in_place_of_texts_is_refused(table: Any) -> None:
     # Its names would be the texts.
-    with pytest.raises(ConfigError, match=r"texts is a .* such as texts\['id'\]"):
+    with pytest.raises(ConfigError, match=r"texts is a .* columns 'id', 'review'"):
         bw.learn_vocabulary(table, size=50)
-    with pytest.raises(ConfigError, match=r"files is a .* such as files\['id'\]"):
+    with pytest.raises(ConfigError, match=r"files is a .* columns 'id', 'review'"):
         bw.build_corpus(table, tokenizer="x")
 
 

@@ -36,7 +36,7 @@ from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
-from bothways.tasks.texts import ClassificationTask
+from bothways.tasks.texts import LabelTask
 from bothways.tasks.windows import Reading
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ from finetuning_examples import (
 from model_examples import small_bert, small_config, small_tokenizer
 from pretrain_runs import watching
 
-THREE = ClassificationTask(TaskOptions(labels=("a", "b", "c")))
+THREE = LabelTask(TaskOptions(labels=("a", "b", "c")))
 
 
 @pytest.fixture(scope="module")
@@ -305,8 +305,8 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
     for form, noted in (("NFC", False), ("NFD", True)):
         text = unicodedata.normalize(form, "한국어 문장")  # type: ignore[arg-type]
         path.write_text(f"sentence\tlabel\n{text}\ta\n{text}\tb\n")
-        rows = ClassificationTask.read(path, options, labelled=True)
-        task = ClassificationTask.define(options, rows)
+        rows = LabelTask.read(path, options, labelled=True)
+        task = LabelTask.define(options, rows)
         encoded = task.encode(tokenizer, rows, length=16)
         reading = Reading.of(tokenizer, encoded.examples, contents=task.contents(rows))
         notes = unknown_notes(tokenizer, reading, path)
@@ -439,7 +439,7 @@ def test_a_head_is_kept_where_asked(
     first = dataclasses.replace(config, run=str(tmp_path / "first"))
     loaded = load_model(finetune(first).best.model)
     head = network_of(loaded).state_dict()["classifier.output.weight"]
-    task = ClassificationTask(TaskOptions(labels=("with", "without")))
+    task = LabelTask(TaskOptions(labels=("with", "without")))
     with pytest.raises(ConfigError, match="from_scratch initialises all weights"):
         finetune(dataclasses.replace(config, head="keep", from_scratch=True))
     kept = new_model(loaded, dataclasses.replace(config, head="keep"), task, 5)

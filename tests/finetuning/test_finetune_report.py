@@ -354,13 +354,13 @@ def test_a_kind_without_panels_has_a_page(
 ) -> None:
     """What a kind of task inherits is enough for a report."""
     from bothways.tasks.task import Task
-    from bothways.tasks.texts import ClassificationTask
+    from bothways.tasks.texts import LabelTask
 
     inherited: dict[str, Callable[..., Any]] = {
         name: getattr(Task, name) for name in ("panels", "errors", "example_scores")
     }
     for name, default in inherited.items():
-        monkeypatch.setattr(ClassificationTask, name, default)
+        monkeypatch.setattr(LabelTask, name, default)
     result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
     found = Reader((result.run / "report.html").read_text())
     assert len(found.pictures) == 1

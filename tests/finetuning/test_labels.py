@@ -184,7 +184,7 @@ def test_weights_of_labels(config: FinetuneConfig) -> None:
     for wrong in ("complaints=7", "complaint", "complaint=-1", "complaint=much"):
         with pytest.raises(ConfigError, match="class_weights has"):
             label_weights([wrong], data.task, data.train)
-    with pytest.raises(ConfigError, match="class_weights is for kind"):
+    with pytest.raises(ConfigError, match="class_weights is for labels"):
         FinetuneConfig(task=TaskOptions(kind="regression"), class_weights=("balanced",))
 
 
@@ -240,11 +240,11 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     ]  # fmt: skip
     assert seed.measurement.scores["f1"] == pytest.approx(max(f1))
     page = (Path(config.run) / "report.html").read_text()
-    assert "as tuned on dev" in page
+    assert "tuned on dev" in page
     model = bw.load(seed.model)
     texts = [row["text"] for row in csv.DictReader(data.open())]
     prediction = model.predict(texts)
-    said = f"'complaint' is predicted from a probability of {threshold:.4g} on, as tuned on dev"
+    said = f"labels are given from these probabilities: complaint {threshold:.4g}; tuned on dev"
     assert html.escape(said) in page
     assert said in result.table()
     assert said in model.evaluate(data).notes
@@ -526,7 +526,8 @@ def test_weights_are_no_advice_for_labels_of_equal_shares(
 def test_advice_where_taggers_collapse(config: FinetuneConfig) -> None:
     slow = dataclasses.replace(config.optimizer, lr=1e-6)
     config = dataclasses.replace(config, task=TaskOptions(kind="tagging"), optimizer=slow)
-    result, data = SimpleNamespace(collapsed=["seed 0"], seeds=()), SimpleNamespace()
+    result = SimpleNamespace(collapsed=["seed 0"], seeds=())
+    data = SimpleNamespace(task=SimpleNamespace(traits=config.task.traits), train=None)
     told = _remedies(config, data, result)  # type: ignore[arg-type]
     assert told == ("a run collapsed; try --lr 5e-06, more --epochs or --freeze",)
     result.collapsed = []

@@ -31,7 +31,7 @@ from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.texts import ClassificationTask
+from bothways.tasks.texts import LabelTask
 from finetuning_examples import VOCABULARY, start_model, word_config, word_files
 from model_examples import POSITIONS, SHAPES, small_bert, small_config, small_tokenizer
 
@@ -214,7 +214,7 @@ def test_the_option_is_part_of_the_recipe(tuned: Any, files: Path) -> None:
 def test_head_seeds_draw_it(files: Path) -> None:
     loaded = load_model(files / "model")
     config = config_of(files, files / "unused")
-    task = ClassificationTask(TaskOptions(labels=("a", "b"), metrics=("accuracy",)))
+    task = LabelTask(TaskOptions(labels=("a", "b"), metrics=("accuracy",)))
 
     def weights(seed: int) -> torch.Tensor:
         model = new_model(loaded, config, task, seed)

@@ -28,9 +28,10 @@ from bothways.model.model import EncoderModel
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.pipeline import evaluate_file, predict_choices
 from bothways.tasks.catalogue import task_recipe as declared
-from bothways.tasks.choice import ChoiceRows, ChoiceTask, encode_choices
+from bothways.tasks.choice import ChoiceTask, encode_choices
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile
 from bothways.training.options import OptimizerOptions
 from model_examples import small_bert, small_config, small_tokenizer
@@ -90,16 +91,12 @@ def loaded(run: Path) -> LoadedModel:
     return load_model(run / "run/seed-0/model")
 
 
-def read(
-    path: Path, text: str, options: TaskOptions = LISTS, *, labelled: bool = True
-) -> ChoiceRows:
+def read(path: Path, text: str, options: TaskOptions = LISTS, *, labelled: bool = True) -> Texts:
     path.write_text(text, encoding="utf-8")
     return ChoiceTask.read(path, options, labelled=labelled)
 
 
-def encoded(
-    rows: ChoiceRows, options: TaskOptions = LISTS, length: int = 24
-) -> EncodedFile[ChoiceRows]:
+def encoded(rows: Texts, options: TaskOptions = LISTS, length: int = 24) -> EncodedFile[Texts]:
     return ChoiceTask.define(options, rows).encode(TOKENIZER, rows, length=length)
 
 
@@ -166,9 +163,9 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_an_example_is_as_long_as_its_longest_sequence() -> None:
-    rows = ChoiceRows(Path("x"), contexts=["w1 w2", "w1"], choices=[["w3", "w4 w5"], ["w6", "w7"]])
+    rows = Texts(Path("x"), a=["w1 w2", "w1"], choices=[["w3", "w4 w5"], ["w6", "w7"]])
     task = ChoiceTask(replace(SWAG, metrics=("accuracy",)))
-    file = EncodedFile(rows, encode_choices(TOKENIZER, rows.contexts, rows.choices, length=20))
+    file = EncodedFile(rows, encode_choices(TOKENIZER, rows.a, rows.choices, length=20))
     assert task.example_lengths(file).tolist() == [2 + 2 + 3, 1 + 1 + 3]
 
 
@@ -202,7 +199,7 @@ def test_a_choice_is_a_sequence(tmp_path: Path) -> None:
     span = slice(*examples.bounds[6:8])
     assert examples.tokens[span].tolist() == own.ids
     assert examples.segments[span].tolist() == own.segments
-    assert examples.gold.tolist() == [[int(label)] for label in rows.labels or []]
+    assert examples.gold.tolist() == [[int(label)] for (label,) in rows.labels or []]
 
 
 SAME = [{"context": "w1, w2", "choices": ["w3", "w4 w5"], "label": 1}]
@@ -219,9 +216,9 @@ def test_three_forms_of_the_same_lists(tmp_path: Path) -> None:
         csv.writer(file).writerows([["context", "choices", "label"], *cells])
     table = ChoiceTask.read(tmp_path / "x.csv", LISTS, labelled=True)
     for rows in (jsonl, tsv, table):
-        assert rows.contexts == ["w1, w2", "w6"]
+        assert rows.a == ["w1, w2", "w6"]
         assert rows.choices == [["w3", "w4 w5"], ["w7", "w8", 'w"9']]
-        assert rows.labels == ["1", "0"]
+        assert rows.labels == [("1",), ("0",)]
     part = encoded(jsonl)
     assert part.examples.items.tolist() == [0, 2, 5]
     found = ChoiceTask(LISTS).decode(part, np.array([[1], [3], [0], [0], [9]], np.float32))
@@ -339,7 +336,7 @@ HEAD = "context\tone\ttwo\tlabel\n"
         ("x.tsv", HEAD + "w1\tw2\tw3\t-1\n", COLUMNS, "labels are not given: each is -1"),
         ("x.tsv", HEAD + "w1\tw2\tw3\t1.0\n", COLUMNS, r"'1\.0' names none"),
         ("x.tsv", HEAD + "w1\tw2\tw3\t \n", COLUMNS, r"x\.tsv:2: the label is empty"),
-        ("x.tsv", HEAD + "w1\tw2\t\t0\n", COLUMNS, r"x\.tsv:2: choice 1 \(column 'two'\) is empty"),
+        ("x.tsv", HEAD + "w1\tw2\t\t0\n", COLUMNS, r"x\.tsv:2: choice 1 is empty"),
         (
             "x.tsv",
             "context\tone\tlabel\nw1\tw2\t0\n",

@@ -25,7 +25,7 @@ from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.options import TaskOptions, WindowOptions
-from bothways.tasks.texts import ClassificationTask, RegressionTask
+from bothways.tasks.texts import LabelTask, ScoreTask
 from bothways.tasks.windows import encode_windows, pool_windows
 from bothways.training.options import OptimizerOptions
 from model_examples import small_bert, small_config, small_tokenizer
@@ -261,8 +261,8 @@ def test_targets_and_baselines_count_documents(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text(f"sentence\tlabel\nw1\ta\nw2\ta\n{text(range(90))}\tb\n")
     options = replace(WINDOWS, labels=(), windows=WindowOptions(stride=1))
-    rows = ClassificationTask.read(path, options, labelled=True)
-    task = ClassificationTask.define(options, rows)
+    rows = LabelTask.read(path, options, labelled=True)
+    task = LabelTask.define(options, rows)
     part = task.encode(TOKENIZER, rows, length=12)
     assert len(part.examples) == 83
     assert part.examples.gold.tolist() == [0, 0, *[1] * 81]
@@ -274,8 +274,8 @@ def test_targets_and_baselines_count_documents(tmp_path: Path) -> None:
     assert found.shape == (3, 2)
     assert task.measure(part, found).scores["accuracy"] == 1
     path.write_text(f"sentence\tlabel\nw1\t1\nw2\t2\n{text(range(90))}\t6\n")
-    rows = RegressionTask.read(path, replace(options, kind="regression"), labelled=True)
-    score = RegressionTask.define(replace(options, kind="regression"), rows)
+    rows = ScoreTask.read(path, replace(options, kind="regression"), labelled=True)
+    score = ScoreTask.define(replace(options, kind="regression"), rows)
     part = score.encode(TOKENIZER, rows, length=12)
     assert score.gold(part).tolist() == [1, 2, 6]
     assert len(score.table(part, score.decode(part, np.ones((83, 1), np.float32)))) == 4

@@ -15,7 +15,6 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_labels,
     measure_scores,
-    measure_several_scores,
     tuned_threshold,
 )
 
@@ -338,16 +337,16 @@ def test_absent_classes_are_listed_up_to_five() -> None:
 def test_several_scores_by_hand() -> None:
     gold = np.array([[1.0, 2.0], [2.0, 2.0], [3.0, 2.0]])
     predicted = np.array([[1.0, 3.0], [2.0, 3.0], [4.0, 1.0]])
-    found = measure_several_scores(("pearson", "r2", "mae", "mse"), predicted, gold, ("x", "y"))
+    found = measure_scores(("pearson", "r2", "mae", "mse"), predicted, gold, ("x", "y"))
     assert found.parts["x"]["mae"] == pytest.approx(1 / 3)
     assert found.parts["x"]["r2"] == pytest.approx(1 - 1 / 2)
     assert found.parts["y"]["r2"] == 0.0
     assert found.scores["mse"] == pytest.approx((1 / 3 + 1) / 2)
     assert "y: r2 undefined (all scores in the data are the same); reported as 0" in found.notes
     assert not any(note.startswith("x: r2") for note in found.notes)
-    errors = measure_several_scores(("mae",), predicted, gold, ("x", "y"))
+    errors = measure_scores(("mae",), predicted, gold, ("x", "y"))
     assert errors.scores == {"mae": pytest.approx(2 / 3)}
     assert errors.notes == ()
-    flat = measure_several_scores(("mae",), np.ones((3, 2)), gold, ("x", "y"))
+    flat = measure_scores(("mae",), np.ones((3, 2)), gold, ("x", "y"))
     assert flat.collapsed
-    assert not measure_several_scores(("mae",), np.ones((1, 2)), gold[:1], ("x", "y")).collapsed
+    assert not measure_scores(("mae",), np.ones((1, 2)), gold[:1], ("x", "y")).collapsed

@@ -15,34 +15,34 @@ from sklearn import metrics as oracle
 
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples
-from bothways.tasks.metrics import measure_labels, measure_several_scores
-from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask, best_threshold
+from bothways.tasks.metrics import measure_labels, measure_scores, tuned_threshold
 from bothways.tasks.options import MultiLabelOptions, TaskOptions
-from bothways.tasks.readers import Rows, read_rows
+from bothways.tasks.readers import Texts, read_rows
 from bothways.tasks.task import EncodedFile
+from bothways.tasks.texts import LabelTask, ScoreTask
 
 LABELS = TaskOptions(kind="multilabel")
 SCORES = TaskOptions(kind="multiregression")
 
 
-def read(folder: Path, name: str, content: str, options: TaskOptions) -> Rows:
+def read(folder: Path, name: str, content: str, options: TaskOptions) -> Texts:
     (folder / name).write_text(content, encoding="utf-8")
     return read_rows(folder / name, options, labelled=True)
 
 
 def labels_in(folder: Path, name: str, content: str, **options: Any) -> list[tuple[str, ...]]:
-    found = read(folder, name, content, replace(LABELS, **options)).several
+    found = read(folder, name, content, replace(LABELS, **options)).labels
     assert found is not None
     return found
 
 
-def several(*sets: tuple[str, ...]) -> Rows:
+def several(*sets: tuple[str, ...]) -> Texts:
     count = len(sets)
     path, lines = Path("x.tsv"), list(range(2, count + 2))
-    return Rows(path, lines, ["text"] * count, several=list(sets))
+    return Texts(path, lines, ["text"] * count, labels=list(sets))
 
 
-def encoded(task: Any, *sets: tuple[str, ...]) -> EncodedFile[Rows]:
+def encoded(task: Any, *sets: tuple[str, ...]) -> EncodedFile[Texts]:
     rows, count = several(*sets), len(sets)
     tokens, segments = np.zeros(count, np.int32), np.zeros(count, np.int8)
     examples = Examples.of_sequences(tokens, segments, np.arange(count + 1))
@@ -81,7 +81,7 @@ def test_labels_as_lists_joined_and_in_columns(
     ("name", "content", "options", "message"),
     [
         ("a.tsv", "sentence\tlabel\nx\ta|b", {},
-         r"a\.tsv:2: column 'label' holds 'a\|b', which is not a list.*label_separator '\|'"),
+         r"a\.tsv:2: column 'label' holds 'a\|b', which is not a list.*label_separator"),
         ("a.jsonl", '{"sentence": "x", "label": "a"}', {}, r"a\.jsonl:1: .*which is not a list"),
         ("a.jsonl", '{"sentence": "x", "label": null}', {}, "has no label"),
         ("a.jsonl", '{"sentence": "x", "label": {"a": 1}}', {}, "not one label"),
@@ -108,7 +108,7 @@ def test_what_is_no_list_of_labels(
 
 def test_labels_that_differ_in_spelling_only(tmp_path: Path) -> None:
     content = "sentence\tlabel\nx\ta|b\ny\tA"
-    with pytest.raises(InputError, match=r"a\.tsv:3: the labels 'A' here and 'a' on line 2"):
+    with pytest.raises(InputError, match=r"a\.tsv:3: the labels 'A' here and 'a'"):
         labels_in(tmp_path, "a.tsv", content, label_separator="|")
     named = labels_in(tmp_path, "a.tsv", content, label_separator="|", labels=("a", "A", "b"))
     assert named == [("a", "b"), ("A",)]
@@ -117,7 +117,7 @@ def test_labels_that_differ_in_spelling_only(tmp_path: Path) -> None:
 def test_broken_lines_are_skipped_if_asked(tmp_path: Path) -> None:
     options = replace(LABELS, label_columns=("a",), broken="skip")
     rows = read(tmp_path, "a.tsv", "sentence\ta\nx\t1\ny\t?\nz\t0", options)
-    assert (rows.a, rows.several) == (["x", "z"], [("a",), ()])
+    assert (rows.a, rows.labels) == (["x", "z"], [("a",), ()])
     assert [line for _, line, _ in rows.broken.first] == [3]
 
 
@@ -138,10 +138,10 @@ def test_what_is_written_is_read_back(
         sets = [list(dict.fromkeys(n.translate(drop) for n in names)) for names in sets]
     options = replace(LABELS, label_separator=separator)
     names = tuple({name for found in sets for name in found}) or ("a",)
-    task = MultiLabelTask(replace(options, labels=names))
+    task = LabelTask(replace(options, labels=names))
     lines = [f"x\t{task.shown(found)}" for found in sets]
     content = "\n".join(["sentence\tlabel", *lines]) + "\n"
-    assert read(folder, "a.tsv", content, task.options).several == [tuple(s) for s in sets]
+    assert read(folder, "a.tsv", content, task.options).labels == [tuple(s) for s in sets]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_is_written_is_read_back(
         ({"label_columns": ("a",), "labels": ("a", "b")}, "2 names for the 1 columns"),
         ({"label_separator": "\t"}, "label_separator is"),
         ({"labels": ("a",), "multilabel": MultiLabelOptions(thresholds=(0.1, 0.2))}, "2 values"),
-        ({"kind": "classification", "label_separator": "|"}, "set task.kind to multilabel"),
+        ({"kind": "classification", "label_separator": "|"}, "has no effect"),
         ({"kind": "multiregression", "multilabel": MultiLabelOptions(tune="one")}, "for kind mult"),
     ],
 )
@@ -166,7 +166,7 @@ def test_options_that_contradict_each_other(options: dict[str, Any], message: st
     ("options", "sets", "message"),
     [
         ({}, [(), ()], "no example has a label"),
-        ({"labels": ("a", "a")}, [("a",)], "'a' twice"),
+        ({"labels": ("a", "a")}, [("a",)], "each once"),
         ({"labels": ("a|b",), "label_separator": "|"}, [("a",)], "holds task.label_separator"),
         ({"metrics": ("hamming_loss",)}, [("a",)], "lowest is best"),
         ({"metrics": ("accuracy",)}, [("a",)], "not a metric for multilabel"),
@@ -177,23 +177,21 @@ def test_what_makes_no_task(
     options: dict[str, Any], sets: list[tuple[str, ...]], message: str
 ) -> None:
     with pytest.raises((ConfigError, InputError), match=message):
-        MultiLabelTask.define(replace(LABELS, **options), several(*sets))
+        LabelTask.define(replace(LABELS, **options), several(*sets))
 
 
 def test_an_unknown_label_is_named_with_its_line() -> None:
-    task = MultiLabelTask.define(LABELS, several(("b",), ("a", "b")))
+    task = LabelTask.define(LABELS, several(("b",), ("a", "b")))
     assert task.labels == ("a", "b")
     assert task.targets(several(("b", "a"), ())).tolist() == [[1, 1], [0, 0]]
     with pytest.raises(InputError, match=r"x\.tsv:3: unknown label 'c'; the labels are 'a', 'b'"):
         task.targets(several(("a",), ("c",)))
-    with pytest.raises(InputError, match=r"--task.label_separator '\|'"):
-        task.targets(several(("a|b",)))
 
 
 def test_scores_of_several_columns_and_lists(tmp_path: Path) -> None:
     columns = replace(SCORES, label_columns=("p", "q"))
     rows = read(tmp_path, "a.tsv", "sentence\tp\tq\nx\t1.5\t-2\ny\t0\t-100", columns)
-    task = MultiRegressionTask.define(columns, rows)
+    task = ScoreTask.define(columns, rows)
     assert task.options.labels == ("p", "q")
     assert task.targets(rows).tolist() == [[1.5, -2], [0, -100]]
     # -100 is a score, not a target to be ignored.
@@ -201,15 +199,15 @@ def test_scores_of_several_columns_and_lists(tmp_path: Path) -> None:
     assert examples.with_targets(task.targets(rows)).trainable.tolist() == [0, 1]
     content = '{"sentence": "x", "label": [1.5, -2]}\n{"sentence": "y", "label": [1]}'
     rows = read(tmp_path, "a.jsonl", content, SCORES)
-    task = MultiRegressionTask.define(SCORES, rows)
+    task = ScoreTask.define(SCORES, rows)
     assert task.options.labels == ("label_0", "label_1")
     with pytest.raises(InputError, match=r"a\.jsonl:2: has 1 scores; the task has 2"):
         task.targets(rows)
-    with pytest.raises(InputError, match=r"a\.jsonl:1: the list in 'label' holds NaN.*finite"):
+    with pytest.raises(InputError, match=r"a\.jsonl:1: the list in 'label' holds NaN"):
         read(tmp_path, "a.jsonl", '{"sentence": "x", "label": [NaN, 1]}', SCORES)
     rows = read(tmp_path, "a.tsv", "sentence\tp\tq\nx\tnan\t-2", columns)
     with pytest.raises(InputError, match=r"a\.tsv:2: the score 'p' 'nan' is not a finite number"):
-        MultiRegressionTask.define(columns, rows).targets(rows)
+        ScoreTask.define(columns, rows).targets(rows)
 
 
 def f1(gold: np.ndarray, given: np.ndarray) -> float:
@@ -223,7 +221,7 @@ def test_the_threshold_has_the_highest_f1_of_all() -> None:
         count = int(rng.integers(1, 12))
         probabilities = rng.integers(0, 6, count) / 5
         gold = rng.random(count) < 0.5
-        found = best_threshold(probabilities, gold, 0.5)
+        found = tuned_threshold("f1", probabilities, gold, 0.5)
         if not gold.any():
             assert found == 0.5
             continue
@@ -234,23 +232,23 @@ def test_the_threshold_has_the_highest_f1_of_all() -> None:
 
 
 def test_tuning_each_one_or_none() -> None:
-    task = MultiLabelTask.define(LABELS, several(("a",), ("b",)))
+    task = LabelTask.define(LABELS, several(("a",), ("b",)))
     dev = encoded(task, ("a",), ("a",), ("b",), ())
     logits = np.array([[-1, -3], [-2, -4], [-3, -2.5], [-4, -5]], dtype=np.float32)
     tuned = task.tuned(dev, logits)
     assert tuned.measure(dev, logits).scores["f1_macro"] == 1
     assert len(set(tuned.options.multilabel.thresholds)) == 2
-    none = MultiLabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="none")))
+    none = LabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="none")))
     assert none.tuned(dev, logits) is none
     assert none.measure(dev, logits).scores["f1_micro"] == 0
-    one = MultiLabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="one")))
+    one = LabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="one")))
     assert len(set(one.tuned(dev, logits).options.multilabel.thresholds)) == 1
     # They are said, and so is one that is set; the usual half is not.
     a, b = tuned.options.multilabel.thresholds
     (said,) = tuned.measure(dev, logits).notes
     assert said == f"labels are given from these probabilities: a {a:.4g}, b {b:.4g}; tuned on dev"
     given = MultiLabelOptions(tune="none", threshold=0.3)
-    fixed = MultiLabelTask(replace(task.options, multilabel=given))
+    fixed = LabelTask(replace(task.options, multilabel=given))
     assert fixed.threshold_note == "labels are given from a probability of 0.3"
     assert not none.threshold_note
     # A file with the labels in another order has the thresholds in that order.
@@ -263,7 +261,7 @@ def test_measures_are_those_of_scikit_learn() -> None:
     gold, p = rng.random((50, 4)) < 0.3, np.round(rng.random((50, 4)), 2)
     gold[:, 3] = False
     given_, names = p >= 0.5, ("a", "b", "c", "d")
-    all_metrics = MultiLabelTask.define(LABELS, several(("a",), ("b",))).metrics
+    all_metrics = LabelTask.define(LABELS, several(("a",), ("b",))).metrics
     measured = measure_labels(all_metrics, p, given_, gold.astype(np.float32), names)
     expected = {
         "f1_micro": oracle.f1_score(gold, given_, average="micro"),
@@ -285,7 +283,7 @@ def test_measures_are_those_of_scikit_learn() -> None:
     assert one.scores["f1_micro"] == pytest.approx(oracle.f1_score(gold[:, 0], given_[:, 0]))
     ours, theirs = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
     names = ("p", "q")
-    found = measure_several_scores(("pearson", "r2", "mse", "mae"), ours, theirs, names)
+    found = measure_scores(("pearson", "r2", "mse", "mae"), ours, theirs, names)
     assert found.scores["r2"] == pytest.approx(oracle.r2_score(theirs, ours))
     assert found.scores["mse"] == pytest.approx(oracle.mean_squared_error(theirs, ours))
     assert found.scores["mae"] == pytest.approx(oracle.mean_absolute_error(theirs, ours))
@@ -295,7 +293,7 @@ def test_measures_are_those_of_scikit_learn() -> None:
 
 
 def test_baselines_are_constant() -> None:
-    task = MultiLabelTask.define(LABELS, several(("a",), ("a", "b"), ("a",), ("c",)))
+    task = LabelTask.define(LABELS, several(("a",), ("a", "b"), ("a",), ("c",)))
     train = encoded(task, ("a",), ("a", "b"), ("a",), ("c",))
     found = task.baseline(train, encoded(task, ("a",), ("b",)))
     assert found.parts["a"]["recall"] == 1

@@ -10,7 +10,7 @@ import pytest
 
 from bothways.errors import InputError
 from bothways.tasks.parts import divide, first_examples, overlaps, parts_of, taken
-from bothways.tasks.readers import Rows
+from bothways.tasks.readers import Texts
 
 
 def lopsided(count: int = 400, seed: int = 0) -> list[tuple[str, ...]]:
@@ -67,9 +67,9 @@ def test_more_examples_include_fewer() -> None:
 
 
 def test_rows_of_parts_and_a_part_without_any() -> None:
-    rows = Rows(Path("x.tsv"), [2, 3, 4], ["a", "b", "c"], labels=["l", "m", "l"])
+    rows = Texts(Path("x.tsv"), [2, 3, 4], ["a", "b", "c"], labels=[("l",), ("m",), ("l",)])
     some = taken(rows, np.array([0, 2]))
-    assert (some.lines, some.a, some.labels, some.b) == ([2, 4], ["a", "c"], ["l", "l"], None)
+    assert (some.lines, some.a, some.labels, some.b) == ([2, 4], ["a", "c"], [("l",), ("l",)], None)
     with pytest.raises(InputError, match=r"x\.tsv: no example would be in a part of 0\.1: .* 1 gr"):
         parts_of(rows, ["same"] * 3, [("l",)] * 3, [0.9, 0.1], seed=0)
 

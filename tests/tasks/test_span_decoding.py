@@ -158,7 +158,7 @@ def test_options_that_fit_no_file() -> None:
         SpanTask.define(TaskOptions(kind="spans", labels=("a", "b")), rows)
     with pytest.raises(ConfigError, match="choose from f1, exact_match, each once"):
         SpanTask.define(TaskOptions(kind="spans", metrics=("no_answer_recall",)), rows)
-    with pytest.raises(ConfigError, match=r"task\.long windows is .* not for spans"):
+    with pytest.raises(ConfigError, match=r"task\.long windows is .* not spans"):
         TaskOptions(kind="spans", long="windows")
     with pytest.raises(ConfigError, match=r"task\.spans\.stride is 0"):
         SpanOptions(stride=0)

@@ -118,7 +118,7 @@ def test_records_of_csv_stay_whole(tmp_path: Path) -> None:
     rows = [
         read_rows(tmp_path / f"out/{part}.csv", task, labelled=True) for part in ("train", "dev")
     ]
-    assert sorted(int(label) for part in rows for label in part.labels or ()) == [*range(200)]
+    assert sorted(int(label) for part in rows for (label,) in part.labels or ()) == [*range(200)]
     assert not {*rows[0].a} & {*rows[1].a}
     assert rows[0].a[0].endswith(', and\nmore; "so"')
 

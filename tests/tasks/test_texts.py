@@ -11,26 +11,28 @@ from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import Rows
+from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.texts import TextTask, check_columns
 
 REGRESSION = TaskOptions(kind="regression")
 
 
-def rows(*labels: str) -> Rows:
+def rows(*labels: str) -> Texts:
     count = len(labels)
-    return Rows(Path("x.tsv"), list(range(2, count + 2)), ["text"] * count, None, list(labels))
+    return Texts(
+        Path("x.tsv"), list(range(2, count + 2)), ["text"] * count, None, [(x,) for x in labels]
+    )
 
 
-def define_task(options: TaskOptions, train: Rows) -> TextTask:
+def define_task(options: TaskOptions, train: Texts) -> TextTask:
     check_columns(options)
     task = KINDS[options.kind].define(options, train)
     assert isinstance(task, TextTask)
     return task
 
 
-def part(task: TextTask, *labels: str) -> EncodedFile[Rows]:
+def part(task: TextTask, *labels: str) -> EncodedFile[Texts]:
     """Labelled examples of one token each."""
     own, count = rows(*labels), len(labels)
     tokens, segments = np.zeros(count, np.int32), np.zeros(count, np.int8)
@@ -73,26 +75,6 @@ def test_a_score_must_be_a_finite_number(score: str) -> None:
     assert task.targets(rows("1", "-2.5")).tolist() == [1.0, -2.5]
     with pytest.raises(InputError, match=r"x\.tsv:3: the score .* is not a finite number"):
         task.targets(rows("1.0", score))
-
-
-@pytest.mark.parametrize(
-    ("score", "remedy"),
-    [
-        ("3,5", r"write 3\.5, with a point\."),
-        ("-,25", r"write -\.25, with a point\."),
-        ("1,000", r"write 1000 if the comma parts thousands, 1\.000 if it is a decimal comma\."),
-        ("1,234,567", r"write 1234567 if the comma parts thousands\."),
-        ("1,234.5", r"write 1234\.5 if the comma parts thousands\."),
-        ("5 %", r"write all without the sign, as 5 or as 0\.05\."),
-        ("N/A", r"fill it in, or leave the line out\."),
-        ("", r"fill it in, or leave the line out\."),
-        ("5 kg", r"write numbers such as 3\.5 alone, without units\."),
-    ],
-)
-def test_how_to_write_a_score_is_said(score: str, remedy: str) -> None:
-    task = define_task(REGRESSION, rows("1"))
-    with pytest.raises(InputError, match=remedy):
-        task.targets(rows("1", score))
 
 
 @pytest.mark.parametrize("score", ["1e39", "-3.5e38"])

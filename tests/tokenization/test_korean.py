@@ -11,7 +11,7 @@ import pytest
 
 from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.kinds import KINDS
-from bothways.tasks.readers import Rows
+from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ def tokenizer(shared_data: Callable[[str], Path]) -> Tokenizer:
     return learn_vocabulary(lines[:3000], size=3000)
 
 
-def texts(rows: Rows, count: int) -> list[str]:
+def texts(rows: Texts, count: int) -> list[str]:
     """Some texts of both columns, from all over the file."""
     step = max(1, len(rows) // count)
     return [text for column in (rows.a, rows.b or []) for text in column[::step]]
@@ -69,7 +69,7 @@ def test_korean_files(
 def test_labels_of_korean_tasks(tokenizer: Tokenizer, shared_data: Callable[[str], Path]) -> None:
     """All three classes of XNLI are equally common; scores of KLUE-STS lie in 0 to 5."""
 
-    def part(name: str, file: str) -> EncodedFile[Rows]:
+    def part(name: str, file: str) -> EncodedFile[Texts]:
         options = declared(name).task
         kind = KINDS[options.kind]
         rows = kind.read(shared_data(file), options, labelled=True)

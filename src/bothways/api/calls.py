@@ -266,8 +266,8 @@ def build_corpus(
                 lines = [*rows.checked_lines(rows.listed(files, "files"), "files")]
                 if not lines:
                     raise InputError("files is empty; give files, or one or more texts.")
-                content = rows.as_lines({"text": lines})
-                paths = (rows.write_rows(Path(temporary), "documents", ".jsonl", content),)
+                content = rows.as_parquet(rows.table_of({"text": lines}, "files"))
+                paths = (rows.write_content(Path(temporary), "documents.parquet", content),)
                 options = {"text_field": "text", **options}
             if isinstance(tokenizer, Tokenizer):
                 folder = Path(temporary) / "tokenizer"
@@ -366,14 +366,6 @@ class Finetuned(FinetuneResult):
         """The model of the seed that is best on dev."""
         return load(self.best.model)
 
-    if not TYPE_CHECKING:  # there, attributes are those that are declared
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for what is not there: say where a model's methods are."""
-            of_model = not name.startswith("_") and name in dir(Model)
-            hint = f"; the model has it: result.model.{name}" if of_model else ""
-            raise AttributeError(f"a result has no attribute {name!r}{hint}")
-
 
 def finetune(
     model: Any = DEFAULT,
@@ -436,7 +428,7 @@ def finetune(
             config = config if run is None else replace(config, run=str(run))
             contents: list[Any] = []
         else:
-            given = {"model": _start(model, train), "run": run, "seeds": _seeds(seeds)}
+            given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
             config, files = _with_task(task, {**given, **_as_options(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
@@ -447,7 +439,7 @@ def finetune(
             config = _written(config, contents)
             from bothways.finetuning.finetune import finetune as tune
 
-            with rows.named_rows({str(getattr(config.task, name)): name for name, *_ in contents}):
+            with rows.named_rows({str(getattr(config.task, name)): name for name, _ in contents}):
                 return Finetuned.of(tune(config))
 
 
@@ -458,23 +450,6 @@ def _seeds(seeds: int | Sequence[int] | None) -> Any:
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; give how many runs, or a list of seeds.")
     return tuple(range(seeds))
-
-
-def _start(model: Any, train: Any) -> str:
-    """The folder of the model to start from.
-
-    Raises:
-        ConfigError: it is none; it may be the data, given without their name.
-    """
-    try:
-        return folder_of(model, "model")
-    except ConfigError as error:
-        texts = isinstance(model, list | tuple)  # before the labels, as estimators take them
-        meant = "texts, their labels" if texts and train is not None else "the labelled examples"
-        how = "train=(texts, labels)" if texts else "train=..."
-        if train is not None and not texts:
-            raise
-        raise ConfigError(f"{error} If these are {meant}: {how}.") from None
 
 
 def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,12 +503,12 @@ def _with_columns(
         if not isinstance(value, str):
             argument = "text" if name == "text_a" else name
             raise ConfigError(f"{argument} is {type_of(value)}; give the name of a column.")
-    without = config.task.kind in (rows.TAGS, rows.SPANS) and not rows.is_path(train)
+    without = not (config.task.traits.has_columns or rows.is_path(train))
     return config if without else replace(config, task=changed(config.task, named))
 
 
-_Content = tuple[str, str, str]
-"""The option of a task that names a file, the file's ending, and its content."""
+_Content = tuple[str, bytes]
+"""The option of a task that names a file, and the file's content."""
 
 
 def _with_data(
@@ -550,38 +525,18 @@ def _with_data(
         if rows.is_path(value) or (number and name != "train"):
             task = changed(task, {name: str(value)})  # a number is a share of train
             continue
-        task, content = _in_memory(task, name, value, text, label)
-        contents.append(content)
+        labelled = name != "test"
+        task, content = rows.examples(task, value, name, text=text, label=label, labelled=labelled)
+        contents.append((name, content))
     return replace(config, task=task), contents
-
-
-def _in_memory(
-    task: TaskOptions, name: str, data: Any, text: str | None, label: str | None
-) -> tuple[TaskOptions, _Content]:
-    """The task with the columns of some data; and the data as the content of a file."""
-    words, tags = text or "tokens", label or "tags"
-    columns = rows.columns_of(data, name, text or "text", label or "label")
-    if task.kind == rows.TAGS:
-        rows.require_column(columns, words, "text", name)
-        if name != "test":
-            rows.require_column(columns, tags, "label", name)
-    elif task.kind != rows.SPANS:
-        chosen = rows.choose_text(columns, text, name, task.text_a)
-        task = replace(task, text_a=chosen)
-        texts = [chosen, *([task.text_b] if task.text_b else [])]
-        labels = [] if name == "test" else list(task.label_columns) or [task.label]
-        for argument, names in (("text_b", texts[1:]), ("label", labels)):
-            for column in names:
-                rows.require_column(columns, column, argument, name)
-        rows.check_values(columns, texts, labels if task.broken == "error" else [], name)
-    ending, content = rows.file_of(columns, task.kind, name, words, tags)
-    return task, (name, ending, content)
 
 
 def _written(config: FinetuneConfig, contents: Sequence[_Content]) -> FinetuneConfig:
     """The options with the data from memory as files in the run folder."""
     folder = Path(config.run) / _DATA
-    files = {name: rows.write_rows(folder, name, end, text) for name, end, text in contents}
+    files = {
+        name: rows.write_content(folder, f"{name}.parquet", content) for name, content in contents
+    }
     return replace(config, task=changed(config.task, files)) if files else config
 
 
@@ -605,7 +560,8 @@ def with_run_folder(config: T, contents: Sequence[Any] = ()) -> T:
     if isinstance(config, FinetuneConfig) and not config.run:
         _check_given(config, contents)
         start = _contents([model_folder(config.model)])
-        inputs = [start, contents or _task_files(config), config.task.dev]
+        given = [[name, rows.digest(content)] for name, content in contents]
+        inputs = [start, given or _task_files(config), config.task.dev]
         if share(config.task.test) is not None:  # what is held out is not trained on
             inputs.append(config.task.test)
         return replace(config, run=_chosen_run(config.task.name, config, inputs))
@@ -617,7 +573,7 @@ def _check_given(config: FinetuneConfig, contents: Sequence[_Content]) -> None:
     for it."""
     from bothways.finetuning.setup import check_files, check_required
 
-    in_memory = {name: name for name, *_ in contents}
+    in_memory = {name: name for name, _ in contents}
     task = changed(config.task, in_memory)
     check_required(replace(config, run=RUNS, task=task))
     if not contents:
@@ -935,4 +891,5 @@ def _words_in_file(words: Any) -> Iterator[str | None]:
         if not isinstance(line, str) or len(line.splitlines()) != 1:
             raise InputError(f"words[{number}] is {line!r}; give one word.")
     with tempfile.TemporaryDirectory() as folder:
-        yield rows.write_rows(Path(folder), "words", ".txt", "\n".join(lines) + "\n")
+        content = "".join(f"{line}\n" for line in lines).encode()
+        yield rows.write_content(Path(folder), "words.txt", content)

@@ -13,10 +13,9 @@ from bothways.api import rows
 from bothways.config.fields import changed
 from bothways.io import html
 from bothways.io.annotations.tagged import holds_examples
-from bothways.io.columns import TEXT_NAMES
-from bothways.io.terminal import print_note, table_text
+from bothways.io.terminal import table_text
 from bothways.runtime.folder import LoadedModel
-from bothways.tasks.options import TEXT_KINDS, TaskOptions
+from bothways.tasks.options import TaskOptions
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,30 +85,12 @@ def data_file(
         ConfigError, InputError: data in memory that do not make examples.
     """
     task = loaded.task.options
-    named = {"text_a": text or task.text_a, "label": label or task.label}
     if rows.is_path(data):
-        own = text is None and label is None
-        yield str(data), None if own else changed(task, named)
+        named = {"text_a": text or task.text_a, "label": label or task.label}
+        yield str(data), None if text is None and label is None else changed(task, named)
         return
-    if task.kind == rows.TAGS:
-        named = {"text_a": text or "tokens", "label": label or "tags"}
-    columns = rows.columns_of(data, "data", named["text_a"], named["label"])
-    if task.kind in TEXT_KINDS and task.text_b is None and task.text_a == TEXT_NAMES[0]:
-        named["text_a"] = rows.choose_text(columns, text, "data", task.text_a)
-        if text is None and named["text_a"] != task.text_a:
-            print_note(
-                f"data: no column {task.text_a!r}; the texts are those of {named['text_a']!r}"
-            )
-    if task.kind != rows.SPANS:
-        for argument, column in (("text", named["text_a"]), ("label", named["label"])):
-            if argument == "text" or not task.label_columns:
-                rows.require_column(columns, column, argument, "data")
-    if task.kind not in (rows.SPANS, rows.TAGS):
-        labels = list(task.label_columns) or [named["label"]]
-        rows.check_values(columns, [named["text_a"]], labels, "data")
-        task = changed(task, {**named, "header": True, "columns": ()})
-    ending, content = rows.file_of(columns, task.kind, "data", named["text_a"], named["label"])
+    task, content = rows.examples(task, data, "data", text=text, label=label)
     with tempfile.TemporaryDirectory() as folder:
-        path = rows.write_rows(Path(folder), "data", ending, content)
+        path = rows.write_content(Path(folder), "data.parquet", content)
         with rows.named_rows({path: "data"}):
-            yield path, None if task.kind in (rows.SPANS, rows.TAGS) else task
+            yield path, task if task.traits.has_columns else None

@@ -10,14 +10,9 @@ from typing import Any
 from bothways.corpus.store import MANIFEST, Manifest
 from bothways.errors import BothwaysError, InputError
 from bothways.families.heads import (
-    CHOICE,
-    CLASSIFIER,
     HEADS,
     MASKED_LM,
     NEXT_SENTENCE,
-    ORDINAL,
-    SPAN,
-    TAGGER,
     parameter_count,
     use_of,
 )
@@ -38,21 +33,17 @@ from bothways.runtime.no_model import models_in, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import encoder_folder
+from bothways.tasks.options import traits_of
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 
 _CONFIG, _REPORT, _DEMO = "config.json", "report.json", "demo.json"
 _TABLES = (".tsv", ".csv", ".jsonl", ".json", ".conll")
 _OF_MODELS = (".json", ".safetensors", ".bin", ".onnx", ".model", ".txt")
-# The verb for a head, with what it needs behind the model.
+# The verb for a head without a task, with what it needs behind the model.
 _VERBS: dict[str, tuple[str, ...]] = {
     MASKED_LM: ("fill-mask",),
     NEXT_SENTENCE: ("next-sentence", "a text", "another text"),
-    CLASSIFIER: ("predict", "a text"),
-    ORDINAL: ("predict", "a text"),
-    TAGGER: ("tag", "a text"),
-    SPAN: ("answer", "--question", "a question?", "--context", "a text"),
-    CHOICE: ("choose", "a text", "one end", "another end"),
 }
 
 
@@ -255,14 +246,27 @@ def _heads(loaded: LoadedModel) -> list[str]:
 def _usable(loaded: LoadedModel) -> list[str]:
     """The heads with a verb that are whole, as what they are used."""
     uses = zip(loaded.heads, _heads(loaded), strict=True)
-    return [use for name, use in uses if use in _VERBS and name not in loaded.refused]
+    return [
+        use
+        for name, use in uses
+        if (use in _VERBS or HEADS[use].task) and name not in loaded.refused
+    ]
+
+
+def _command_of(loaded: LoadedModel, head: str) -> tuple[str, ...]:
+    """The verb for a head, and its arguments behind the model."""
+    if not HEADS[head].task:
+        return _VERBS[head]
+    usage = traits_of(loaded.about.get("kind") or HEADS[head].kind).usage
+    pair = loaded.about.get("pair") and usage.pair_arguments
+    return (usage.verb, *(pair or usage.arguments))
 
 
 def _verbs(loaded: LoadedModel) -> Iterator[str]:
     """The verbs that fit a model: a graph gives its own outputs alone, and nothing trains it."""
     usable, weights = _usable(loaded), loaded.weights is not None
     for head in usable:
-        yield _VERBS[head][0]
+        yield _command_of(loaded, head)[0]
     if weights or not loaded.heads:
         yield "embed"
     yield "tokenize"
@@ -319,9 +323,8 @@ def _next(loaded: LoadedModel, name: str) -> Iterator[str]:
             if mask:
                 yield _command("fill-mask", name, f"A text with a {mask}.")
         else:
-            verb, *rest = _VERBS[head]
-            pair = ["--text_b", "its second text"] if loaded.about.get("pair") else []
-            yield _command(verb, name, *rest, *(pair if head == CLASSIFIER else []))
+            verb, *rest = _command_of(loaded, head)
+            yield _command(verb, name, *rest)
     if any(HEADS[head].task for head in loaded.heads):
         return
     if "embed" in (verbs := [*_verbs(loaded)]):

@@ -20,10 +20,9 @@ from bothways.errors import (
     InputError,
     ModelError,
     explain_missing,
-    no_attribute,
     type_of,
 )
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head, use_of
+from bothways.families.heads import CHOICE, MASKED_LM, NEXT_SENTENCE, missing_head, use_of
 from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.io.files import real_path
@@ -60,18 +59,6 @@ if TYPE_CHECKING:
     from bothways.model.model import EncoderModel
 
 Pooling = Literal["mean", "cls"]
-# What other libraries call what a model does, and how it is written here.
-_ELSEWHERE = {
-    **dict.fromkeys(("attention", "attentions", "get_attention"), "inspect(text).attentions"),
-    **dict.fromkeys(("hidden", "hidden_states"), "inspect(text).hidden"),
-    **dict.fromkeys(("encode", "encode_document", "encode_query", "similarity"), "embed(texts)"),
-    **dict.fromkeys(("classify", "label"), "predict(texts)"),
-    **dict.fromkeys(("entities", "ner"), "tag(text)"),
-    **dict.fromkeys(("mask", "unmask"), "fill_mask(text)"),
-    **dict.fromkeys(("labels", "id2label"), "classes_"),
-    **dict.fromkeys(("save_pretrained", "push_to_hub"), "save(folder)"),
-    **dict.fromkeys(("forward", "parameters", "state_dict"), "network"),
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,12 +201,6 @@ class Model:
         if self.folder is None:
             raise ModelError("this model is in no folder; save it first (model.save).")
         return load, (real_path(self.folder),)
-
-    if not TYPE_CHECKING:  # there, attributes are those that are declared
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for what is not there: say what is meant."""
-            raise no_attribute(self, name, "model", _ELSEWHERE)
 
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._description())
@@ -739,7 +720,7 @@ class Model:
     def tokens_cut(self, a: str, b: str | None = None) -> int:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a
         choice, into the length of fine-tuning; else into the encoder's positions."""
-        choices = self.loaded.about.get("kind") == "choice"
+        choices = CHOICE in self.loaded.heads
         length = choose_length(self.loaded, None) if choices else self.loaded.config.positions
         return self.tokenizer.encode(a, b, max_length=length).cut
 

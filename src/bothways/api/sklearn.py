@@ -10,14 +10,12 @@ a frame of two columns.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from bothways.api import rows
 from bothways.api.calls import finetune
 from bothways.api.model import Model, load
-from bothways.config.fields import option_types
-from bothways.config.parsing import hint_for
 from bothways.errors import ConfigError, InputError, type_of
-from bothways.finetuning.options import FinetuneConfig
 from bothways.io.files import new_folder
 from bothways.io.run_folders import passing_runs
 from bothways.io.terminal import print_note, shown
@@ -44,7 +39,6 @@ _MEASURED = 32
 nobody."""
 
 Texts = tuple[list[str], list[str] | None]
-Init = TypeVar("Init", bound=Callable[..., None])
 
 
 class ModelFiles:
@@ -81,22 +75,6 @@ class ModelFiles:
         return load(self.path)
 
 
-def _with_known_arguments(init: Init) -> Init:
-    """An ``__init__`` that says of an argument it does not have what is meant."""
-    known = [*inspect.signature(init).parameters][1:]
-
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
-        for name in (name for name in given if name not in known):
-            is_option = name in option_types(FinetuneConfig)
-            hint = f"give options={{{name!r}: ...}}." if is_option else hint_for(name, known)
-            problem = f"{type(self).__name__} has no argument {name!r}"
-            raise TypeError(f"{problem}; {hint}" if hint else problem)
-        init(self, *args, **given)
-
-    return cast("Init", checked)
-
-
 class _Finetuned(BaseEstimator):  # type: ignore[misc]
     """What the estimators that are fine-tuned have in common.
 
@@ -124,7 +102,6 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
 
     _kind = ""
 
-    @_with_known_arguments
     def __init__(
         self,
         model: Any = DEFAULT,
@@ -280,7 +257,6 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
 
     _kind = "classification"
 
-    @_with_known_arguments
     def __init__(
         self,
         model: Any = DEFAULT,

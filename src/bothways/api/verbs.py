@@ -70,14 +70,13 @@ from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import other_kind
-from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.passages import query_limit
 from bothways.tasks.readers import row_windows
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task, number_columns, submission_rows
-from bothways.tasks.texts import TextTask, check_columns
+from bothways.tasks.texts import LabelTask, TextTask, check_columns
 from bothways.tasks.windows import Reading
 from bothways.tokenization.normalization import count_decomposed, decomposed_notes
 from bothways.tokenization.tokenizer import Tokenizer
@@ -331,7 +330,7 @@ def _refuse_bulk(config: PredictConfig | EmbedConfig, of: str) -> None:
 
 def _tags(loaded: LoadedModel) -> bool:
     """Whether the task is one of tags."""
-    return TAGGER in loaded.heads and loaded.task.options.kind == "tagging"
+    return TAGGER in loaded.heads and isinstance(loaded.task, TaggingTask)
 
 
 def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
@@ -362,8 +361,9 @@ def _prediction_lines(prediction: Prediction, task: Task[Any, Any]) -> list[str]
         scores = ["\t".join(f"{value:.6g}" for value in row) for row in prediction.values.tolist()]
         return ["\t".join(prediction.names), *scores]
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
-    labels = prediction.labels
-    shown = map(task.shown, labels) if isinstance(task, MultiLabelTask) else labels
+    shown = prediction.labels
+    if isinstance(task, LabelTask) and task.several:
+        shown = [*map(task.shown, shown)]
     rows = zip(shown, prediction.values.tolist(), strict=True)
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 

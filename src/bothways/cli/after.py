@@ -107,16 +107,10 @@ def after_finetuning(config: FinetuneConfig, result: FinetuneResult) -> None:
                 f"  {texts}\n      {_short(error['predicted'])}; right: {_short(error['gold'])}"
             )
         )
-    model, kind = result.best.model, config.task.kind
-    own = "a text of yours"
-    commands: dict[str, list[str | Path]] = {
-        "tagging": ["tag", model, own],
-        "spans": ["answer", model, "--question", "a question?", "--context", own],
-        "choice": ["choose", model, own, "one end", "another end"],
-    }
-    second = ["--text_b", "its second text"] if config.task.text_b else []
+    usage, own = config.task.traits.usage, config.task.text_b and config.task.traits.of_texts
+    arguments = usage.pair_arguments if own else usage.arguments
     print(f"\nreport: {result.run / 'report.html'}")
-    say_next(commands.get(kind, ["predict", model, own, *second]), ["info", result.run])
+    say_next([usage.verb, result.best.model, *arguments], ["info", result.run])
 
 
 def _short(text: Any) -> str:

@@ -447,13 +447,13 @@ class _TextGate(_Gate):
             )
         options = None if config.task is None else task_recipe(config.task).task
         self._gold: NDArray[np.float64] | None = None
-        if options is not None and options.kind == "regression" and options.text_b is not None:
+        if options is not None and options.text_b is not None and options.traits.one_score:
             check_measuring()
             rows = read_rows(path, options, labelled=True)
             assert rows.b is not None, "the task has a second text"
             assert rows.labels is not None, "its file has scores"
             self._texts = [*rows.a, *rows.b]
-            self._gold = np.array([float(label) for label in rows.labels])
+            self._gold = np.array([float(label) for (label,) in rows.labels])
             self.measure = _METRIC
         else:
             self._texts = list(file_texts(path, fp32, text_a=config.text_a, task=config.task).texts)
@@ -488,7 +488,7 @@ class _VectorGate(_TextGate):
         if self._gold is None:
             return _Run(vectors)
         cosines = (vectors[: len(self._gold)] * vectors[len(self._gold) :]).sum(-1)
-        scores = measure_scores((_METRIC,), cosines.astype(np.float64), self._gold).scores
+        scores = measure_scores((_METRIC,), cosines, self._gold).scores
         return _Run(vectors, scores[_METRIC])
 
     def agreement(self, one: _Run, two: _Run) -> dict[str, float]:

@@ -452,9 +452,9 @@ def _remedies(
 ) -> tuple[str, ...]:
     """What to try where runs predict the same for all, or nothing of the rarest class; and what to
     look at where weights of classes cost accuracy."""
-    if config.task.kind not in ("classification", "multilabel", "tagging"):
+    if not (config.task.traits.has_labels or config.task.traits.per_word):
         return ()
-    rare = None if config.task.kind == "tagging" else most_lopsided(data.task, data.train)
+    rare = most_lopsided(data.task, data.train)
     if config.class_weights and rare and result.at_baseline and result.metrics[0] == "accuracy":
         return (
             "--class_weights costs accuracy for more of the rare classes; --metric f1_macro counts "
@@ -590,7 +590,7 @@ def _announcement(
             f", in {config.repeats} divisions" if config.repeats > 1 else ""
         )
     if config.freeze:
-        read = "token vectors" if config.task.kind == "tagging" else "the mean of its token vectors"
+        read = "token vectors" if config.task.traits.per_word else "the mean of its token vectors"
         yield f"the encoder is frozen: a linear head is fitted on {read}"
     rare = most_lopsided(data.task, data.train)
     if rare is not None and not config.class_weights:

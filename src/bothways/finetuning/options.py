@@ -25,13 +25,11 @@ from bothways.training.options import (
 # --------------------------------------------------------------------------------
 # Options of `bothways finetune` and `bothways glue`, and the declaration of a task.
 
+_TAGGING = TaskOptions(kind="tagging")
 NARROW = 384
 """Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
 9)."""
 NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
-LENGTH, LENGTHS = 128, {"spans": 384}
-"""Maximum sequence length in tokens, and that of kinds that need another; as in the released
-commands."""
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
     "lr": (5e-5, 3e-5, 2e-5),
     "batch": (16, 32),
@@ -291,14 +289,14 @@ class FinetuneConfig(TrainingOptions):
             }
             if wrong := [name for name, value in given.items() if value]:
                 raise ConfigError(f"freeze trains no epochs; leave out {' and '.join(wrong)}.")
-            if self.task.kind in ("spans", "choice"):
+            if not (self.task.traits.of_texts or self.task.traits.per_word):
                 raise ConfigError(
                     f"freeze fits a linear head for labels, scores and tags, not for kind "
                     f"{self.task.kind}; leave it out."
                 )
-        if self.class_weights and self.task.kind not in ("classification", "multilabel"):
+        if self.class_weights and not self.task.traits.has_labels:
             raise ConfigError(
-                f"class_weights is for kind classification or multilabel, not {self.task.kind}."
+                f"class_weights is for labels of texts, not for kind {self.task.kind}."
             )
 
     @property
@@ -309,7 +307,7 @@ class FinetuneConfig(TrainingOptions):
     @property
     def sequence_length(self) -> int:
         """``length``, or what suits the kind of task; an encoder may have fewer positions."""
-        return self.length or LENGTHS.get(self.task.kind, LENGTH)
+        return self.length or self.task.traits.length
 
     @property
     def searched(self) -> SearchOptions:
@@ -470,8 +468,8 @@ class FeaturesConfig(Options):
         f"task.{name}"
         for name in (
             *("kind", "long", "predict", "text_b"),
-            *TaskOptions(kind="tagging").without_effect,
-            *(name for kind, name in OPTIONS_OF_KINDS.items() if kind != "tagging"),
+            *_TAGGING.without_effect,
+            *({*OPTIONS_OF_KINDS.values()} - {_TAGGING.traits.own}),
         )
     )
     own_texts = MappingProxyType(
@@ -486,7 +484,7 @@ class FeaturesConfig(Options):
         }
     )
 
-    task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
+    task: TaskOptions = field(default_factory=lambda: _TAGGING)
     """Sentences with a tag for each word."""
     data: str = free("")
     """Folder that the names of the data files are relative to. Default: the current folder."""
@@ -530,7 +528,7 @@ class FeaturesConfig(Options):
         require("dropout", self.dropout, 0, 1 - 1e-9)
         if self.optimizer.lr == 0:
             raise ConfigError("optimizer.lr is 0; features needs a rate, such as 1e-3.")
-        if self.task.kind != "tagging":
+        if not self.task.traits.per_word:
             raise ConfigError(
                 f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
             )
@@ -556,7 +554,7 @@ class FeaturesConfig(Options):
     @property
     def sequence_length(self) -> int:
         """``length``, or the default; an encoder may have fewer positions."""
-        return self.length or LENGTH
+        return self.length or self.task.traits.length
 
     def located(self) -> FeaturesConfig:
         """The same config with the task's file names resolved against ``data``, and one test

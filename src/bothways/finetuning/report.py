@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.finetuning.options import LENGTH, LENGTHS, FinetuneConfig
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SearchResult
 from bothways.finetuning.setup import FinetuningData
 from bothways.io import html
 from bothways.io.files import write_json, write_text
 from bothways.io.terminal import counted
 from bothways.runtime.model_card import write_scores
-from bothways.tasks.options import share
+from bothways.tasks.options import share, traits_of
 from bothways.tasks.report_panels import (
     Cell,
     Panel,
@@ -228,7 +228,7 @@ def _panel_section(panel: Panel) -> list[str]:
 def _origin(run: Path, data: FinetuningData | None = None) -> list[str]:
     record = read_run(run)
     kind = record.get("config", {}).get("task", {}).get("kind", "")
-    usual = {"length": LENGTHS.get(kind, LENGTH)}
+    usual = {"length": traits_of(kind).length}
     return origin_section(run, FinetuneConfig, _data_section(record, data), usual)
 
 

@@ -43,7 +43,7 @@ from bothways.runtime.folder import LoadedModel, load_model
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.options import ONLY_OF, SEVERAL, SEVERAL_OPTIONS, TaskOptions
+from bothways.tasks.options import ONLY_OF, SEVERAL_OPTIONS, TaskOptions
 from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
@@ -501,7 +501,7 @@ def _about(
         # Paths and the like do not define the task; kind and labels have keys of their own below.
         if item.metadata.get("kind") == "free" or item.name in ("kind", "labels"):
             del options[item.name]
-    for name in {"multilabel", *SEVERAL_OPTIONS} if task.options.kind not in SEVERAL else ():
+    for name in {"multilabel", *SEVERAL_OPTIONS} if not task.traits.several else ():
         del options[name]
     for name, default in to_dict(TaskOptions()).items():
         if name in ONLY_OF and options[name] == default:  # as in folders that had no such options

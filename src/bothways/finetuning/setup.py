@@ -464,7 +464,7 @@ def _positive(number: str, text: str) -> float:
 def most_lopsided(task: Task[Any, Any], train: EncodedFile[Any]) -> tuple[str, int] | None:
     """The rarest of a task's classes and how many examples have it, if another has at least four
     times as many."""
-    if task.options.kind != "classification":
+    if task.traits.several or not task.traits.has_labels:
         return None
     counts = np.bincount(train.examples.gold, minlength=len(task.options.labels))
     rarest = int(counts.argmin())
@@ -533,7 +533,7 @@ def recorded_without_effect(task: TaskOptions) -> list[str]:
     names = [f"task.{name}" for name in task.without_effect if name != "windows"]
     if "windows" in task.without_effect:
         names += ["task.windows.stride", "task.windows.pooling"]
-    if task.kind != "multilabel":  # 0.1 had no such kind
+    if not (task.traits.has_labels and task.traits.several):  # 0.1 had no such kind
         names += [f"task.multilabel.{name}" for name in to_dict(task.multilabel)]
     return names
 

@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import NonFiniteError, RunError
+from bothways.errors import RunError
 from bothways.io.folder_files import count_lines
 from bothways.io.hub import model_folder
 from bothways.io.parallel import in_processes
@@ -37,7 +37,7 @@ from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import ahead, outputs_of
 from bothways.runtime.texts import FileTexts
-from bothways.tasks.readers import Rows
+from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile, number_columns, submission_rows
 from bothways.tasks.texts import TextTask
 from bothways.tasks.windows import Reading
@@ -94,20 +94,20 @@ class Labelling(Job):
     keep: tuple[str, ...] = ()
     submission: bool = False
 
-    def digest(self, window: Rows) -> str:
+    def digest(self, window: Texts) -> str:
         """Of texts, further columns and row numbers."""
         b = window.b if window.b is not None else []
         kept = [json.dumps(row) for row in window.kept]
         return _digest(window.a, b, kept, [str(number) for number in window.numbers])
 
-    def prepare(self, loaded: LoadedModel, window: Rows) -> EncodedFile[Rows]:
+    def prepare(self, loaded: LoadedModel, window: Texts) -> EncodedFile[Texts]:
         """Encoded."""
         return self.task.for_measuring().encode(loaded.tokenizer, window, length=self.length)
 
     def table(
         self,
         loaded: LoadedModel,
-        file: EncodedFile[Rows],
+        file: EncodedFile[Texts],
         progress: ShowProgress | None = None,
     ) -> list[list[Any]]:
         """The predictions for a window under a header, with the numbers of its rows and further
@@ -121,7 +121,7 @@ class Labelling(Job):
             table = [[row[0], *own, *row[1:]] for row, own in zip(table, kept, strict=True)]
         return submission_rows(table) if self.submission else table
 
-    def breaks(self, rows: Rows) -> int:
+    def breaks(self, rows: Texts) -> int:
         """In how many of the values that are carried over tabs and line breaks become spaces."""
         return breaks_in(self.suffix, chain.from_iterable(rows.kept))
 
@@ -133,10 +133,9 @@ class Labelling(Job):
             else set()
         )
 
-    def compute(self, loaded: LoadedModel, prepared: EncodedFile[Rows]) -> tuple[Content, About]:
+    def compute(self, loaded: LoadedModel, prepared: EncodedFile[Texts]) -> tuple[Content, About]:
         """Rows of the table, without its header."""
-        with _explained(prepared.rows.lines[0]):
-            header, *rows = self.table(loaded, prepared)
+        header, *rows = self.table(loaded, prepared)
         numbers = self.numbers(header)
         contents = self.task.contents(prepared.rows)
         reading = Reading.of(loaded.tokenizer, prepared.examples, prepared.rows.empty, contents)
@@ -175,8 +174,7 @@ class Embedding(Job):
 
     def compute(self, loaded: LoadedModel, prepared: FileTexts) -> tuple[Content, About]:
         """Rows of vectors."""
-        with _explained(prepared.last - len(prepared.texts) + 1):
-            found = embed_texts(loaded, prepared.texts, **self.how)
+        found = embed_texts(loaded, prepared.texts, **self.how)
         if found.pooled is not None:
             vectors, size = found.pooled.shape
         else:
@@ -325,14 +323,3 @@ def _digest(*columns: Sequence[str]) -> str:
             data = text.encode("utf-8", "surrogatepass")
             found.update(b"%d\n" % len(data) + data)
     return found.hexdigest()
-
-
-@contextmanager
-def _explained(line: int) -> Iterator[None]:
-    """Errors about an example say where its window begins, if that is not the first line."""
-    try:
-        yield
-    except NonFiniteError as error:
-        if line <= 1:
-            raise
-        raise NonFiniteError(f"{error} (Counted from line {line}.)") from None

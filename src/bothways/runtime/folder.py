@@ -69,7 +69,7 @@ from bothways.runtime.weights import (
     words_head_names,
 )
 from bothways.tasks.kinds import task_of
-from bothways.tasks.options import TEXT_KINDS
+from bothways.tasks.options import TEXT_KINDS, traits_of
 from bothways.tasks.task import Task
 from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
 from bothways.tokenization.reading import has_vocabulary
@@ -797,10 +797,10 @@ def _add_task(loaded: LoadedModel, folder: Path, values: dict[str, Any], where: 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
     labels, expected = about.get("labels") or [], theirs["labels"]
-    if about["kind"] == "multiregression" and theirs["kind"] == "regression" and len(labels) == 1:
+    if PROBLEM_TYPES.get(about["kind"]) == theirs["kind"] and len(labels) == 1:
         return  # config.json has one name for a score and for several of which there is one
     reads = (about.get("options") or {}).get("reads")
-    if reads == "tokens" and theirs["kind"] == "tagging" and about["kind"] in TEXT_KINDS:
+    if reads == "tokens" and traits_of(theirs["kind"]).per_word and about["kind"] in TEXT_KINDS:
         return  # a head of tokens, whose outputs are averaged
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(

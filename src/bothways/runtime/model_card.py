@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from bothways.families import family_of
-from bothways.families.heads import HEADS, MASKED_LM, NEXT_SENTENCE, use_of
+from bothways.families.heads import CHOICE, HEADS, MASKED_LM, NEXT_SENTENCE, use_of
 from bothways.io.files import as_utf8, write_text
 from bothways.io.terminal import counted
 from bothways.runtime.folder import LoadedModel, differences_elsewhere
 from bothways.runtime.weights import has_weights
+from bothways.tasks.options import traits_of
 
 CARD = "README.md"
 
@@ -239,7 +240,8 @@ def _limits(loaded: LoadedModel, kind: str) -> str:
             "the same ids for composed text (NFC) alone."
         )
     if about.get("options") and (note := loaded.task.threshold_note):  # fine-tuned here
-        theirs = "those from 0.5 on" if kind == "multilabel" else "the more probable label"
+        several = traits_of(kind).several
+        theirs = "those from 0.5 on" if several else "the more probable label"
         lines.append(f"{note[0].upper()}{note[1:]}; other libraries give {theirs}.")
     if told := (about | differences_elsewhere(loaded)).get("transformers"):
         lines.append(f"transformers {told}.")
@@ -293,7 +295,7 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str, *, exported: bool) -> li
 def _with_graph(loaded: LoadedModel, kind: str, pipeline: str) -> list[str]:
     """What computes a graph: nothing that opens weights does."""
     texts, rows = '"a text"', "rows[i.name]"
-    if kind == "choice":
+    if CHOICE in loaded.heads:
         texts, rows = '["a text"] * 2, ["one end", "another"], padding=True', "rows[i.name][None]"
     means = "[0].mean(1)" if _is_averaged(loaded, kind) else ""
     blocks = [
@@ -324,12 +326,9 @@ def _our_call(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
             return 'print(model.embed(["a text", "another"]).shape)'
         both = 'print(model.next_sentence("a text", "another"))'
         return both if NEXT_SENTENCE in loaded.heads else ""
-    texts = '["a text"], ["its partner"]' if loaded.about.get("pair") else '["a text", "another"]'
-    return {
-        "tagging": 'print(model.tag("a text").entities)',
-        "spans": 'print(model.answer("a question?", "a text that answers it"))',
-        "choice": 'print(model.choose("a beginning", ["one end", "another"]))',
-    }.get(kind, f"print(model.predict({texts}).labels)")
+    usage = traits_of(kind).usage
+    call = usage.pair_call if loaded.about.get("pair") else ""
+    return f"print({call or usage.call})"
 
 
 def _with_pipeline(library: str, loaded: LoadedModel, pipeline: str) -> str:

@@ -570,7 +570,7 @@ def task_for_file(
     fine_tuned_here = bool(loaded.about.get("options"))
     if override is not None:
         return task.for_file(override, learned=fine_tuned_here)
-    if task.needs_columns and not fine_tuned_here:
+    if task.traits.has_columns and not fine_tuned_here:
         raise ModelError(
             "the model folder does not say which columns its task has (options in bothways.json, "
             "which `bothways finetune` writes); name them (--text_a COLUMN, of pairs also --text_b "

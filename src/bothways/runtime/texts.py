@@ -30,14 +30,13 @@ from bothways.io.text import (
 )
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.tasks.options import TaggingOptions, TaskOptions, traits_of
 from bothways.tasks.readers import columns_of, row_windows, window_ends
 from bothways.tasks.sentences import read_sentences
 from bothways.tasks.task import EncodedFile, Task
 
 _TAGGED = (".conll", ".conllu", ".iob", ".iob2", ".bio", ".ann")
 _QUESTION_COLUMNS = ("question", "context")
-_WITHOUT_COLUMNS = ("tagging", "spans")  # kinds of tasks whose files have no named columns
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def kept_columns(
     """
     if not names:
         return [[] for _ in range(len(file.rows))]
-    if task.options.kind in _WITHOUT_COLUMNS:
+    if not task.traits.has_columns:
         raise ConfigError(
             f"keep is for files with a text in each row; the predictions of kind "
             f"{task.options.kind} name their texts by themselves. Leave out --keep."
@@ -212,7 +211,7 @@ def _is_tagged(path: Path, kind: str | None, text_a: str | None, form: Format) -
     name = path.name.lower()
     if name.endswith(_TAGGED):
         return True
-    if kind != "tagging" or text_a is not None:
+    if not traits_of(kind).per_word or text_a is not None:
         return False
     if path.suffix.lower() in JSON:
         try:
@@ -241,7 +240,8 @@ def _has_questions(path: Path, kind: str | None, text_a: str | None) -> bool:
     """Whether a file has questions on passages, of which a column is embedded."""
     if text_a is not None and text_a not in _QUESTION_COLUMNS:
         return False
-    if kind == "spans" and table_suffix(path) in TABLES:
+    traits = traits_of(kind)
+    if not (traits.has_columns or traits.per_word) and table_suffix(path) in TABLES:
         return True
     return path.suffix.lower() == ".json" and '"paragraphs"' in beginning(path)
 
@@ -271,11 +271,12 @@ def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
     """How the file is laid out: as the task says, or as the files the model was fine-tuned on."""
     if task is not None:
         options = task_recipe(task).task
-        if options.kind in _WITHOUT_COLUMNS:
+        if not options.traits.has_columns:
             raise ConfigError(
                 f"task {task} is of kind {options.kind}, whose files have no column of texts; name "
                 "the column of this file with --text_a."
             )
         return options
-    known = loaded.about.get("options") and loaded.about.get("kind") not in _WITHOUT_COLUMNS
+    about = loaded.about
+    known = about.get("options") and traits_of(about.get("kind")).has_columns
     return loaded.task.options if known and loaded.task_outputs else TaskOptions()

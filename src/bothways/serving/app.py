@@ -47,8 +47,8 @@ from bothways.serving.served import (
     Threads,
     task_named,
 )
-from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.spans import SpanTask
+from bothways.tasks.texts import LabelTask
 
 log = logging.getLogger("bothways.serving")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -493,7 +493,7 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
     threshold, thresholds = None, list[float]()
     if isinstance(task, SpanTask) and task.no_answer:
         threshold = task.options.spans.threshold
-    if isinstance(task, MultiLabelTask):
+    if isinstance(task, LabelTask) and task.several:
         thresholds = task.thresholds.tolist()
     return wire.Info(
         model_id=served.name,

@@ -14,7 +14,7 @@ N examples, K choices of one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,53 +24,21 @@ from numpy.typing import NDArray
 from bothways.arrays import bounds, softmax, split
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CHOICE
-from bothways.io.broken import Broken
-from bothways.io.columns import read_columns, texts_of
 from bothways.io.lines import listed
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, check_measuring, measure_classes
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import (
-    broken_lines,
-    check_not_empty,
-    clean_label,
-    columns_of,
-    refuse_not_given,
-)
+from bothways.tasks.readers import Texts, read_rows
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
-from bothways.tasks.texts import refuse_twice
+from bothways.tasks.texts import check_columns
 from bothways.tokenization.tokenizer import Tokenizer
 
 Probabilities = list[NDArray[np.float64]]
 """One float64 array [K] per example."""
 
 
-@dataclass(frozen=True)
-class ChoiceRows:
-    """The examples of one file, in its order.
-
-    Attributes:
-        path: the file.
-        lines: the line of each example, from 1.
-        contexts: the text that is continued.
-        choices: two or more per example, each including the beginning that the choices share.
-        labels: the right choice as written; None if the file was read without labels.
-        broken: lines left out because they cannot be read (``broken: skip``).
-    """
-
-    path: Path
-    lines: list[int] = field(default_factory=list)
-    contexts: list[str] = field(default_factory=list)
-    choices: list[list[str]] = field(default_factory=list)
-    labels: list[str] | None = None
-    broken: Broken = field(default_factory=Broken)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-
-class ChoiceTask(Task[ChoiceRows, Probabilities]):
+class ChoiceTask(Task[Texts, Probabilities]):
     """One of several texts for each context."""
 
     loss = "place"
@@ -87,35 +55,20 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         return True
 
     @classmethod
-    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> ChoiceRows:
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Texts:
         """TSV, CSV or JSONL."""
-        _check_columns(options)
+        if not options.choices:
+            raise ConfigError(
+                "task.choices is missing: the columns of the choices, or one that holds them as a "
+                "JSON list."
+            )
+        check_columns(options)
         if labelled:
             check_measuring()
-        names = [options.text_a, *options.choices]
-        names += [options.text_b] if options.text_b is not None else []
-        names += [options.label] if labelled else []
-        broken = broken_lines(options, labelled=labelled)
-        rows = ChoiceRows(path, labels=[] if labelled else None, broken=broken)
-        columns = replace(columns_of(options, names), labelled=labelled)
-        for line, values in read_columns(path, columns, rows.broken):
-            try:
-                choices = _choices(values[1:], options)
-                label = clean_label(values[-1]) if labelled else ""
-            except InputError as error:
-                rows.broken.leave_out(error, Place(path, line))
-                continue
-            rows.lines.append(line)
-            rows.contexts.append(values[0])
-            rows.choices.append(choices)
-            if rows.labels is not None:
-                rows.labels.append(label)
-        check_not_empty(path, {options.text_a: rows.contexts})
-        refuse_not_given(path, rows.labels or (), options)
-        return rows
+        return read_rows(path, options, labelled=labelled)
 
     @classmethod
-    def define(cls, options: TaskOptions, train: ChoiceRows) -> Self:  # noqa: ARG003
+    def define(cls, options: TaskOptions, train: Texts) -> Self:  # noqa: ARG003
         """Nothing depends on the training file."""
         if len(set(options.labels)) < len(options.labels):
             raise ConfigError(f"task.labels is {listed(options.labels)}; give each once.")
@@ -125,15 +78,15 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         return cls(replace(options, metrics=("accuracy",)))
 
-    def strata(self, rows: ChoiceRows) -> list[tuple[str, ...]]:
+    def strata(self, rows: Texts) -> list[tuple[str, ...]]:
         """The right choice."""
-        return [(label,) for label in rows.labels or []]
+        return rows.labels or []
 
-    def contents(self, rows: ChoiceRows) -> list[Hashable]:
+    def contents(self, rows: Texts) -> list[Hashable]:
         """The context with the choices."""
-        return [(a, *b) for a, b in zip(rows.contexts, rows.choices, strict=True)]
+        return [(a, *b) for a, b in zip(rows.a, rows.choices or (), strict=True)]
 
-    def places(self, rows: ChoiceRows) -> list[str]:
+    def places(self, rows: Texts) -> list[str]:
         """The lines."""
         return [str(line) for line in rows.lines]
 
@@ -141,18 +94,16 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         """Labels name choices in a file; the head has a single output."""
         return ()
 
-    def example_lengths(self, file: EncodedFile[ChoiceRows]) -> NDArray[np.int64]:
+    def example_lengths(self, file: EncodedFile[Texts]) -> NDArray[np.int64]:
         """The tokens of each context with its longest choice."""
         sequences = np.diff(file.examples.bounds)
         longest: NDArray[np.int64] = np.maximum.reduceat(sequences, file.examples.items[:-1])
         return longest
 
-    def encode(
-        self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int
-    ) -> EncodedFile[ChoiceRows]:
+    def encode(self, tokenizer: Tokenizer, rows: Texts, *, length: int) -> EncodedFile[Texts]:
         """The longer of a context and a choice is cut first."""
         targets = None if rows.labels is None else self._targets(rows)
-        examples = encode_choices(tokenizer, rows.contexts, rows.choices, length=length)
+        examples = encode_choices(tokenizer, rows.a, rows.choices or (), length=length)
         if targets is not None:
             examples = examples.with_targets(targets)
         notes = []
@@ -161,14 +112,15 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
                 f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
                 f"{length} tokens (the longer of context and choice first)"
             )
-        if empty := sum(not text.strip() for text in rows.contexts):
+        if empty := sum(not text.strip() for text in rows.a):
             notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
         return EncodedFile(rows, examples, (*notes, *rows.broken.notes(rows.path.name)))
 
-    def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
+    def _targets(self, rows: Texts) -> NDArray[np.int64]:
         assert rows.labels is not None, "the file was read without labels"
+        assert rows.choices is not None, "the task has choices"
         targets = []
-        for line, label, choices in zip(rows.lines, rows.labels, rows.choices, strict=True):
+        for line, (label,), choices in zip(rows.lines, rows.labels, rows.choices, strict=True):
             names = self._names(len(choices))
             if label not in names:
                 raise InputError(
@@ -184,46 +136,44 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         numbers = [str(i) for i in range(choices)]
         return [*self.options.labels[:choices]] if self.options.labels else numbers
 
-    def decode(self, file: EncodedFile[ChoiceRows], outputs: Outputs) -> Probabilities:
+    def decode(self, file: EncodedFile[Texts], outputs: Outputs) -> Probabilities:
         """Probabilities of each example's choices, float64 [K]."""
         return choice_probabilities(file.examples, outputs)
 
-    def measure(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> Measurement:
+    def measure(self, file: EncodedFile[Texts], predictions: Probabilities) -> Measurement:
         """How often the most probable choice is right."""
         return self._measure(file, _most_probable(predictions))
 
-    def baseline(self, train: EncodedFile[ChoiceRows], dev: EncodedFile[ChoiceRows]) -> Measurement:
+    def baseline(self, train: EncodedFile[Texts], dev: EncodedFile[Texts]) -> Measurement:
         """Always the choice number that is most often right in the training file."""
         number = np.bincount(train.examples.gold[:, 0]).argmax()
         return self._measure(dev, np.minimum(number, np.diff(dev.examples.items) - 1))
 
-    def _measure(self, file: EncodedFile[ChoiceRows], predicted: NDArray[Any]) -> Measurement:
-        names = self._names(max(map(len, file.rows.choices)))
+    def _measure(self, file: EncodedFile[Texts], predicted: NDArray[Any]) -> Measurement:
+        names = self._names(int(np.diff(file.examples.items).max()))
         return measure_classes(self.metrics, predicted, file.examples.gold[:, 0], names)
 
-    def errors(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
+    def errors(self, file: EncodedFile[Texts], predictions: Probabilities) -> list[Mistake]:
         """Wrong choices, the most confident first."""
         mistakes = []
         for n, (row, gold) in enumerate(
             zip(predictions, file.examples.gold[:, 0].tolist(), strict=True)
         ):
-            choices, best = file.rows.choices[n], int(row.argmax())
+            choices, best = (file.rows.choices or ())[n], int(row.argmax())
             if best == gold:
                 continue
             note = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
-            context = ((self.options.text_a, file.rows.contexts[n]),)
+            context = ((self.options.text_a, file.rows.a[n]),)
             confidence = float(row[best])
             mistakes.append(Mistake(n, context, choices[gold], choices[best], confidence, note))
         return mistakes
 
-    def example_scores(
-        self, file: EncodedFile[ChoiceRows], predictions: Probabilities
-    ) -> ExampleScores:
+    def example_scores(self, file: EncodedFile[Texts], predictions: Probabilities) -> ExampleScores:
         """Whether the choice is right."""
         right = _most_probable(predictions) == file.examples.gold[:, 0]
         return ExampleScores("accuracy", right.astype(np.float64))
 
-    def table(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
+    def table(self, file: EncodedFile[Texts], predictions: Probabilities) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each choice; empty cells fill up
         rows with fewer choices."""
         gold = file.rows.labels
@@ -231,7 +181,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         header = ["index", "prediction", *(["gold"] if gold else [])]
         rows = [[*header, *(f"p({name})" for name in self._names(most_choices))]]
         for i, row in enumerate(predictions):
-            label = [gold[i]] if gold else []
+            label = [*gold[i]] if gold else []
             cells = [f"{p:.6f}" for p in row] + [""] * (most_choices - len(row))
             rows.append([str(i), self._names(len(row))[int(row.argmax())], *label, *cells])
         return rows
@@ -274,38 +224,3 @@ def encode_choices(
         length=length,
         items=bounds([len(each) for each in choices]),
     )
-
-
-def _check_columns(options: TaskOptions) -> None:
-    if not options.choices:
-        raise ConfigError(
-            "task.choices is missing: the columns of the choices, or one that holds them as a "
-            "JSON list."
-        )
-    columns = [options.text_a, *options.choices, options.label]
-    columns += [] if options.text_b is None else [options.text_b]
-    refuse_twice(columns, "text_a, text_b, choices and label")
-
-
-def _choices(values: list[str], options: TaskOptions) -> list[str]:
-    """The full choices of a row, from its values after the context."""
-    count = len(options.choices)
-    shared_start = values[count].rstrip() if options.text_b is not None else ""
-    choices = values[:count]
-    if count == 1:
-        choices = texts_of(choices[0], options.choices[0])
-    problem = ""
-    if len(choices) < 2:
-        problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."
-    elif options.labels and len(choices) > len(options.labels):
-        problem = f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
-    for i, text in enumerate(choices):
-        if not text.strip():
-            column = f" (column {options.choices[i]!r})" if count > 1 else ""
-            problem = (
-                f"choice {i}{column} is empty. Where examples have different numbers of choices, "
-                "give them as a JSON list in one column."
-            )
-    if problem:
-        raise InputError(problem)
-    return [f"{shared_start} {choice}" if shared_start else choice for choice in choices]

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from typing import Any, Protocol
 
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.families.heads import HEADS, no_task_of
 from bothways.io.lines import listed
-from bothways.tasks.choice import ChoiceTask
-from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask
-from bothways.tasks.options import OPTIONS_OF_KINDS, SEVERAL, TaskOptions
-from bothways.tasks.spans import SpanTask
-from bothways.tasks.tagging import TaggingTask
+from bothways.tasks.options import TRAITS, TaskOptions
 from bothways.tasks.task import Task
-from bothways.tasks.texts import ClassificationTask, RegressionTask
-
-KINDS: dict[str, type[Task[Any, Any]]] = {
-    "classification": ClassificationTask,
-    "regression": RegressionTask,
-    "multilabel": MultiLabelTask,
-    "multiregression": MultiRegressionTask,
-    "choice": ChoiceTask,
-    "tagging": TaggingTask,
-    "spans": SpanTask,
-}
 
 
-VERBS = {"choice": "choose", "tagging": "tag", "spans": "answer"}
-"""Which verb, and which method of a model, predicts single examples of a kind; of others predict
-does."""
+def _class(place: str) -> type[Task[Any, Any]]:
+    module, _, name = place.partition(":")
+    found: type[Task[Any, Any]] = getattr(import_module(module), name)
+    return found
+
+
+KINDS = {name: _class(traits.task) for name, traits in TRAITS.items()}
+"""The classes of :data:`~bothways.tasks.options.TRAITS`."""
 
 
 def other_kind(task: Task[Any, Any], wanted: str) -> ModelError:
@@ -40,8 +31,7 @@ def other_kind(task: Task[Any, Any], wanted: str) -> ModelError:
         task: the model's.
         wanted: what the verb needs, such as ``a model of questions``.
     """
-    kind = task.options.kind
-    verb = VERBS.get(kind, "predict")
+    kind, verb = task.options.kind, task.traits.usage.verb
     return ModelError(
         f"this model's task is of the kind {kind!r}, and this needs {wanted}. For {kind}, use "
         f"`bothways {verb}`, or in Python model.{verb}; a file of its format takes `bothways "
@@ -125,17 +115,15 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
     Raises:
         ModelError: the options are damaged, or of another version.
     """
-    labels = about.get("labels")
-    if not labels and kind in ("classification", "tagging", *SEVERAL):
+    labels, traits = about.get("labels"), TRAITS[kind]
+    if not labels and (traits.has_labels or traits.several or traits.per_word):
         labels = [f"LABEL_{i}" for i in range(outputs)]
     try:
         # Earlier versions stored options that have no effect on this kind.
         stored = dict(about.get("options") or {})
-        for other in OPTIONS_OF_KINDS.keys() - {kind}:
-            stored.pop(OPTIONS_OF_KINDS[other], None)
-        if kind in ("tagging", "spans"):
-            stored.pop("text_b", None)
-        unused = TaskOptions(kind=kind, long=stored.get("long", "cut")).without_effect  # type: ignore[arg-type]
+        others = {other.own for other in TRAITS.values()} - {traits.own}
+        unused = TaskOptions(kind=kind, long=stored.get("long", "cut")).without_effect
+        unused += (*others, *(() if traits.has_columns else ("text_b",)))
         for name in unused:
             stored.pop(name, None)
         options = from_dict(TaskOptions, {**stored, "kind": kind})

@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, check_installed, nearest
 
-Kind = Literal["classification", "regression", "multilabel", "multiregression"]
 Values = NDArray[Any]
 
 _OF_CLASSES = ("f1", "precision", "recall", "average_precision")
@@ -75,7 +74,7 @@ class Measurement:
         return Measurement(scores, tuple(record["notes"]), bool(record["collapsed"]), parts)
 
 
-def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int = 0) -> tuple[str, ...]:
+def choose_metrics(kind: str, wanted: Sequence[str], classes: int = 0) -> tuple[str, ...]:
     """The requested metrics, or the usual ones if none is requested.
 
     An error, of which the lowest is best, cannot be the main one.
@@ -206,35 +205,27 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (" ..." if len(names) > 5 else "")
 
 
-def tuned_threshold(metric: str, probabilities: Values, gold: Values) -> float:
-    """The threshold of the second of two classes, as :func:`best_cut`; 0.5 stays if all examples
-    are of one class.
+def tuned_threshold(
+    metric: str, probabilities: Values, gold: Values, default: float = 0.5
+) -> float:
+    """The threshold of a label that is best by a metric, between two neighbouring probabilities; of
+    equally good ones the one nearest to the default, which stays if no example has the label,
+    or all have it and the metric counts those that have it not.
 
     Args:
         metric: by which; metrics of ranks know no threshold, and F1 stands for them.
-        probabilities: of the second class, [N].
-        gold: whether each is of it, bool [N].
+        probabilities: of the label, [N].
+        gold: whether each example has it, bool [N].
+        default: such as 0.5.
     """
-    if gold.all() or not gold.any():
-        return 0.5
+    if not gold.any() or (gold.all() and metric != "f1"):
+        return default
     order = np.argsort(-probabilities, kind="stable")
     ranked = probabilities[order]
     given = np.arange(1, len(ranked) + 1)  # predicted positive, down to each
     hits = np.cumsum(gold[order])
     counts = np.stack([hits, given - hits, gold.sum() - hits, (~gold).sum() - given + hits])
     scores = _OF_COUNTS.get(metric, _OF_COUNTS["f1"])(*counts.astype(np.float64))
-    return best_cut(ranked, scores, 0.5)
-
-
-def best_cut(ranked: Values, scores: Values, default: float) -> float:
-    """The threshold with the highest score, between two neighbouring probabilities; of equally good
-    ones the one nearest to the default.
-
-    Args:
-        ranked: the probabilities, the highest first, [N].
-        scores: with a threshold just below each, [N].
-        default: decides between equally good ones.
-    """
     below = np.append(ranked[1:], 0.0)
     possible = ranked > below  # a threshold cannot divide equal probabilities
     possible[-1] = True
@@ -244,37 +235,38 @@ def best_cut(ranked: Values, scores: Values, default: float) -> float:
     return float(thresholds[best[np.abs(thresholds[best] - default).argmin()]])
 
 
-def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> Measurement:
-    """Scores of predicted numbers.
+def measure_scores(
+    metrics: Sequence[str], predicted: Values, gold: Values, names: Sequence[str] = ()
+) -> Measurement:
+    """Scores of predicted numbers; of several per example, the mean over them of each metric.
 
     Args:
         metrics: from :func:`choose_metrics`.
-        predicted: float [N].
-        gold: float [N].
+        predicted: float [N] or [N, C].
+        gold: likewise.
+        names: of several numbers.
     """
-    collapsed = len(gold) > 1 and _constant(predicted)
-    if len(gold) < 2:
-        reason = "fewer than two examples"
-    elif collapsed:
-        reason = "all predictions are the same"
-    elif np.ptp(gold) == 0:
-        reason = "all scores in the data are the same"
-    else:
-        return Measurement(_scores_of(metrics, predicted, gold))
-    undefined = [name for name in metrics if name in _REGRESSION]
-    note = f"{' and '.join(undefined)} undefined ({reason}); reported as 0"
-    note = f"collapsed: {note}" if collapsed else note
-    others = _scores_of([n for n in metrics if n not in undefined], predicted, gold)
-    scores = {name: others.get(name, 0.0) for name in metrics}
-    return Measurement(scores, (note,) if undefined else (), collapsed)
-
-
-def _scores_of(metrics: Sequence[str], predicted: Values, gold: Values) -> dict[str, float]:
-    exact = predicted.astype(np.float64), gold.astype(np.float64)
-    return {
-        name: _SEVERAL_SCORES[name](*(exact if name not in _REGRESSION else (predicted, gold)))
-        for name in metrics
-    }
+    parts, notes, collapsed = [], [], []
+    both = (values.reshape(len(gold), -1).astype(np.float64).T for values in (predicted, gold))
+    for i, (ours, theirs) in enumerate(zip(*both, strict=True)):
+        collapsed.append(len(theirs) > 1 and _constant(ours))
+        of, reason = f"{names[i]}: " if names else "", ""
+        if len(theirs) < 2:
+            reason = "fewer than two examples"
+        elif collapsed[-1]:
+            reason = "all predictions are the same"
+        elif np.ptp(theirs) == 0:
+            reason = "all scores in the data are the same"
+        undefined = [name for name in metrics if name in _CORRELATIONS and reason]
+        if undefined:
+            note = f"{' and '.join(undefined)} undefined ({reason}); reported as 0"
+            notes.append(of + (f"collapsed: {note}" if collapsed[-1] else note))
+        if "r2" in metrics and np.ptp(theirs) == 0:
+            notes.append(f"{of}r2 undefined (all scores in the data are the same); reported as 0")
+        parts.append({m: 0.0 if m in undefined else _OF_SCORES[m](ours, theirs) for m in metrics})
+    scores = {m: float(np.mean([part[m] for part in parts])) for m in metrics}
+    by_name = dict(zip(names, parts, strict=True)) if names else {}
+    return Measurement(scores, tuple(notes), all(collapsed), by_name)
 
 
 def measure_labels(
@@ -298,7 +290,7 @@ def measure_labels(
         it.
     """
     gold = gold > 0.5
-    scores = {name: _SEVERAL_LABELS[name](probabilities, predicted, gold) for name in metrics}
+    scores = {name: _OF_LABELS[name](probabilities, predicted, gold) for name in metrics}
     ranks = _average_precisions(probabilities, gold)
     parts = _by_label(predicted, gold, names, average_precision=ranks)
     notes = []
@@ -310,34 +302,6 @@ def measure_labels(
     if absent and {"f1_macro", "ap_macro"} & set(metrics):
         notes.append(f"macro averages count labels that no example has as 0: {_some(absent)}")
     return Measurement(scores, tuple(notes), collapsed, parts)
-
-
-def measure_several_scores(
-    metrics: Sequence[str], predicted: Values, gold: Values, names: Sequence[str]
-) -> Measurement:
-    """Scores of several predicted numbers per example: the mean over the columns of each metric.
-
-    Args:
-        metrics: from :func:`choose_metrics`.
-        predicted: float [N, C].
-        gold: float [N, C].
-        names: of the columns.
-    """
-    parts, notes, collapsed = {}, [], []
-    for i, name in enumerate(names):
-        ours, theirs = predicted[:, i].astype(np.float64), gold[:, i].astype(np.float64)
-        correlations = [m for m in metrics if m in _REGRESSION]
-        found = measure_scores(correlations, ours, theirs) if correlations else Measurement({})
-        others = {m: f(ours, theirs) for m, f in _SEVERAL_SCORES.items() if m not in _REGRESSION}
-        parts[name] = {m: {**found.scores, **others}[m] for m in metrics}
-        notes += [f"{name}: {note}" for note in found.notes]
-        if "r2" in metrics and np.ptp(theirs) == 0:
-            notes.append(
-                f"{name}: r2 undefined (all scores in the data are the same); reported as 0"
-            )
-        collapsed.append(len(theirs) > 1 and _constant(ours))
-    scores = {m: float(np.mean([part[m] for part in parts.values()])) for m in metrics}
-    return Measurement(scores, tuple(notes), all(collapsed), parts)
 
 
 def _constant(values: Values) -> bool:
@@ -415,16 +379,13 @@ def _ranks(function: str, gold: Values, classes: int, probabilities: Values | No
     return float(np.mean(found)) if found else 0.0
 
 
-def _pearson(predicted: Values, gold: Values) -> float:
-    from scipy.stats import pearsonr  # slow import
+def _correlation(function: str) -> Callable[[Values, Values], float]:
+    def score(predicted: Values, gold: Values) -> float:
+        from scipy import stats  # slow import
 
-    return float(pearsonr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
+        return float(getattr(stats, function)(predicted, gold).statistic)
 
-
-def _spearman(predicted: Values, gold: Values) -> float:
-    from scipy.stats import spearmanr  # slow import
-
-    return float(spearmanr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
+    return score
 
 
 _Score = Callable[[Values, Values, int, Values | None], float]
@@ -461,9 +422,9 @@ _OF_COUNTS: dict[str, Callable[[Values, Values, Values, Values], Values]] = {
     "matthews": _matthews_of_counts,
 }
 """Of two classes, by the counts of true and false positives, false and true negatives."""
-_REGRESSION: dict[str, Callable[[Values, Values], float]] = {
-    "pearson": _pearson,
-    "spearman": _spearman,
+_CORRELATIONS: dict[str, Callable[[Values, Values], float]] = {
+    "pearson": _correlation("pearsonr"),
+    "spearman": _correlation("spearmanr"),
 }
 
 
@@ -511,7 +472,7 @@ def _r2(predicted: Values, gold: Values) -> float:
     return 1 - float(((gold - predicted) ** 2).sum()) / total if np.ptp(gold) else 0.0
 
 
-_SEVERAL_LABELS: dict[str, Callable[[Values, Values, Values], float]] = {
+_OF_LABELS: dict[str, Callable[[Values, Values, Values], float]] = {
     "f1_micro": lambda _, predicted, gold: _f1_micro(predicted, gold),
     "f1_macro": lambda _, predicted, gold: float(_f1_by_label(predicted, gold).mean()),
     "ap_micro": lambda p, _, gold: float(
@@ -539,17 +500,17 @@ _USUAL_OF_LABELS = (
     "subset_accuracy",
     "hamming_loss",
 )
-_SEVERAL_SCORES: dict[str, Callable[[Values, Values], float]] = {
-    **_REGRESSION,
+_OF_SCORES: dict[str, Callable[[Values, Values], float]] = {
+    **_CORRELATIONS,
     "r2": _r2,
     "mse": _mse,
     "mae": _mae,
 }
 _ERRORS = ("hamming_loss", "mse", "mae")
-_OF_KIND: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_OF_KIND: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "classification": (tuple(_CLASSIFICATION), ("accuracy",)),
-    "regression": (tuple(_SEVERAL_SCORES), tuple(_REGRESSION)),
-    "multilabel": (tuple(_SEVERAL_LABELS), _USUAL_OF_LABELS),
-    "multiregression": (tuple(_SEVERAL_SCORES), tuple(_SEVERAL_SCORES)),
+    "regression": (tuple(_OF_SCORES), tuple(_CORRELATIONS)),
+    "multilabel": (tuple(_OF_LABELS), _USUAL_OF_LABELS),
+    "multiregression": (tuple(_OF_SCORES), tuple(_OF_SCORES)),
 }
 """The metrics that there are, and the usual ones."""

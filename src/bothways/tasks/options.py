@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from bothways.config.fields import Options, default_of, free, require
+from bothways.config.fields import Options, default_of, free, require, require_choice
 from bothways.errors import ConfigError
 from bothways.io.options import Format
 
@@ -175,43 +175,133 @@ class PublishedOptions(Options):
     """Maximum sequence length in tokens."""
 
 
-OPTIONS_OF_KINDS = {
-    "choice": "choices",
-    "tagging": "tagging",
-    "spans": "spans",
-    "multilabel": "multilabel",
+# --------------------------------------------------------------------------------
+# The kinds of tasks.
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a single example is predicted with a model of a kind.
+
+    Attributes:
+        verb: of the command line, and the method of a model.
+        arguments: of the verb, behind the model.
+        call: in Python, of a ``model``.
+        pair_arguments, pair_call: the same for pairs of texts.
+    """
+
+    verb: str
+    arguments: tuple[str, ...]
+    call: str
+    pair_arguments: tuple[str, ...] = ()
+    pair_call: str = ""
+
+
+@dataclass(frozen=True)
+class KindTraits:
+    """What the rest of the program knows of a kind of task.
+
+    Attributes:
+        task: ``module:class`` of its :class:`~bothways.tasks.task.Task`.
+        usage: how a single example is predicted.
+        also: what it is called elsewhere.
+        own: the option of a task that only this kind has; empty without one.
+        has_columns: its files are tables whose columns the options name.
+        of_texts: its head reads whole texts, which may be read in windows.
+        has_labels: they have labels, not scores.
+        several: an example may have several labels or scores.
+        per_word: it predicts something for each word.
+        length: usual maximum sequence length in tokens.
+    """
+
+    task: str
+    usage: Usage
+    also: tuple[str, ...] = ()
+    own: str = ""
+    has_columns: bool = True
+    of_texts: bool = False
+    has_labels: bool = False
+    several: bool = False
+    per_word: bool = False
+    length: int = 128
+
+    @property
+    def one_score(self) -> bool:
+        """Whether a text has one score."""
+        return self.of_texts and not (self.has_labels or self.several)
+
+
+def _of_texts(result: str) -> Usage:
+    return Usage(
+        *("predict", ("a text",), f'model.predict(["a text", "another"]).{result}'),
+        pair_arguments=("a text", "--text_b", "its second text"),
+        pair_call=f'model.predict(["a text"], ["its partner"]).{result}',
+    )
+
+
+TRAITS: dict[str, KindTraits] = {
+    "classification": KindTraits(
+        *("bothways.tasks.texts:LabelTask", _of_texts("labels"), ("text-classification",)),
+        of_texts=True,
+        has_labels=True,
+    ),
+    "regression": KindTraits("bothways.tasks.texts:ScoreTask", _of_texts("values"), of_texts=True),
+    "multilabel": KindTraits(
+        *("bothways.tasks.texts:LabelTask", _of_texts("labels"), ("multi-label",), "multilabel"),
+        of_texts=True,
+        has_labels=True,
+        several=True,
+    ),
+    "multiregression": KindTraits(
+        *("bothways.tasks.texts:ScoreTask", _of_texts("values")), of_texts=True, several=True
+    ),
+    "choice": KindTraits(
+        "bothways.tasks.choice:ChoiceTask",
+        Usage(
+            *("choose", ("a text", "one end", "another end")),
+            'model.choose("a beginning", ["one end", "another"])',
+        ),
+        *(("multiple-choice",), "choices"),
+    ),
+    "tagging": KindTraits(
+        "bothways.tasks.tagging:TaggingTask",
+        Usage("tag", ("a text",), 'model.tag("a text").entities'),
+        *(("ner", "pos", "token-classification"), "tagging"),
+        has_columns=False,
+        per_word=True,
+    ),
+    "spans": KindTraits(
+        "bothways.tasks.spans:SpanTask",
+        Usage(
+            *("answer", ("--question", "a question?", "--context", "a text")),
+            'model.answer("a question?", "a text that answers it")',
+        ),
+        *(("qa", "question-answering"), "spans"),
+        has_columns=False,
+        length=384,
+    ),
 }
+"""The kinds of tasks by name. To add one: a file with its class, and an entry here."""
+KIND_NAMES = {other: name for name, traits in TRAITS.items() for other in traits.also}
+"""What the kinds are called elsewhere."""
+TEXT_KINDS = tuple(name for name, traits in TRAITS.items() if traits.of_texts)
+"""The kinds whose head reads whole texts, which may be read in windows."""
+OPTIONS_OF_KINDS = {name: traits.own for name, traits in TRAITS.items() if traits.own}
 """The option of a task that only one kind has."""
 COLUMN_OPTIONS = (
     *("text_a", "label", "header", "columns", "broken"),
     *("delimiter", "sheet", "quoting"),
 )
-"""The options of a task that tagging and spans do not have."""
-KIND_NAMES = {
-    "text-classification": "classification",
-    "multi-label": "multilabel",
-    "multiple-choice": "choice",
-    "ner": "tagging",
-    "pos": "tagging",
-    "token-classification": "tagging",
-    "qa": "spans",
-    "question-answering": "spans",
-}
-"""What the kinds are called elsewhere."""
-SEVERAL = ("multilabel", "multiregression")
-"""The kinds with several labels or several scores per text."""
+"""The options of a task whose files have no columns."""
 SEVERAL_OPTIONS = ("label_columns", "label_separator")
-"""The options of a task that only these kinds have."""
-TEXT_KINDS = ("classification", "regression", *SEVERAL)
-"""The kinds whose head reads whole texts, which may be read in windows."""
-ONLY_OF = {
-    "group": TEXT_KINDS,
-    "names": ("classification", "multilabel"),
-    "tune": ("classification",),
-    "threshold": ("classification",),
-    "reads": TEXT_KINDS,
-}
-"""The options of a task that only these kinds have, and that were not in version 0.1."""
+"""The options of a task with several labels or scores per text."""
+ONLY_OF = ("group", "names", "tune", "threshold", "reads")
+"""Options that only some kinds have, and that were not in version 0.1."""
+
+
+def traits_of(kind: object) -> KindTraits:
+    """What is known of a kind by its name, such as that of a folder; of none, as of classes."""
+    return TRAITS.get(str(kind), TRAITS["classification"])
 
 
 def share(value: str | None) -> float | None:
@@ -270,27 +360,11 @@ class TaskOptions(Options):
     such as | or a comma. Default: they are JSON lists."""
     choices: tuple[str, ...] = ()
     """Columns of the choices, for kind choice; or one column with a JSON list of them."""
-    kind: Literal[
-        "classification",
-        "regression",
-        "multilabel",
-        "multiregression",
-        "choice",
-        "tagging",
-        "spans",
-        "text-classification",
-        "multi-label",
-        "multiple-choice",
-        "ner",
-        "pos",
-        "token-classification",
-        "qa",
-        "question-answering",
-    ] = "classification"
+    kind: str = "classification"
     """What to predict. classification: one label for a text or a pair of texts. regression: a
     score. multilabel: any number of labels. multiregression: several scores. choice: which of
-    several texts continues the first. tagging (also ner, pos): a label for each word. spans (also
-    qa): the part of a passage that answers a question."""
+    several texts continues the first. tagging (ner, pos): a label for each word. spans (qa): the
+    part of a passage that answers a question."""
     labels: tuple[str, ...] = ()
     """The labels, in order. Default: those of the training file, sorted. With --label_columns:
     names for these columns, in their order. For kind choice: how the label column names the
@@ -364,20 +438,22 @@ class TaskOptions(Options):
                 object.__setattr__(self, name, f"{value:g}")
         super().__post_init__()
         object.__setattr__(self, "kind", KIND_NAMES.get(self.kind, self.kind))
-        if self.long == "windows" and self.kind not in TEXT_KINDS:
-            raise ConfigError(
-                f"task.long windows is for {', '.join(TEXT_KINDS)}, not for {self.kind}."
-            )
+        require_choice("task.kind", self.kind, (*TRAITS, *KIND_NAMES))
         self._refuse_options_of_another_kind()
-        if self.submission and self.kind == "tagging":
+        if self.submission and self.traits.per_word:
             raise ConfigError(
-                "task.submission needs one prediction per example; tagging gives many."
+                f"task.submission needs one prediction per example; {self.kind} gives many."
             )
-        if self.kind in SEVERAL:
+        if self.traits.several:
             self._check_several()
         if self.threshold is not None:
             require("task.threshold", self.threshold, 0, 1)
         _ = self.named  # refuses what is no name
+
+    @property
+    def traits(self) -> KindTraits:
+        """What is known of the kind."""
+        return TRAITS[self.kind]
 
     @property
     def form(self) -> Format:
@@ -413,7 +489,7 @@ class TaskOptions(Options):
                 f"task.labels has {len(self.labels)} names for the {len(columns)} columns of "
                 "task.label_columns; name each column, or leave task.labels out."
             )
-        if any(c in separator for c in "\t\r\n") or (self.kind == SEVERAL[0] and '"' in separator):
+        if any(c in separator for c in '\t\r\n"'):
             raise ConfigError(
                 f"task.label_separator is {separator!r}; tabs, line breaks and quotation marks are "
                 "part of the files' syntax. Choose another, such as | or a comma."
@@ -427,45 +503,32 @@ class TaskOptions(Options):
 
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
-        unset = {
-            "choices": (),
-            "tagging": TaggingOptions(),
-            "spans": SpanOptions(),
-            "multilabel": MultiLabelOptions(),
-        }
-        for kind, name in OPTIONS_OF_KINDS.items():
-            if kind != self.kind and getattr(self, name) != unset[name]:
+        if self.long == "windows" and not self.traits.of_texts:
+            raise ConfigError(f"task.long windows is for {', '.join(TEXT_KINDS)}, not {self.kind}.")
+        others = {own: kind for kind, own in OPTIONS_OF_KINDS.items() if kind != self.kind}
+        second = () if self.traits.has_columns else ("text_b",)
+        for name in (*others, *self.without_effect, *second):
+            if getattr(self, name) != default_of(type(self).__dataclass_fields__[name]):
+                of = f"it is for kind {others[name]}" if name in others else "it has no effect"
+                windows = name == "windows" and self.traits.of_texts
                 raise ConfigError(
-                    f"task.{name} is for kind {kind}, but task.kind is {self.kind}; set the kind, "
-                    f"or leave out task.{name}."
+                    f"task.{name} is given, but {of}, and task.kind is {self.kind}"
+                    f"{windows * '; add task.long windows'}. Leave out task.{name}."
                 )
-        if self.text_b is not None and self.kind in ("tagging", "spans"):
-            raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
-        for name in self.without_effect:
-            if getattr(self, name) == default_of(type(self).__dataclass_fields__[name]):
-                continue
-            if name in ONLY_OF:
-                why = f"it is for kind {' or '.join(ONLY_OF[name])}, not for {self.kind}"
-                if name in ("tune", "threshold") and self.kind in ("multilabel", "spans"):
-                    why += f", which has its own in task.{self.kind}"
-            elif name in SEVERAL_OPTIONS:
-                why = f"kind {self.kind} has one label per example; set task.kind to multilabel"
-            elif name == "windows" and self.kind in TEXT_KINDS:
-                why = "long texts are cut; add --task.long windows"
-            elif name == "windows":
-                why = f"kind {self.kind} has no windows to pool"
-            else:
-                own = "; task.tagging has its own" if self.kind == "tagging" else ""
-                why = f"kind {self.kind} has no files with named columns{own}"
-            raise ConfigError(f"task.{name} is given, but {why}. Leave out task.{name}.")
 
     @property
     def without_effect(self) -> tuple[str, ...]:
         """Options that change nothing for this kind of task and its other options."""
-        names: tuple[str, ...] = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
-        names = names if self.kind in SEVERAL else (*names, *SEVERAL_OPTIONS)
-        names += tuple(name for name, kinds in ONLY_OF.items() if self.kind not in kinds)
-        return names if self.long == "windows" else (*names, "windows")
+        traits = self.traits
+        used = {
+            COLUMN_OPTIONS: traits.has_columns,
+            SEVERAL_OPTIONS: traits.several,
+            ("group", "reads"): traits.of_texts,
+            ("names",): traits.has_labels,
+            ("tune", "threshold"): traits.has_labels and not traits.several,
+            ("windows",): self.long == "windows",
+        }
+        return tuple(name for names, is_used in used.items() if not is_used for name in names)
 
 
 # --------------------------------------------------------------------------------

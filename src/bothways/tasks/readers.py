@@ -1,16 +1,14 @@
-"""Labelled and unlabelled examples from tables: TSV, CSV, JSON, workbooks, Parquet.
+"""Texts with their labels from tables: TSV, CSV, JSON, sheets, Parquet.
 
-Text is UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
-ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
-example like any other (files to predict need one answer per line); how many there are is reported,
-and a column in which every text is empty is refused.
+An empty text is an example like any other (a file to predict needs an answer for each row); how
+many there are is reported, and a column in which every text is empty is refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.tagged import likely_kind
 from bothways.io.broken import Broken
 from bothways.io.columns import (
     TEXT_NAMES,
@@ -27,30 +24,29 @@ from bothways.io.columns import (
     cell_value,
     checked_text,
     read_columns,
+    texts_of,
 )
 from bothways.io.lines import FALSE, TRUE, MissingColumnError
 from bothways.io.rows import shown
 from bothways.tasks.labels import check_spellings
-from bothways.tasks.options import SEVERAL, TaskOptions
+from bothways.tasks.options import TaskOptions
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The examples of one file, in its order.
+class Texts:
+    """The examples of a table, in its order: texts, pairs of texts, or texts with choices.
 
     Attributes:
         path: the file.
         lines: the line of each example, from 1.
-        a: the (first) text of each.
+        a: the (first) text of each; of choices the context.
         b: the second text of each; None if the task has single texts.
-        labels: the label or score of each, as written; None if the file was read without labels,
-            or an example may have several.
-        several: the labels or scores of each, where an example may have several; None if not, or
-            if the file was read without labels.
+        labels: the labels or scores of each, as written; None if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
         groups: of each, the value of the column that keeps examples together, if there is one.
         kept: of each, the values of further columns that were asked for, as the file has them.
         numbers: of each among all rows of the file, from 0, those that are left out counted.
+        choices: of each two or more, with the beginning that they share; None if there are none.
         text: the column of the (first) texts.
     """
 
@@ -58,12 +54,12 @@ class Rows:
     lines: list[int] = field(default_factory=list)
     a: list[str] = field(default_factory=list)
     b: list[str] | None = None
-    labels: list[str] | None = None
+    labels: list[tuple[str, ...]] | None = None
     broken: Broken = field(default_factory=Broken)
-    several: list[tuple[str, ...]] | None = None
     groups: list[str] | None = None
     kept: list[list[Any]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    choices: list[list[str]] | None = None
     text: str = TEXT_NAMES[0]
 
     def __len__(self) -> int:
@@ -76,18 +72,17 @@ class Rows:
         return sum(not (a.strip() and b.strip()) for a, b in zip(self.a, seconds, strict=True))
 
 
-def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows:
+def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Texts:
     """Read the columns that the task names.
 
     Args:
-        path: see :func:`bothways.io.rows.read_table`.
-        options: which columns hold texts and label, whether a TSV file has a header, and what to do
-            with broken lines.
-        labelled: read the label too. If not, the file needs no label column.
+        path: a table (:func:`bothways.io.tables.read_table`).
+        options: which columns hold texts and labels, how the file is written, and what to do with
+            broken lines.
+        labelled: read the labels too. If not, the file needs no column of them.
 
     Raises:
-        InputError: the file or a line of it cannot be read as requested; file and line are named.
-        ConfigError: a column that should be a number but is not.
+        InputError: the file or a row of it cannot be read as requested; its place is named.
     """
     (rows,) = row_windows(Path(path), options, labelled=labelled, whole=True)
     return rows
@@ -111,7 +106,7 @@ def row_windows(
     keep: Sequence[str] = (),
     skip: bool = False,
     whole: bool = False,
-) -> Iterator[Rows]:
+) -> Iterator[Texts]:
     """Read the columns that the task names, in windows of rows; at least one window.
 
     Args:
@@ -121,7 +116,7 @@ def row_windows(
         whole: read the file as one window.
 
     Raises:
-        InputError, ConfigError: as for :func:`read_rows`.
+        InputError: as for :func:`read_rows`.
     """
     wanted = _Wanted(options, labelled, tuple(keep))
     broken = broken_lines(options, labelled=labelled, skip=skip)
@@ -129,7 +124,7 @@ def row_windows(
     found, size, done = wanted.no_rows(path, broken), 0, 0
     for number, values in table:
         if not whole and window_ends(len(found), size):
-            _check_window(found, options, wanted.texts, first=not done)
+            wanted.check(found, first=not done)
             yield found
             found, size, done = wanted.no_rows(path, broken), 0, done + len(found)
         try:
@@ -138,7 +133,7 @@ def row_windows(
             broken.leave_out(error, Place(path, number))
             continue
         size += sum(map(len, values[: len(wanted.texts)]))
-    _check_window(found, options, wanted.texts, first=not done)
+    wanted.check(found, first=not done)
     yield found
 
 
@@ -160,49 +155,46 @@ class _Wanted:
     def texts(self) -> list[str]:
         """The columns of texts."""
         options = self.options
-        return [options.text_a] if options.text_b is None else [options.text_a, options.text_b]
+        second = [] if options.text_b is None else [options.text_b]
+        return [options.text_a, *second, *options.choices]
 
     @cached_property
     def labels(self) -> list[str]:
-        """Those of labels."""
+        """The columns of labels."""
         return [*(self.options.label_columns or [self.options.label])] if self.labelled else []
-
-    @cached_property
-    def further(self) -> list[str]:
-        """Those that are read for nothing else than to be kept."""
-        others = {*self.texts, *self.labels, self.options.group}
-        return [name for name in dict.fromkeys(self.keep) if name not in others]
 
     @cached_property
     def columns(self) -> list[str]:
         """All, in this order, with the group behind the labels."""
         groups = [] if self.options.group is None else [self.options.group]
-        return [*self.texts, *self.labels, *groups, *self.further]
-
-    @property
-    def wanted(self) -> Columns:
-        """What is read of the file; further columns may hold anything."""
-        found = columns_of(self.options, self.columns)
-        return replace(found, kept=self.further, labelled=self.labelled)
+        used = [*self.texts, *self.labels, *groups]
+        return [*used, *(name for name in dict.fromkeys(self.keep) if name not in used)]
 
     @cached_property
     def _names(self) -> dict[str, str]:
         return self.options.named
 
-    def no_rows(self, path: Path, broken: Broken) -> Rows:
+    def read(self, path: Path, broken: Broken) -> Values:
+        """The values of the columns, row by row; further columns may hold anything."""
+        used = {*self.texts, *self.labels, self.options.group}
+        found = columns_of(self.options, self.columns)
+        kept = [name for name in self.keep if name not in used]
+        return read_columns(path, replace(found, kept=kept, labelled=self.labelled), broken)
+
+    def no_rows(self, path: Path, broken: Broken) -> Texts:
         """The beginning of a window."""
-        several = self.options.kind in SEVERAL
-        return Rows(
+        options = self.options
+        return Texts(
             path,
-            text=self.options.text_a,
-            b=None if self.options.text_b is None else [],
-            labels=[] if self.labelled and not several else None,
-            several=[] if self.labelled and several else None,
+            text=options.text_a,
+            b=None if options.text_b is None or options.choices else [],
+            labels=[] if self.labelled else None,
             broken=broken,
-            groups=None if self.options.group is None else [],
+            groups=None if options.group is None else [],
+            choices=[] if options.choices else None,
         )
 
-    def add(self, rows: Rows, values: Sequence[Any], line: int, number: int) -> None:
+    def add(self, rows: Texts, values: Sequence[Any], line: int, number: int) -> None:
         """Add a row.
 
         Args:
@@ -212,16 +204,20 @@ class _Wanted:
             number: of the row among all of the file, from 0.
 
         Raises:
-            InputError: its label is none, or not one.
+            InputError: it has no label, or choices that are none.
         """
         before = len(self.texts)
         after = before + len(self.labels)
+        if rows.choices is not None:
+            rows.choices.append(_choices(values[1:before], self.options))
         if rows.labels is not None:
-            label = _only_label(values[before], self.options)
-            rows.labels.append(self._names.get(label, label))
-        if rows.several is not None:
-            given = _several(values[before:after], self.options)
-            rows.several.append(tuple(self._names.get(label, label) for label in given))
+            try:
+                given = _labels(values[before:after], self.options)
+            except InputError:
+                if rows.choices is not None:
+                    rows.choices.pop()
+                raise
+            rows.labels.append(tuple(self._names.get(label, label) for label in given))
         rows.numbers.append(number)
         rows.lines.append(line)
         rows.a.append(values[0])
@@ -233,69 +229,42 @@ class _Wanted:
             by_name = dict(zip(self.columns, values, strict=True))
             rows.kept.append([by_name[name] for name in self.keep])
 
+    def check(self, rows: Texts, *, first: bool) -> None:
+        """Refuse labels that are not given or differ by an accident, and columns without texts."""
+        labels = rows.labels or []
+        found = {label for own in labels for label in own}
+        if found and found <= {"-1", "-1.0"} - {*self.options.labels}:
+            raise InputError(  # as in GLUE's test files on the Hub
+                "labels are not given: each is -1. Give a file with labels, or use predict.",
+                place=Place(rows.path),
+            )
+        if self.options.traits.has_labels and not self.options.labels:
+            check_spellings(
+                rows.path, ((n, x) for n, own in zip(rows.lines, labels, strict=False) for x in own)
+            )
+        if first:
+            columns = zip(self.texts, (rows.a, rows.b), strict=False)
+            _check_not_empty(rows.path, {n: texts for n, texts in columns if texts is not None})
+
 
 def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Values]:
-    """What is read of a file, and its rows. If it lacks the usual column of the texts, it is the
-    other of :data:`TEXT_NAMES`. An error before the first row says what else the file seems to
-    be."""
-    rows = read_columns(path, wanted.wanted, broken)
+    """What is read of a file, and its rows. If it lacks the usual column of the texts, they are in
+    the other of :data:`TEXT_NAMES`."""
+    rows = wanted.read(path, broken)
     try:
         first = next(rows, None)
-    except InputError as error:
+    except MissingColumnError as error:
         options = wanted.options
-        if isinstance(error, MissingColumnError) and error.missing == options.text_a in TEXT_NAMES:
+        if error.missing == options.text_a in TEXT_NAMES:
             for name in TEXT_NAMES:
                 if name in error.columns and name != options.text_b:
-                    options = replace(options, text_a=name)
-                    return _opened(path, replace(wanted, options=options), broken)
-        if isinstance(error, MissingColumnError) and error.missing == options.text_a:
-            error.option = "text"
-        elif isinstance(error, MissingColumnError) and error.missing == options.label:
-            error.option = "label"
-        if wanted.labelled and (kind := likely_kind(path)):
-            error.problem += f" The file looks like {_OTHER_KINDS[kind]}, not like {options.kind}."
+                    return _opened(
+                        path, replace(wanted, options=replace(options, text_a=name)), broken
+                    )
+        if error.missing in (options.text_a, options.label):
+            error.option = "text" if error.missing == options.text_a else "label"
         raise
     return wanted, rows if first is None else chain([first], rows)
-
-
-_OTHER_KINDS = {
-    "questions": "questions on passages (task.kind qa)",
-    "tags": "words or texts with tags (task.kind ner)",
-}
-
-
-def _check_window(rows: Rows, options: TaskOptions, texts: Sequence[str], *, first: bool) -> None:
-    refuse_not_given(rows.path, rows.labels or chain.from_iterable(rows.several or ()), options)
-    if not options.labels:
-        _refuse_vectors(rows, options)
-        _check_spellings(rows, options)
-    if first:
-        columns = zip(texts, (rows.a, rows.b), strict=False)
-        found = {name: column for name, column in columns if column is not None}
-        check_not_empty(rows.path, found)
-
-
-def refuse_not_given(path: Path, labels: Iterable[str], options: TaskOptions) -> None:
-    """Refuse labels or scores that are -1 throughout, as in GLUE's test files on the Hub.
-
-    Raises:
-        InputError: they are, and -1 is no label of the task.
-    """
-    found = set(labels)
-    if found and found <= {"-1", "-1.0"} - {*options.labels}:
-        raise InputError(
-            "labels are not given: each is -1. Give a file with labels, or use predict.",
-            place=Place(path),
-        )
-
-
-def _check_spellings(rows: Rows, options: TaskOptions) -> None:
-    """Refuse labels that differ by an accident of their spelling."""
-    if rows.labels is not None and options.kind == "classification":
-        check_spellings(rows.path, zip(rows.lines, rows.labels, strict=True))
-    elif rows.several is not None and options.kind == "multilabel":
-        of_lines = zip(rows.lines, rows.several, strict=True)
-        check_spellings(rows.path, ((line, label) for line, own in of_lines for label in own))
 
 
 def columns_of(options: TaskOptions, names: Sequence[str]) -> Columns:
@@ -303,7 +272,7 @@ def columns_of(options: TaskOptions, names: Sequence[str]) -> Columns:
     return Columns(
         names,
         labels={options.label, *options.label_columns},
-        lists={*options.choices, *([options.label] if options.kind in SEVERAL else [])},
+        lists={*options.choices, *([options.label] if options.traits.several else [])},
         form=options.form,
     )
 
@@ -319,7 +288,7 @@ def broken_lines(options: TaskOptions, *, labelled: bool, skip: bool = False) ->
     )
 
 
-def clean_label(text: str) -> str:
+def _clean_label(text: str) -> str:
     """A label without surrounding white space.
 
     Raises:
@@ -335,81 +304,68 @@ def clean_label(text: str) -> str:
     return label
 
 
-def _only_label(text: str, options: TaskOptions) -> str:
-    """The label of an example that has one: of a list, as some programs write it, its only value.
-
-    Raises:
-        InputError: the list has several, or what :func:`clean_label` refuses.
-    """
-    label = clean_label(text)
-    if label in (*options.labels, *options.named):
-        return label
-    values = cell_value(label)
-    if isinstance(values, dict):
-        raise InputError(f"column {options.label!r} holds an object, {label[:40]}, not a label.")
-    if not isinstance(values, list):
-        return label
-    if len(values) != 1:
-        raise InputError(
-            f"column {options.label!r} holds {len(values) or 'no'} labels, {label[:40]}; a text "
-            "has one. For any number of labels set task.kind to multilabel."
-        )
-    return clean_label(_scalar(values[0], options))
-
-
-_SEPARATORS = "|;,#"
 _VECTOR = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
-def _several(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
-    """The labels or scores of one example, in the order of the file, each label once.
+def _labels(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
+    """The labels or scores of an example, in the order of the file, each label once.
 
     Args:
-        values: of the task's ``label_columns``, or of its label column alone: labels with a
-            separator between them, or a JSON list. A cell without anything has no labels.
+        values: of the task's ``label_columns``, or of its label column alone: a label; where an
+            example may have several, labels with a separator between them or a JSON list. A cell
+            without anything has no labels.
         options: the task.
-        path: the file.
-        number: the line.
 
     Raises:
         InputError: neither of these.
     """
+    traits = options.traits
     if options.label_columns:
-        if options.kind == "multiregression":
-            return tuple(value.strip() for value in values)
+        if not traits.has_labels:
+            return tuple(map(_clean_label, values))
         names = options.labels or options.label_columns
         columns = zip(names, options.label_columns, values, strict=True)
         return tuple(name for name, column, v in columns if _flag(v, column))
     cell, separator = values[0].strip(), options.label_separator
-    if not cell:
-        return ()
-    value = cell_value(cell)
+    if not traits.several and cell in (*options.labels, *options.named):
+        return (cell,)
+    items = _items(cell, options)
+    if not traits.several and len(items) != 1:
+        raise InputError(
+            f"column {options.label!r} holds {len(items)} labels, {cell[:40]}; a text has one. For "
+            "any number of labels set task.kind to multilabel."
+        )
+    if not traits.has_labels:
+        return tuple(map(_clean_label, items))
+    if traits.several and (marked := _of_vector(cell, items, options)) is not None:
+        return marked
+    labels = tuple(dict.fromkeys(map(_clean_label, items)))
+    if held := next((label for label in labels if separator and separator in label), None):
+        raise InputError(
+            f"the label {held!r} holds task.label_separator, {separator!r}; choose another "
+            "separator, or rename the label."
+        )
+    return labels
+
+
+def _items(cell: str, options: TaskOptions) -> list[str]:
+    """The parts of a cell: of a list its values, else as the task divides them."""
+    several, separator, value = options.traits.several, options.label_separator, cell_value(cell)
     if isinstance(value, list):
-        items = [_scalar(one, options) for one in value]
-    elif cell.startswith(("[", "{")):
-        raise InputError(f"column {options.label!r} holds {cell[:40]!r}, not a JSON list.")
-    elif separator:
-        items = cell.split(separator if separator.strip() else None)
-        if len(items) > 1 and not items[-1].strip():
-            items.pop()  # a separator at the end
-    else:
-        guess = next((c for c in _SEPARATORS if c in cell), "|")
+        return [_scalar(one, options) for one in value]
+    if isinstance(value, dict) or (several and cell.startswith(("[", "{"))):
+        raise InputError(f"column {options.label!r} holds {cell[:40]!r}, not a list of labels.")
+    if not several:
+        return [cell]
+    if not cell:
+        return []
+    if not separator:
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, which is not a list; write a JSON list "
-            f'such as ["a", "b"], or say what separates labels: --task.label_separator {guess!r}.'
+            "of labels, or name their separator with task.label_separator."
         )
-    if options.kind == "multiregression":
-        return tuple(item.strip() for item in items)
-    if (marked := _of_vector(cell, items, options)) is not None:
-        return marked
-    labels = tuple(dict.fromkeys(clean_label(item) for item in items))
-    for label in labels:
-        if separator and separator in label:
-            raise InputError(
-                f"the label {label!r} holds task.label_separator, {separator!r}, so predictions "
-                "could not be read back; choose another separator, or rename the label."
-            )
-    return labels
+    items = cell.split(separator if separator.strip() else None)
+    return items[:-1] if len(items) > 1 and not items[-1].strip() else items
 
 
 def _of_vector(cell: str, items: Sequence[str], options: TaskOptions) -> tuple[str, ...] | None:
@@ -419,32 +375,18 @@ def _of_vector(cell: str, items: Sequence[str], options: TaskOptions) -> tuple[s
     Raises:
         InputError: a vector, and the task does not name as many labels.
     """
-    if len(items) < 2 or not all(item.strip() in _VECTOR for item in items):
+    values = [item.strip() for item in items]
+    if len(items) < 2 or not {*values} <= _VECTOR.keys():
         return None
     names = options.labels
-    if len(names) == len(items) and not set(names) & {item.strip() for item in items}:
-        pairs = zip(names, items, strict=True)
-        return tuple(name for name, item in pairs if _VECTOR[item.strip()])
-    if len({item.strip() for item in items}) == len(items):
+    if len(names) == len(items) and not {*names} & {*values}:
+        return tuple(name for name, item in zip(names, values, strict=True) if _VECTOR[item])
+    if len({*values}) == len(items):
         return None
     raise InputError(
-        f"column {options.label!r} holds {cell[:40]}, a vector of 0 and 1, and no labels; name "
-        f"them in its order: task.labels with {len(items)} names"
-        f"{f', not {len(names)}' if names else ''}."
+        f"column {options.label!r} holds {cell[:40]}, a vector of 0 and 1; name its {len(items)} "
+        "labels in their order with task.labels."
     )
-
-
-def _refuse_vectors(rows: Rows, options: TaskOptions) -> None:
-    """Refuse several labels that are 0 and 1 in one order or the other everywhere."""
-    found = sorted(set(rows.several or ()))
-    if options.kind == "multilabel" and len(found) == 2 and all(len(own) == 2 for own in found):
-        one, two = found
-        if one == two[::-1] and set(one) <= _VECTOR.keys():
-            raise InputError(
-                f"every example has the labels {one[0]} and {one[1]}, as vectors of 0 and 1 have; "
-                "name the labels in their order: task.labels with 2 names.",
-                place=Place(rows.path, rows.lines[0]),
-            )
 
 
 def _flag(value: str, column: str) -> bool:
@@ -463,24 +405,35 @@ def _scalar(value: Any, options: TaskOptions) -> str:
         return checked_text(value, options.label)
     if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return json.dumps(value)
-    what = (
-        "a score is a finite number"
-        if options.kind == SEVERAL[1]
-        else ("a label is a string, a number, true or false")
-    )
-    raise InputError(f"the list in {options.label!r} holds {shown(value)}; {what}.")
+    raise InputError(f"the list in {options.label!r} holds {shown(value)}, not a label or score.")
 
 
-def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a file without examples, or with several but no text in one of the columns.
+def _choices(values: Sequence[str], options: TaskOptions) -> list[str]:
+    """The full choices of a row, from its values after the context."""
+    shared = ""
+    if options.text_b is not None:
+        shared, *values = values
+    columns, choices = options.choices, [*values]
+    if len(columns) == 1:
+        choices = texts_of(values[0], columns[0])
+    if len(choices) < 2:
+        raise InputError(f"has fewer than two choices ({columns[0]}); two or more are needed.")
+    if options.labels and len(choices) > len(options.labels):
+        raise InputError(
+            f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
+        )
+    for i, text in enumerate(choices):
+        if not text.strip():
+            raise InputError(
+                f"choice {i} is empty; different numbers of choices stand in one column, as a JSON "
+                "list."
+            )
+    shared = shared.rstrip()
+    return [f"{shared} {choice}" if shared else choice for choice in choices]
 
-    Args:
-        path: the file.
-        columns: the texts of all examples, by column.
 
-    Raises:
-        InputError: there are none, with the column.
-    """
+def _check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a file without examples, or with several but no text in one of the columns."""
     for name, texts in columns.items():
         if not texts:
             raise InputError("has no examples.", place=Place(path))

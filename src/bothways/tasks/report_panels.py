@@ -152,14 +152,29 @@ def _differ(one: MarkedSpan, other: MarkedSpan) -> bool:
     return one[0] < other[1] and other[0] < one[1] and one[:2] != other[:2]
 
 
-def classes_panel(parts: Mapping[str, Mapping[str, float]]) -> Panel:
-    """The measures of each class."""
-    names = ("precision", "recall", "f1")
+def labels_panel(
+    parts: Mapping[str, Mapping[str, float]],
+    predicted: Sequence[int],
+    thresholds: Sequence[float] | None,
+    note: str,
+) -> Panel:
+    """The measures of each label, how often it is predicted and stands in the data, and from which
+    probability on it is given."""
+    names = [name for name in next(iter(parts.values())) if name not in ("predicted", "support")]
+    given = [()] * len(parts) if thresholds is None else [(value,) for value in thresholds]
     rows: list[tuple[Cell, ...]] = [
-        (label, *(part[n] for n in names), int(part["predicted"]), int(part["support"]))
-        for label, part in parts.items()
+        (label, *(part[n] for n in names), count, int(part["support"]), *threshold)
+        for (label, part), count, threshold in zip(parts.items(), predicted, given, strict=True)
     ]
-    return Panel("Classes", ("class", *names, "predicted", "in the data"), tuple(rows))
+    header = ("label", *(name.replace("_", " ") for name in names), "predicted", "in the data")
+    more = () if thresholds is None else ("threshold",)
+    return Panel("Labels", (*header, *more), tuple(rows), f"{note}." if note else "")
+
+
+def parts_panel(title: str, of: str, parts: Mapping[str, Mapping[str, float]]) -> Panel:
+    """The measures of each part."""
+    rows: list[tuple[Cell, ...]] = [(name, *part.values()) for name, part in parts.items()]
+    return Panel(title, (of, *next(iter(parts.values()))), tuple(rows))
 
 
 def confusion_panel(

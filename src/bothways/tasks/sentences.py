@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.conll import COLUMNS, TAG, ConllFormat, TaggedFile
+from bothways.io.annotations.conll import ConllFormat, TaggedFile
 from bothways.io.annotations.spans import SpanText
 from bothways.io.annotations.tagged import read_tagged
 from bothways.io.rows import Format
@@ -133,7 +133,7 @@ def read_sentences(
         notes=notes,
     )
     if not labelled:
-        return _with_words_noted(sentences, labels)
+        return sentences
     places = _first_places(sentences)
     if not labels:
         _refuse_missing(places)
@@ -142,22 +142,6 @@ def read_sentences(
     if not labels and sentences.scheme != "none":
         _refuse_spellings(sentences)
     return sentences
-
-
-def _with_words_noted(sentences: Sentences, labels: Sequence[str]) -> Sentences:
-    """The same with a note if what stands behind the words are no tags: sentences in lines, all
-    with as many words, look so."""
-    found = {tag for tags in sentences.unchecked_tags or () for tag in tags}
-    if sentences.format != COLUMNS or not found:
-        return sentences
-    if any(tag in labels or tag == "_" or TAG.fullmatch(tag) for tag in found):
-        return sentences
-    note = (
-        f"{sentences.path.name}: its words are read from one column, such as "
-        f"{sentences.words[0][0]!r}, and behind them stand no tags known here, but such as "
-        f"{min(found)!r} (if each line is a sentence: bothways predict MODEL < FILE)"
-    )
-    return replace(sentences, notes=(*sentences.notes, note))
 
 
 def _from_texts(

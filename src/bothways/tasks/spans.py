@@ -96,7 +96,6 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
     loss = "place"
     head = SPAN
-    needs_columns = False
 
     @property
     def outputs(self) -> int:

@@ -22,7 +22,7 @@ from bothways.io.written import write_rows
 from bothways.tasks.examples import Examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.options import TaskOptions
+from bothways.tasks.options import KindTraits, TaskOptions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -92,11 +92,14 @@ class Task(ABC, Generic[R, P]):
     several, or one of the item's rows."""
     head: str
     """Which head computes the outputs: a name of :data:`~bothways.families.heads.HEADS`."""
-    needs_columns: bool = True
-    """Whether its files have columns that the options must name."""
 
     def __init__(self, options: TaskOptions):
         self.options = options
+
+    @property
+    def traits(self) -> KindTraits:
+        """What is known of the kind."""
+        return self.options.traits
 
     @property
     def name(self) -> str:

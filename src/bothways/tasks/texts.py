@@ -1,12 +1,15 @@
-"""Classification and regression of single texts and pairs (Devlin et al. 2019, 4.1).
+"""Labels and scores of single texts and pairs (Devlin et al. 2019, 4.1).
+
+A text has one label, the most probable by a softmax; or any number of labels, each of which is
+given if its probability, a sigmoid, reaches its threshold; or a score, or several.
 
 N examples, C outputs of the head.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -16,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.arrays import softmax
+from bothways.arrays import expit, softmax
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER, TAGGER
 from bothways.io.lines import listed
@@ -27,29 +30,31 @@ from bothways.tasks.metrics import (
     check_measuring,
     choose_metrics,
     measure_classes,
+    measure_labels,
     measure_scores,
     tuned_threshold,
 )
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import Rows, read_rows
+from bothways.tasks.readers import Texts, read_rows
 from bothways.tasks.report_panels import (
     ExampleScores,
     Mistake,
     Panel,
     calibration_panel,
-    classes_panel,
     confusion_panel,
+    labels_panel,
+    parts_panel,
     scatter_panel,
 )
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import Reading, encode_windows, pool_windows, windows_note
 from bothways.tokenization.tokenizer import Tokenizer
 
-_NO_NUMBER = {"", "nan", "na", "n/a", "null", "none", "-", "?", "inf", "-inf", "#n/a"}
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
+_SHOWN_SCATTERS, _SHOWN_THRESHOLDS, _HALF = 6, 8, 0.5
 
 
-class TextTask(Task[Rows, Outputs]):
+class TextTask(Task[Texts, Outputs]):
     """The base of the tasks that give a text or pair one row of outputs."""
 
     head: str = CLASSIFIER
@@ -64,36 +69,33 @@ class TextTask(Task[Rows, Outputs]):
         """Whether an example has two texts."""
         return self.options.text_b is not None
 
-    def strata(self, rows: Rows) -> list[tuple[str, ...]]:
-        """The label, or the labels, of each."""
-        if rows.several is not None:
-            return rows.several
-        return [(label,) for label in rows.labels or []]
+    def strata(self, rows: Texts) -> list[tuple[str, ...]]:
+        """The labels of each."""
+        return rows.labels or []
 
-    def groups(self, rows: Rows) -> list[Hashable]:
+    def groups(self, rows: Texts) -> list[Hashable]:
         """By the column ``task.group``, or by the texts."""
         return self.contents(rows) if rows.groups is None else [*rows.groups]
 
-    def contents(self, rows: Rows) -> list[Hashable]:
+    def contents(self, rows: Texts) -> list[Hashable]:
         """The texts."""
         return [*rows.a] if rows.b is None else [*zip(rows.a, rows.b, strict=True)]
 
-    def places(self, rows: Rows) -> list[str]:
+    def places(self, rows: Texts) -> list[str]:
         """The lines."""
         return [str(line) for line in rows.lines]
 
     @classmethod
-    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Texts:
         """A TSV, CSV, JSONL or JSON file."""
         check_columns(options)
         if labelled:
             check_measuring()
         return read_rows(path, options, labelled=labelled)
 
-    def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
+    def encode(self, tokenizer: Tokenizer, rows: Texts, *, length: int) -> EncodedFile[Texts]:
         """With the longer text of a pair cut first, or cut into windows."""
-        labelled = rows.labels is not None or rows.several is not None
-        targets = self.targets(rows) if labelled else None
+        targets = None if rows.labels is None else self.targets(rows)
         examples = self.examples(tokenizer, rows.a, rows.b, length=length)
         if targets is not None:
             examples = examples.with_targets(targets[examples.owners])
@@ -133,20 +135,25 @@ class TextTask(Task[Rows, Outputs]):
             examples = replace(examples, read_positions=every)
         return examples
 
-    def named_texts(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
+    def named_texts(self, rows: Texts, example: int) -> tuple[tuple[str, str], ...]:
         """An example's texts with the names of their columns, for the report."""
         first = (rows.text, rows.a[example])
         if rows.b is None or self.options.text_b is None:
             return (first,)
         return (first, (self.options.text_b, rows.b[example]))
 
-    def targets(self, rows: Rows) -> NDArray[Any]:
+    def targets(self, rows: Texts) -> NDArray[Any]:
         """The target of each example, [N], or its targets, [N, C]."""
         raise NotImplementedError
 
-    def gold(self, file: EncodedFile[Rows]) -> NDArray[Any]:
+    def gold(self, file: EncodedFile[Texts]) -> NDArray[Any]:
         """The target or targets of each text, [N] or [N, C], however many windows it has."""
         return file.examples.gold[file.examples.first_items]
+
+    @property
+    def several(self) -> bool:
+        """Whether a text may have several labels or scores."""
+        return self.options.traits.several
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C], from those for all windows or tokens."""
@@ -171,249 +178,384 @@ class TextTask(Task[Rows, Outputs]):
         """
         raise NotImplementedError
 
-    def decode(self, file: EncodedFile[Rows], outputs: Outputs) -> Outputs:
+    def decode(self, file: EncodedFile[Texts], outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C]."""
         return self.pooled(file.examples, outputs)
 
 
-class ClassificationTask(TextTask):
-    """One label for each text or pair."""
+class LabelTask(TextTask):
+    """One label for each text or pair, or any number of labels."""
 
-    loss = "class"
+    def __init__(self, options: TaskOptions):
+        super().__init__(options)
+        self.loss = "labels" if self.several else "class"
 
     @classmethod
-    def define(cls, options: TaskOptions, train: Rows) -> Self:
-        """If labels are not given, they are collected from the training file."""
-        labels = renamed(options.labels, options) or _find_labels(train, options)
-        check_all_named(labels, options)
-        if len(labels) < 2 or len(set(labels)) < len(labels):
+    def define(cls, options: TaskOptions, train: Texts) -> Self:
+        """If labels are not given, they are the columns', or those of the training file."""
+        several = options.traits.several
+        given = renamed(options.labels or options.label_columns, options)
+        labels = given or _find_labels(train, options)
+        for label, name in options.named.items():
+            if name not in labels:
+                raise ConfigError(
+                    f"task.names has '{label}={name}', but no training example has the label "
+                    f"{label!r}; the labels are {listed(labels)}."
+                )
+        if len(labels) < 2 - several or len(set(labels)) < len(labels):
             raise ConfigError(
-                f"task.labels is {listed(labels)}; a classification needs at least two, each once."
+                f"task.labels is {listed(labels)}; {options.kind} needs at least "
+                f"{'one' if several else 'two'}, each once."
             )
-        if len(labels) != 2 and (options.tune or options.threshold is not None):
+        if not several and len(labels) != 2 and (options.tune or options.threshold is not None):
             raise ConfigError(
                 f"task.{'tune' if options.tune else 'threshold'} is for two labels; there are "
                 f"{len(labels)}. Leave it out."
             )
-        metrics = choose_metrics("classification", options.metrics, len(labels))
+        separator = options.label_separator
+        if held := [label for label in labels if separator and separator in label]:
+            raise ConfigError(
+                f"task.labels: {held[0]!r} holds task.label_separator, {separator!r}; choose "
+                "another separator, or rename the label."
+            )
+        metrics = choose_metrics(options.kind, options.metrics, 0 if several else len(labels))
         return cls(replace(options, labels=labels, metrics=metrics))
 
-    def targets(self, rows: Rows) -> NDArray[np.int64]:
-        """The class of each example, int64 [N].
+    def encode(self, tokenizer: Tokenizer, rows: Texts, *, length: int) -> EncodedFile[Texts]:
+        """As for other texts; of several labels those that no example has are noted."""
+        file = super().encode(tokenizer, rows, length=length)
+        found = {label for labels in rows.labels or () for label in labels}
+        absent = [label for label in self.labels if label not in found]
+        if not (self.several and absent) or rows.labels is None:
+            return file
+        note = f"{rows.path.name}: no example has the labels {listed(absent)}"
+        return replace(file, notes=(*file.notes, note))
+
+    def targets(self, rows: Texts) -> NDArray[Any]:
+        """The class of each example, int64 [N]; of several labels 1 for each that an example has,
+        else 0, float32 [N, C].
 
         Raises:
             InputError: an unknown label, with its line.
         """
         assert rows.labels is not None, "the file was read without labels"
-        class_of = {label: i for i, label in enumerate(self.labels)}
-        for line, label in zip(rows.lines, rows.labels, strict=True):
-            if label not in class_of:
-                raise InputError(
-                    f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    "or what the training file has).",
-                    place=Place(rows.path, line),
-                )
-        return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
+        column_of = {label: i for i, label in enumerate(self.labels)}
+        targets_NC = np.zeros((len(rows), self.outputs), dtype=np.float32)
+        for n, (line, labels) in enumerate(zip(rows.lines, rows.labels, strict=True)):
+            for label in labels:
+                if label not in column_of:
+                    raise InputError(
+                        f"unknown label {label!r}; the labels are {listed(self.labels)} "
+                        "(task.labels, or what the training file has).",
+                        place=Place(rows.path, line),
+                    )
+                targets_NC[n, column_of[label]] = 1
+        return targets_NC if self.several else targets_NC.argmax(-1)
+
+    def _has_label(self, file: EncodedFile[Texts]) -> NDArray[np.bool_]:
+        """Whether each text has each label, [N, C]."""
+        gold = self.gold(file)
+        found: NDArray[np.bool_] = gold > _HALF if self.several else self._one_hot(gold)
+        return found
+
+    def _one_hot(self, classes: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray(classes[:, np.newaxis] == np.arange(self.outputs))
+
+    def _probabilities(self, logits_NC: NDArray[Any]) -> NDArray[np.float64]:
+        values = logits_NC.astype(np.float64)
+        return expit(values) if self.several else softmax(values, axis=-1)
+
+    def _given(self, probabilities_NC: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether each label is predicted for each text, [N, C]."""
+        threshold = self.options.threshold
+        if self.several:
+            return np.asarray(probabilities_NC >= self.thresholds)
+        if threshold is None or self.outputs != 2:
+            return self._one_hot(probabilities_NC.argmax(-1))
+        return self._one_hot(probabilities_NC[:, 1] >= threshold)
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        """Of several labels the probability from which each is given, [C]."""
+        own = self.options.multilabel
+        return np.array(own.thresholds or [own.threshold] * self.outputs, dtype=np.float64)
+
+    @property
+    def threshold_note(self) -> str:
+        """From which probabilities on labels are given; empty if that is the usual one."""
+        tuned, labels, found = self.options.tune, self.labels, self.thresholds.tolist()
+        if self.several:
+            tuned = self.options.multilabel.tune != "none"
+        elif self.options.threshold is None or self.outputs != 2:
+            return ""
+        else:
+            labels, found = self.labels[1:], [self.options.threshold]
+        if self.several and {*found} == {_HALF}:
+            return ""
+        of_label = [f"{label} {value:.4g}" for label, value in zip(labels, found, strict=True)]
+        given = f"these probabilities: {', '.join(of_label)}"
+        if len({*found}) == 1 and self.several:
+            given = f"a probability of {found[0]:.4g}"
+        elif len(of_label) > _SHOWN_THRESHOLDS:
+            low, high = of_label[int(np.argmin(found))], of_label[int(np.argmax(found))]
+            given = f"probabilities between {low} and {high}"
+        return f"labels are given from {given}" + "; tuned on dev" * tuned
+
+    def tuned(self, file: EncodedFile[Texts], predictions: Outputs) -> Self:
+        """With the thresholds that are best on a labelled file, if they are to be tuned."""
+        gold, probabilities = self._has_label(file), self._probabilities(predictions)
+        own = self.options.multilabel
+        if not self.several:
+            if not self.options.tune:
+                return self
+            second = gold[:, 1]
+            best = tuned_threshold(self.metrics[0], probabilities[:, 1], second)
+            return type(self)(replace(self.options, threshold=best))
+        if own.tune == "none":
+            return self
+        columns = zip(probabilities.T, gold.T, strict=True)
+        if own.tune == "one":
+            columns = zip([probabilities.ravel()], [gold.ravel()], strict=True)
+        found = [tuned_threshold("f1", p, g, own.threshold) for p, g in columns]
+        found = found * self.outputs if own.tune == "one" else found
+        learned = replace(own, thresholds=tuple(found))
+        return type(self)(replace(self.options, multilabel=learned))
+
+    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
+        """Windows, and the thresholds, which are those of the file's labels in their order."""
+        options, notes = super()._with_learned(options)
+        by_output, _ = match_labels(self.labels, options.labels)
+        if self.several:
+            of_label = dict(zip(by_output, self.thresholds.tolist(), strict=True))
+            thresholds = tuple(of_label[label] for label in options.labels)
+            learned = replace(self.options.multilabel, thresholds=thresholds)
+            return replace(options, multilabel=learned), notes
+        threshold = self.options.threshold
+        if threshold is not None and by_output != options.labels:
+            threshold = 1 - threshold
+        return replace(options, threshold=threshold), notes
 
     def interpret(
         self, logits_NC: NDArray[np.float64]
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
-        """The label of each text, and the probabilities of all."""
-        values = softmax(logits_NC, axis=-1)
-        labels = self.options.labels
-        return [labels[i] for i in self._chosen(values, values)], values, labels
+        """The label or labels of each text, and the probabilities of all."""
+        probabilities = self._probabilities(logits_NC)
+        given = self._names(self._given(probabilities))
+        return given if self.several else [own[0] for own in given], probabilities, self.labels
 
-    def _chosen(
-        self, ranked_NC: NDArray[Any], probabilities_NC: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """The classes, int64 [N].
+    def _names(self, given_NC: NDArray[Any]) -> list[list[str]]:
+        return [
+            [label for label, has in zip(self.labels, row, strict=True) if has] for row in given_NC
+        ]
 
-        Args:
-            ranked_NC: outputs or probabilities; the highest is predicted,
-            probabilities_NC: or where the task has a threshold, the second of two labels if its
-                probability reaches it.
-        """
-        if self.options.threshold is None or self.outputs != 2:
-            return np.asarray(ranked_NC.argmax(-1), dtype=np.int64)
-        return (probabilities_NC[:, 1] >= self.options.threshold).astype(np.int64)
+    def shown(self, labels: Sequence[str]) -> str:
+        """Labels in one cell, as they are read: one as it is, several with the task's separator or
+        as a JSON list."""
+        if not self.several:
+            return labels[0]
+        separator = self.options.label_separator
+        return separator.join(labels) if separator else json.dumps(list(labels), ensure_ascii=False)
 
-    def tuned(self, file: EncodedFile[Rows], predictions: Outputs) -> Self:
-        """With the threshold that is best on a labelled file, if one is to be tuned."""
-        if not self.options.tune:
-            return self
-        second = _probabilities(predictions)[:, 1]
-        threshold = tuned_threshold(self.metrics[0], second, self.gold(file) == 1)
-        return type(self)(replace(self.options, threshold=threshold))
+    def measure(self, file: EncodedFile[Texts], predictions: Outputs) -> Measurement:
+        """Measures the labels that are given, and the order of the probabilities."""
+        probabilities = self._probabilities(predictions)
+        measured = self._measure(self._given(probabilities), file, probabilities)
+        notes = filter(None, (*measured.notes, self.threshold_note))
+        return replace(measured, notes=tuple(notes))
 
-    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
-        """Windows, and the threshold, which is of the label that is second here."""
-        options, notes = super()._with_learned(options)
-        threshold = self.options.threshold
-        if threshold is not None and match_labels(self.labels, options.labels)[0] != options.labels:
-            threshold = 1 - threshold
-        return replace(options, threshold=threshold), notes
-
-    def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
-        """Measures the labels."""
-        probabilities = _probabilities(predictions)
-        chosen = self._chosen(predictions, probabilities)
-        measured = self._measure(chosen, self.gold(file), probabilities)
-        if note := self.threshold_note:
-            measured = replace(measured, notes=(*measured.notes, note))
-        return measured
-
-    def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
-        """The majority class of the training file for every example."""
-        gold = self.gold(dev)
-        counts = np.bincount(self.gold(train), minlength=self.outputs)
-        shares = np.broadcast_to(counts / counts.sum(), (len(gold), self.outputs))
-        return self._measure(np.full(len(gold), counts.argmax()), gold, shares)
+    def baseline(self, train: EncodedFile[Texts], dev: EncodedFile[Texts]) -> Measurement:
+        """The most frequent label of the training file for every example; of several labels as
+        many of the most frequent as have the highest micro F1 on it."""
+        shares = self._has_label(train).mean(0)
+        order, best = np.argsort(-shares, kind="stable"), 1
+        if self.several:
+            hits = np.cumsum(shares[order])
+            best += int((2 * hits / (np.arange(1, len(order) + 1) + shares.sum())).argmax())
+        given = np.zeros((len(self.gold(dev)), self.outputs), dtype=bool)
+        given[:, order[:best]] = True
+        return self._measure(given, dev, np.broadcast_to(shares, given.shape))
 
     def _measure(
-        self, predicted: NDArray[Any], gold: NDArray[Any], probabilities: NDArray[Any]
+        self, given_NC: NDArray[Any], file: EncodedFile[Texts], probabilities: NDArray[Any]
     ) -> Measurement:
-        return measure_classes(self.metrics, predicted, gold, self.labels, probabilities)
+        gold_NC = self._has_label(file)
+        if self.several:
+            return measure_labels(self.metrics, probabilities, given_NC, gold_NC, self.labels)
+        classes = given_NC.argmax(-1), gold_NC.argmax(-1)
+        return measure_classes(self.metrics, *classes, self.labels, probabilities)
 
-    def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
+    def table(self, file: EncodedFile[Texts], predictions: Outputs) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each label."""
         gold = file.rows.labels
-        header = ["index", "prediction", *(["gold"] if gold else [])]
+        header = ["index", "prediction", *([] if gold is None else ["gold"])]
         rows = [[*header, *(f"p({label})" for label in self.labels)]]
-        probabilities = _probabilities(predictions)
-        chosen = self._chosen(probabilities, probabilities)
-        for i, (best, row) in enumerate(zip(chosen.tolist(), probabilities, strict=True)):
-            label = [gold[i]] if gold else []
-            cells = [f"{p:.6f}" for p in row]
-            rows.append([str(i), self.labels[best], *label, *cells])
+        probabilities = self._probabilities(predictions)
+        given = self._names(self._given(probabilities))
+        for i, (labels, row) in enumerate(zip(given, probabilities, strict=True)):
+            right = [] if gold is None else [self.shown(gold[i])]
+            rows.append([str(i), self.shown(labels), *right, *(f"{p:.6f}" for p in row)])
         return rows
 
-    def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
-        """The measures of each class, a confusion matrix and a calibration table."""
-        probabilities = _probabilities(predictions)
-        predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
-        panels = [
-            classes_panel(self.measure(file, predictions).parts),
-            confusion_panel(predicted, gold, self.labels),
-            calibration_panel(probabilities.max(-1), predictions.argmax(-1) == gold),
+    def panels(self, file: EncodedFile[Texts], predictions: Outputs) -> list[Panel]:
+        """The measures of each label; of one label also a confusion matrix and calibration."""
+        probabilities = self._probabilities(predictions)
+        given, gold = self._given(probabilities), self._has_label(file)
+        thresholds = self.thresholds.tolist() if self.several else None
+        parts = self.measure(file, predictions).parts
+        panel = labels_panel(parts, given.sum(0).tolist(), thresholds, self.threshold_note)
+        if self.several:
+            return [panel]
+        best, right = probabilities.argmax(-1), gold.argmax(-1)
+        return [
+            panel,
+            confusion_panel(given.argmax(-1), right, self.labels),
+            calibration_panel(probabilities.max(-1), best == right),
         ]
-        if note := self.threshold_note:
-            panels[0] = replace(panels[0], note=f"{note}.")
-        return panels
 
-    @property
-    def threshold_note(self) -> str:
-        """From which probability on the second label is predicted; empty without a threshold."""
-        if self.options.threshold is None or self.outputs != 2:
-            return ""
-        tuned = ", as tuned on dev" if self.options.tune else ""
-        threshold = self.options.threshold
-        return f"{self.labels[1]!r} is predicted from a probability of {threshold:.4g} on{tuned}"
-
-    def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
-        """Wrong labels, the most confident first."""
-        probabilities = _probabilities(predictions)
-        predicted, gold = self._chosen(predictions, probabilities), self.gold(file)
+    def errors(self, file: EncodedFile[Texts], predictions: Outputs) -> list[Mistake]:
+        """Examples with a label too many or too few, the most confident first."""
+        probabilities = self._probabilities(predictions)
+        given, gold = self._given(probabilities), self._has_label(file)
         mistakes = []
-        for n in np.flatnonzero(predicted != gold).tolist():
-            confidence = float(probabilities[n, predicted[n]])
-            of_right = float(probabilities[n, gold[n]])
-            note = f"probability {confidence:.3f}, of the right one {of_right:.3f}"
-            labels = self.labels[gold[n]], self.labels[predicted[n]]
-            mistakes.append(Mistake(n, self.named_texts(file.rows, n), *labels, confidence, note))
+        for n in np.flatnonzero((given != gold).any(-1)).tolist():
+            wrong = np.flatnonzero(given[n] != gold[n]).tolist()
+            parts = [
+                f"{self.labels[i]} {'wrong' if given[n, i] else 'missed'}, "
+                f"probability {probabilities[n, i]:.3f}"
+                for i in wrong
+            ]
+            weight = float(np.abs(probabilities[n, wrong] - gold[n, wrong]).max())
+            sets = self._names(np.stack([gold[n], given[n]]))
+            right, predicted = (", ".join(names) or "no label" for names in sets)
+            texts = self.named_texts(file.rows, n)
+            mistakes.append(Mistake(n, texts, right, predicted, weight, "; ".join(parts)))
         return mistakes
 
-    def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
-        """Whether the label is right."""
-        probabilities = _probabilities(predictions)
-        right = self._chosen(predictions, probabilities) == self.gold(file)
-        return ExampleScores("accuracy", right.astype(np.float64))
+    def example_scores(self, file: EncodedFile[Texts], predictions: Outputs) -> ExampleScores:
+        """Whether all labels are right."""
+        right = self._given(self._probabilities(predictions)) == self._has_label(file)
+        name = "subset accuracy" if self.several else "accuracy"
+        return ExampleScores(name, right.all(-1).astype(np.float64))
 
 
-def _probabilities(logits_NC: NDArray[Any]) -> NDArray[np.float64]:
-    return softmax(logits_NC.astype(np.float64), axis=-1)
-
-
-class RegressionTask(TextTask):
-    """A score for each text or pair."""
+class ScoreTask(TextTask):
+    """A score for each text or pair, or several."""
 
     loss = "score"
 
-    def strata(self, rows: Rows) -> list[tuple[str, ...]]:
-        """The tenth of the scores that each is among."""
+    @property
+    def outputs(self) -> int:
+        """The number of scores."""
+        return len(self.labels) if self.several else 1
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.labels if self.several else ("score",)
+
+    @classmethod
+    def define(cls, options: TaskOptions, train: Texts) -> Self:
+        """Several scores without names have those of their columns, or are numbered."""
+        names = options.labels
+        if not options.traits.several and names:
+            raise ConfigError("task.labels is given, but regression has scores, not labels.")
+        if options.traits.several:
+            names = names or options.label_columns
+            if not names and train.labels:
+                names = tuple(f"{options.label}_{i}" for i in range(len(train.labels[0])))
+            if not names or len(set(names)) < len(names):
+                raise ConfigError(
+                    f"task.labels is {listed(names)}; the scores need a name each, each once."
+                )
+        metrics = choose_metrics(options.kind, options.metrics)
+        return cls(replace(options, labels=names, metrics=metrics))
+
+    def strata(self, rows: Texts) -> list[tuple[str, ...]]:
+        """The decile of each score; nothing of several scores."""
+        if self.several:
+            return [() for _ in range(len(rows))]
         scores = self.targets(rows)
         edges = np.quantile(scores, np.arange(1, 10) / 10)
         return [(f"tenth {n + 1}",) for n in np.searchsorted(edges, scores).tolist()]
 
-    @property
-    def outputs(self) -> int:
-        """A single score."""
-        return 1
-
-    @classmethod
-    def define(cls, options: TaskOptions, train: Rows) -> Self:  # noqa: ARG003
-        """Nothing depends on the training file."""
-        if options.labels:
-            raise ConfigError("task.labels is given, but regression has scores, not labels.")
-        return cls(replace(options, metrics=choose_metrics("regression", options.metrics, 0)))
-
-    def targets(self, rows: Rows) -> NDArray[np.float32]:
-        """The score of each example, float32 [N].
+    def targets(self, rows: Texts) -> NDArray[np.float32]:
+        """The score of each example, float32 [N]; several scores, float32 [N, C].
 
         Raises:
-            InputError: a score that is not a finite number, with its line.
+            InputError: a score that is not a finite number, or another number of scores, with its
+                line.
         """
-        assert rows.labels is not None
-        cells = zip(rows.labels, rows.lines, strict=True)
-        return np.array([read_score(cell, rows.path, n) for cell, n in cells], dtype=np.float32)
+        assert rows.labels is not None, "the file was read without labels"
+        targets_NC = np.zeros((len(rows), self.outputs), dtype=np.float32)
+        for n, (line, cells) in enumerate(zip(rows.lines, rows.labels, strict=True)):
+            if len(cells) != self.outputs:
+                raise InputError(
+                    f"has {len(cells)} scores; the task has {self.outputs} "
+                    f"({listed(self._names)}).",
+                    place=Place(rows.path, line),
+                )
+            place = Place(rows.path, line)
+            targets_NC[n] = [
+                _read_score(cell, f"score {name!r}" if self.several else "score", place)
+                for name, cell in zip(self._names, cells, strict=True)
+            ]
+        return targets_NC if self.several else targets_NC[:, 0]
 
     def interpret(
         self, logits_NC: NDArray[np.float64]
     ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
         """The scores."""
-        return [], logits_NC, ("score",)
+        return [], logits_NC, self._names
 
-    def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
-        """Measures the scores, unrounded."""
-        return measure_scores(self.metrics, predictions[:, 0], self.gold(file))
+    def _gold(self, file: EncodedFile[Texts]) -> NDArray[Any]:
+        gold = self.gold(file)
+        return gold.reshape(len(gold), -1)
 
-    def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
-        """The mean score of the training file for every example."""
-        gold = self.gold(dev)
-        mean = np.full(len(gold), self.gold(train).mean(), np.float32)
-        return measure_scores(self.metrics, mean, gold)
+    def measure(self, file: EncodedFile[Texts], predictions: Outputs) -> Measurement:
+        """Measures each score, unrounded, and their means."""
+        return measure_scores(self.metrics, predictions, self._gold(file), self.labels)
 
-    def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
-        """index, prediction, and gold if known."""
-        gold = file.rows.labels
-        rows = [["index", "prediction", *(["gold"] if gold else [])]]
-        for i, value in enumerate(predictions[:, 0].tolist()):
-            gold_score = [f"{float(gold[i]):.6g}"] if gold else []
-            rows.append([str(i), f"{value:.6g}", *gold_score])
+    def baseline(self, train: EncodedFile[Texts], dev: EncodedFile[Texts]) -> Measurement:
+        """The training file's mean of each score for every example."""
+        gold = self._gold(dev)
+        means = self._gold(train).mean(0, dtype=np.float64).astype(np.float32)
+        return measure_scores(self.metrics, np.tile(means, (len(gold), 1)), gold, self.labels)
+
+    def table(self, file: EncodedFile[Texts], predictions: Outputs) -> list[list[str]]:
+        """index, the predictions, and gold if known."""
+        gold, names = file.rows.labels, [f"({n})" if self.several else "" for n in self._names]
+        header = ["index", *(f"prediction{name}" for name in names)]
+        rows = [[*header, *(f"gold{name}" for name in names if gold is not None)]]
+        for i, values in enumerate(predictions.tolist()):
+            right = [] if gold is None else [f"{float(cell):.6g}" for cell in gold[i]]
+            rows.append([str(i), *(f"{value:.6g}" for value in values), *right])
         return rows
 
-    def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
-        """A scatter plot of predicted over gold scores."""
-        return [scatter_panel(predictions[:, 0], self.gold(file))]
+    def panels(self, file: EncodedFile[Texts], predictions: Outputs) -> list[Panel]:
+        """Scatter plots of predicted over gold for the first scores; the measures of several."""
+        gold, panels = self._gold(file), list[Panel]()
+        if self.several:
+            panels = [parts_panel("Scores", "score", self.measure(file, predictions).parts)]
+        for i, name in enumerate(self._names[:_SHOWN_SCATTERS]):
+            panel = scatter_panel(predictions[:, i], gold[:, i])
+            title = f"{name}: {panel.title}" if self.several else panel.title
+            panels.append(replace(panel, title=title))
+        return panels
 
-    def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
-        """Every score with an error, the largest error first."""
-        gold = self.gold(file)
-        errors = np.abs(predictions[:, 0] - gold).tolist()
-        return [
-            Mistake(
-                n,
-                self.named_texts(file.rows, n),
-                f"{gold[n]:.6g}",
-                f"{predictions[n, 0]:.4g}",
-                errors[n],
-                f"off by {errors[n]:.4g}",
-            )
-            for n in np.flatnonzero(errors).tolist()
-        ]
+    def errors(self, file: EncodedFile[Texts], predictions: Outputs) -> list[Mistake]:
+        """Every example with an error, the largest mean absolute error first."""
+        gold, errors = self._gold(file), self.example_scores(file, predictions).values.tolist()
+        mistakes = []
+        for n in np.flatnonzero(errors).tolist():
+            right = ", ".join(f"{value:.6g}" for value in gold[n].tolist())
+            given = ", ".join(f"{value:.4g}" for value in predictions[n].tolist())
+            note = f"off by {errors[n]:.4g}" + " on average" * self.several
+            texts = self.named_texts(file.rows, n)
+            mistakes.append(Mistake(n, texts, right, given, errors[n], note))
+        return mistakes
 
-    def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
-        """The absolute error of each score."""
-        errors = np.abs(predictions[:, 0].astype(np.float64) - self.gold(file))
+    def example_scores(self, file: EncodedFile[Texts], predictions: Outputs) -> ExampleScores:
+        """The mean absolute error of each example."""
+        errors = np.abs(predictions.astype(np.float64) - self._gold(file)).mean(-1)
         return ExampleScores("mean absolute error", errors)
 
 
@@ -423,22 +565,13 @@ def check_columns(options: TaskOptions) -> None:
     Raises:
         ConfigError: two of the task's columns are the same.
     """
-    columns = [options.text_a, *(options.label_columns or [options.label])]
-    if options.text_b is not None:
-        columns.insert(1, options.text_b)
-    refuse_twice(columns, "text_a, text_b and label (or label_columns)")
-
-
-def refuse_twice(columns: Sequence[str], what: str) -> None:
-    """Refuse a column that is named for more than one thing.
-
-    Raises:
-        ConfigError: naming the column.
-    """
-    for name, count in Counter(columns).items():
+    second = [] if options.text_b is None else [options.text_b]
+    labels = options.label_columns or [options.label]
+    for name, count in Counter([options.text_a, *second, *options.choices, *labels]).items():
         if count > 1:
             raise ConfigError(
-                f"task: column {name!r} is named for {count} of {what}; each needs its own."
+                f"task: column {name!r} is named for {count} of text_a, text_b, choices and label "
+                "(or label_columns); each needs its own."
             )
 
 
@@ -455,75 +588,30 @@ def renamed(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     return tuple(options.named.get(label, label) for label in labels)
 
 
-def check_all_named(labels: Sequence[str], options: TaskOptions) -> None:
-    """Refuse a name for what is no label, as by a slip of the pen.
-
-    Raises:
-        ConfigError: naming it and the labels.
-    """
-    for label, name in options.named.items():
-        if name not in labels:
-            raise ConfigError(
-                f"task.names has '{label}={name}', but no training example has the label "
-                f"{label!r}; the labels are {listed(labels)}. Leave it out, or write the label as "
-                "the file has it."
-            )
-
-
-def in_order_of_names(labels: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
-    """Labels that the task names in the order in which it does, then the others."""
-    named = [name for name in dict.fromkeys(options.named.values()) if name in labels]
-    return (*named, *(label for label in labels if label not in named))
-
-
-def _find_labels(train: Rows, options: TaskOptions) -> tuple[str, ...]:
-    assert train.labels is not None
-    labels = in_order_of_names(sort_labels(train.labels), options)
-    if len(labels) == 1:
+def _find_labels(train: Texts, options: TaskOptions) -> tuple[str, ...]:
+    """The labels of a training file: those that the task names in their order, then the others."""
+    several = options.traits.several
+    found = sort_labels([label for labels in train.labels or () for label in labels])
+    if len(found) < 2 - several:
+        every = f"every example has the label {found[0]!r}" if found else "no example has a label"
+        raise InputError(f"{every}; there is nothing to learn.", place=Place(train.path))
+    if len(found) > 2 and len(train) < (1 if several else 2) * len(found):
+        remedy = "label_separator to what separates them" if several else "kind to regression"
         raise InputError(
-            f"every example has the label {labels[0]!r}; there is nothing to learn.",
+            f"{len(found):,} different labels for {len(train):,} examples ({listed(found, 4)}); "
+            f"set task.{remedy}, task.label if this is the wrong column, or task.labels if this is "
+            "intended.",
             place=Place(train.path),
         )
-    if len(labels) > 2 and len(train) < 2 * len(labels):
-        raise InputError(
-            f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
-            "set task.kind to regression if these are scores, task.label if this is the wrong "
-            "column, or task.labels if this is intended.",
-            place=Place(train.path),
-        )
-    return labels
+    named = [name for name in dict.fromkeys(options.named.values()) if name in found]
+    return (*named, *(label for label in found if label not in named))
 
 
-def _number_remedy(text: str) -> str:
-    """How to write what was meant by something that is no number."""
-    plain = text.strip()
-    if plain.lower() in _NO_NUMBER:
-        return "fill it in, or leave the line out."
-    if plain.endswith("%"):
-        return "write all without the sign, as 5 or as 0.05."
-    if "\u2212" in plain:
-        return (
-            f"write {plain.replace(chr(0x2212), '-')}; the minus sign here is that of typesetters."
-        )
-    if re.fullmatch(r"[+-]?\d{1,3}(\.\d{3})+,\d+", plain):
-        return f"write {plain.replace('.', '').replace(',', '.')}, with a decimal point alone."
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{2,3})*,\d{3}(\.\d+)?", plain):
-        whole = f"write {plain.replace(',', '')} if the comma parts thousands"
-        return (
-            f"{whole}."
-            if plain.count(",") > 1 or "." in plain
-            else (f"{whole}, {plain.replace(',', '.')} if it is a decimal comma.")
-        )
-    if re.fullmatch(r"[+-]?\d*,\d+", plain):
-        return f"write {plain.replace(',', '.')}, with a point."
-    return "write numbers such as 3.5 alone, without units."
-
-
-def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
+def _read_score(text: str, name: str, place: Place) -> float:
     """A score in a file.
 
     Raises:
-        InputError: it is not a finite number, or too large for training; it is called ``name``.
+        InputError: it is not a finite number, or too large for training.
     """
     try:
         value = float(text)
@@ -531,13 +619,12 @@ def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"the {name} {text!r} is not a finite number; {_number_remedy(text)}",
-            place=Place(path, line),
+            f"the {name} {text!r} is not a finite number; write numbers such as 3.5.", place=place
         )
     if abs(value) > _LARGEST_SCORE:
         raise InputError(
             f"the {name} {text!r} is too large; training computes with scores up to "
             f"{_LARGEST_SCORE:.3g}. Divide all scores by the same number.",
-            place=Place(path, line),
+            place=place,
         )
     return value

@@ -14,14 +14,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from bothways.errors import ConfigError, InputError, LengthError, ModelError, no_attribute
+from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.io import html
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.tokenization.bert_settings import (
@@ -66,19 +66,6 @@ from bothways.tokenization.tokenizer_classes import TokenizerClass
 from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK, refuse_panic
 
 _T = TypeVar("_T")
-
-# What other libraries call what a tokenizer has, and how it is written here.
-_ELSEWHERE = {
-    **dict.fromkeys(("get_vocab", "vocab", "get_vocabulary"), "pieces"),
-    **dict.fromkeys(("convert_ids_to_tokens", "id_to_token"), "piece(id)"),
-    **dict.fromkeys(("convert_tokens_to_ids", "token_to_id"), "id(piece)"),
-    **dict.fromkeys(("batch_encode_plus", "encode_plus"), "encode(a, b)"),
-    **dict.fromkeys(("batch_decode", "detokenize"), "decode(ids)"),
-    **dict.fromkeys(("save_pretrained", "save_vocabulary"), "save(folder)"),
-    **dict.fromkeys(("from_pretrained", "from_file"), "from_folder(folder)"),
-    **{f"{role}_token_id": f"{role}_id" for role in ("pad", "unk", "cls", "sep", "mask")},
-    "all_special_ids": "special_ids",
-}
 
 
 @dataclass(frozen=True)
@@ -236,12 +223,6 @@ class Tokenizer:
             ["some pieces", " ".join(ordinary[:: max(1, len(ordinary) // 16)][:16])],
         ]
         return html.fragment("Tokenizer", html.table(["", ""], rows))
-
-    if not TYPE_CHECKING:  # there, attributes are those that are declared
-
-        def __getattr__(self, name: str) -> Any:
-            """Called for what is not there: say what is meant."""
-            raise no_attribute(self, name, "tokenizer", _ELSEWHERE)
 
     def _set_special(self) -> None:
         ids = {self._ids[piece] for piece in self.roles.pieces} | self.template.ids

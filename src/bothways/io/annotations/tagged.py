@@ -33,16 +33,13 @@ from bothways.io.options import Format
 from bothways.io.rows import JSON, PARQUET, SHEETS, shown, table_suffix
 from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
-from bothways.io.text import beginning, read_lines, read_whole
+from bothways.io.text import read_lines, read_whole
 
 BRAT, WORDS = "brat", "words"
 NAMES = (COLUMNS, TABLE, BRAT, WORDS, *WRITERS)
 """The formats of files with tags."""
 _WORD_KEYS = ("tokens", "words")
 _TAG_KEYS = ("ner_tags", "tags", "labels", "ner", "pos_tags", "upos")
-_JSON_OF_TAGS = re.compile(
-    r'"(tokens|words|spans|entities)"\s*:\s*\[|"labels?"\s*:\s*\[\[\d|"type"\s*:\s*"labels"'
-)
 _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 
 
@@ -56,20 +53,6 @@ def brat_files(path: Path) -> list[Path]:
 def holds_examples(folder: Path) -> bool:
     """Whether a folder holds documents of brat."""
     return bool(brat_files(folder))
-
-
-def likely_kind(path: Path) -> str:
-    """What a file that no row was read from seems to hold instead of rows: ``questions``, ``tags``
-    of words, or neither, the empty text."""
-    head = beginning(path)
-    columns = {name.strip(' "').lower() for name in re.split(r"[,;\t\n]", head[:200])}
-    if ('"paragraphs"' in head and '"qas"' in head) or {"question", "context"} <= columns:
-        return "questions"
-    if _JSON_OF_TAGS.search(head):
-        return "tags"
-    words = [line.split() for line in head.split("\n")[:-1] if line.strip()]
-    as_tags = [len(own) > 1 and TAG.fullmatch(own[-1]) is not None for own in words]
-    return "tags" if len(as_tags) > 1 and sum(as_tags) > 0.9 * len(as_tags) else ""
 
 
 def read_tagged(
