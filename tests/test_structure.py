@@ -303,7 +303,7 @@ OWN_FILES = {
     "runtime.engine": "its own entry points",
     "runtime.inspection": "its own page",
     "runtime.model_card": "its own cards",
-    "runtime.original_files": "a zip, to be unpacked",
+    "runtime.stored": "tensors",
     "runtime.speed": "its own figures; the system's",
     "tasks.catalogue": "shipped tasks",
     "tokenization.bert_settings": "a tokenizer of the library as plain data",

@@ -213,9 +213,9 @@ _BASE: list[list[str]] = [
     ["fill-mask", "a [MASK]."],
     ["embed", "mini-en", "a text", "--precision", "fp32", "--out", "v.npy"],
     ["inspect", "mini-en", "a text"],
-    *(["convert", "mini-en", to, *how] for to, how in (("c", ()), ("tf1", ("--to", "tf1")))),
+    ["convert", "mini-en", "c"],
     ["export", "mini-en", "exported"],
-    *(["info", folder] for folder in ("c", "tf1", "exported")),
+    *(["info", folder] for folder in ("c", "exported")),
 ]
 
 

@@ -126,7 +126,6 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "predict to Parquet": ("p.parquet", over_rows),
     "inspect": ("i.html", lambda w, out: ["inspect", w.model, "a dog", "--out", out]),
     "convert": ("converted", lambda w, out: ["convert", w.model, out]),
-    "convert to TensorFlow": ("tf1", lambda w, out: ["convert", w.model, out, "--to", "tf1"]),
     "export": ("exported", lambda w, out: ["export", w.model, out]),
     "export in 8 bits": (
         "exported",

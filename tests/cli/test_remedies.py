@@ -93,7 +93,6 @@ def commands() -> Iterator[str]:
     yield "export ours out --text sentence"
     yield "finetune --train other.tsv --dev 0.5 --model graph"
     for model in MODELS:
-        yield f"convert {model} tf1 --to tf1"
         yield f"inspect {model} w1 --attribute gradients"
         yield f"rank {model} w1 w2"
 
@@ -104,8 +103,7 @@ def test_messages_name_options_that_the_verb_has(
     monkeypatch.chdir(here)
     wrong, failed = [], 0
     for command in commands():
-        for out in ("out", "tf1"):
-            shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree("out", ignore_errors=True)
         capsys.readouterr()
         failed += bool(cli.main(command.split()))
         for line in capsys.readouterr().err.splitlines():

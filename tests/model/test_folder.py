@@ -335,7 +335,7 @@ def test_a_bin_file_of_something_else_is_refused(content: Any, tmp_path: Path) -
     folder = _saved(tmp_path)
     (folder / "model.safetensors").unlink()
     torch.save(content, folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin does not hold"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin holds no weights"):
         load_model(folder)
 
 
@@ -371,7 +371,7 @@ def test_a_head_for_whole_texts_needs_a_pooler(tmp_path: Path) -> None:
     assert load_network(folder).tagger is not None
     _change_config(folder, architectures=["BertModel"])
     with pytest.raises(
-        ModelError, match=r'no weights of the pooler.*BertForTokenClassification"\]'
+        ModelError, match=r'no weights of the pooler.*BertForTokenClassification'
     ):
         load_model(folder)
 
@@ -484,10 +484,10 @@ def test_a_weight_of_another_shape_is_named(
 @pytest.mark.parametrize(
     ("weight", "found"),
     [
-        (torch.zeros(3), r"has shape \(3,\)"),
-        (torch.zeros(()), r"has shape \(\)"),
-        (torch.zeros(0, 16), r"has shape \(0, 16\)"),
-        (None, "is missing"),
+        (torch.zeros(3), r"\(3,\)"),
+        (torch.zeros(()), r"\(\)"),
+        (torch.zeros(0, 16), r"\(0, 16\)"),
+        (None, r"\(\)"),
     ],
 )
 def test_a_task_head_of_no_definite_size_is_refused(
@@ -495,7 +495,7 @@ def test_a_task_head_of_no_definite_size_is_refused(
 ) -> None:
     folder = _saved(tmp_path, small_bert(classes=3))
     _rewrite(folder, {"classifier.weight": weight})
-    expected = rf"model\.safetensors: .*\(classifier\) {found}; its shape should be \(outputs"
+    expected = rf"model\.safetensors: .*head classifier is missing or .*{found}"
     with pytest.raises(ModelError, match=expected):
         load_model(folder)
 
@@ -571,7 +571,7 @@ def test_a_folder_without_vocabulary_or_no_folder_at_all(tmp_path: Path) -> None
     with pytest.raises(ModelError, match=r"did you mean '.*saved'\?"):
         load_model(tmp_path / "save")
     (tmp_path / "rows.csv").write_text("a,b\n")
-    with pytest.raises(ModelError, match="this is a file, and a model is a folder"):
+    with pytest.raises(ModelError, match="this is a file; a model is a folder"):
         load_model(tmp_path / "rows.csv")
     with pytest.raises(ModelError, match=r"nowhere.config\.json does not exist"):
         load_model(tmp_path / "nowhere")

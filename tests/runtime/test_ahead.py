@@ -10,8 +10,8 @@ import pytest
 
 from bothways.api.model import load
 from bothways.model.folder import save_model
+from bothways.runtime.batching import ahead, text_parts
 from bothways.runtime.onnx_engine import OnnxEngine
-from bothways.runtime.pipeline import ahead, text_parts
 from model_examples import small_bert, small_tokenizer
 
 
@@ -49,11 +49,11 @@ def test_what_cannot_be_made_is_an_error_of_the_caller() -> None:
 
 
 def test_parts_are_all_texts() -> None:
-    assert [*map(list, text_parts([]))] == [[]]
+    assert text_parts([]) == [slice(0, 0)]
     texts = [str(n) for n in range(2500)]
-    assert [text for part in text_parts(texts) for text in part] == texts
-    assert [*map(len, text_parts(texts[:512]))] == [512], "few are sorted together"
-    assert [*map(len, text_parts(texts[:513]))] == [128, 256, 129]
+    assert [text for part in text_parts(texts) for text in texts[part]] == texts
+    assert text_parts(texts[:512]) == [slice(0, 512)], "few are sorted together"
+    assert [len(texts[:513][part]) for part in text_parts(texts[:513])] == [128, 256, 129]
 
 
 @pytest.mark.parametrize("pair", [False, True])
@@ -64,7 +64,7 @@ def test_labels_of_many_texts(pair: bool, tmp_path: Path, monkeypatch: pytest.Mo
     texts = [" ".join(f"w{n % 9}" for n in range(1 + at * 7 % 50)) for at in range(11)]
     second = texts[::-1] if pair else None
     whole = model.predict(texts, second)
-    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 4)
+    monkeypatch.setattr("bothways.runtime.batching._TOGETHER", 4)
     parts = model.predict(texts, second)
     assert parts.labels == whole.labels
     np.testing.assert_allclose(parts.values, whole.values, atol=1e-6)

@@ -329,7 +329,7 @@ def test_many_texts_are_read_in_parts(model: Model, monkeypatch: pytest.MonkeyPa
     texts = [" ".join(f"w{n % 9}" for n in range(1 + at * 5 % 50)) for at in range(23)]
     whole = embed_texts(model.loaded, texts, pooling="mean")
     tokens = model.embed_tokens(texts)
-    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 5)
+    monkeypatch.setattr("bothways.runtime.batching._TOGETHER", 5)
     seen: list[tuple[int, int]] = []
     parts = embed_texts(
         model.loaded, texts, pooling="mean", progress=lambda done, of: seen.append((done, of))
@@ -348,7 +348,7 @@ def test_many_texts_are_read_in_parts(model: Model, monkeypatch: pytest.MonkeyPa
 def test_the_text_whose_vector_is_not_finite_is_named_in_every_part(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 2)
+    monkeypatch.setattr("bothways.runtime.batching._TOGETHER", 2)
     loaded = load(folder).loaded
     with torch.no_grad():
         network_of(loaded).encoder.embeddings.tokens.weight[9] = float("nan")

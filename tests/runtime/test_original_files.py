@@ -1,19 +1,13 @@
-"""The original BERT's files: read as TensorFlow wrote them, written as it reads them, refused."""
+"""The original BERT's files: read as TensorFlow wrote them, or refused."""
 
 from __future__ import annotations
 
 import base64
-import json
-import os
-import re
 import shutil
 import struct
-import subprocess
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +18,10 @@ from bothways.api.doctor import diagnose
 from bothways.api.info import info
 from bothways.errors import ModelError
 from bothways.io.crc32c import crc32c, masked
-from bothways.io.tensor_bundle import read_bundle, write_bundle
-from bothways.model.folder import save_model
+from bothways.io.tensor_bundle import read_bundle
 from bothways.runtime.folder import load_model
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
+from tensorflow_files import write_bundle, write_original
 
 # Written by TensorFlow 2.21 (tf.compat.v1.train.Saver): 20 biases, and one of each type.
 WRITTEN = {
@@ -97,8 +91,7 @@ def test_what_tensorflow_wrote(tmp_path: Path) -> None:
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder, and in ``tf1`` the same as the original BERT's files."""
     root = tmp_path_factory.mktemp("original")
-    save_model(root / "ours", small_bert(**BOTH_HEADS), small_tokenizer(97), {})
-    assert cli.main(["convert", str(root / "ours"), str(root / "tf1"), "--to", "tf1"]) == 0
+    write_original(root, small_bert(**BOTH_HEADS), small_tokenizer(97))
     return root
 
 
@@ -113,42 +106,18 @@ def test_there_and_back(original: Path, tmp_path: Path) -> None:
     assert bits(tmp_path / "back") == bits(original / "tf1") == bits(original / "ours")
     for name in ("config.json", "vocab.txt"):
         assert (tmp_path / "back" / name).read_text() == (original / "ours" / name).read_text()
-    again = tmp_path / "again"
-    assert cli.main(["convert", str(tmp_path / "back"), str(again), "--to", "tf1"]) == 0
-    for file in (original / "tf1").iterdir():
-        if file.name == "bothways.json":  # which says from where it was converted
-            continue
-        assert (again / file.name).read_bytes() == file.read_bytes()
-
-
-def test_names_are_those_of_the_original(original: Path) -> None:
-    found = read_bundle(original / "tf1" / "bert_model.ckpt")
-    weights = load_model(original / "ours").weights
-    assert weights is not None
-    inner = found["bert/encoder/layer_0/intermediate/dense/kernel"][0]
-    assert np.array_equal(inner.T, weights["encoder.layers.0.expand.weight"])
-    assert found["bert/embeddings/LayerNorm/gamma"][0].shape == (16,)
-    assert found["cls/predictions/output_bias"][0].shape == (97,)
-    assert found["cls/seq_relationship/output_weights"][0].shape == (2, 16)
-    settings = json.loads((original / "tf1" / "bert_config.json").read_text())
-    assert settings["num_hidden_layers"] == 1
-    assert "model_type" not in settings
 
 
 def test_every_way_to_name_them(original: Path, tmp_path: Path) -> None:
     expected = bw.load(original / "ours").embed(["w1 w2"])
     folder = tmp_path / "uncased_L-1"
     shutil.copytree(original / "tf1", folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()  # which those of the original lack
-    archive = Path(shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, folder.name))
-    for name in (folder, folder / "bert_model.ckpt", folder / "bert_model.ckpt.index", archive):
+    for name in (folder, folder / "bert_model.ckpt", folder / "bert_model.ckpt.index"):
         assert np.array_equal(bw.load(name).embed(["w1 w2"]), expected), name
         assert diagnose(name) == []
         assert info(name).facts["family"] == "bert"
         assert "fill-mask" in info(name).verbs
     shutil.copy(folder / "bert_model.ckpt.index", folder / "model.ckpt-7.index")
-    (folder / "checkpoint").unlink()
     with pytest.raises(ModelError, match=r"several checkpoints.*bert_model.ckpt, model.ckpt-7"):
         bw.load(folder)
     assert bw.load(folder / "bert_model.ckpt").embed(["w1"]).shape == (1, 16)
@@ -160,8 +129,6 @@ def test_every_way_to_name_them(original: Path, tmp_path: Path) -> None:
 def test_a_cased_vocabulary_is_told_by_its_capitals(original: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cased_L-1"
     shutil.copytree(original / "tf1", folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).unlink()
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text(vocabulary.read_text().replace("w", "W"))
     tokenizer = load_model(folder).tokenizer
@@ -184,16 +151,10 @@ def test_moments_are_named_as_not_used(
     assert bits(tmp_path / "out") == bits(original / "ours")
 
 
-def test_a_fine_tuned_one(tmp_path: Path) -> None:
-    for heads, about, name in (
-        ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}, "output_weights"),
-        ({"spans": True}, {"kind": "spans"}, "cls/squad/output_weights"),
-    ):
-        folder = tmp_path / next(iter(heads))
-        save_model(folder / "ours", small_bert(**heads), small_tokenizer(97), about)
-        assert cli.main(["convert", str(folder / "ours"), str(folder / "o"), "--to", "tf1"]) == 0
-        assert name in read_bundle(folder / "o" / "bert_model.ckpt")
-        assert bits(folder / "o") == bits(folder / "ours")
+@pytest.mark.parametrize("heads", [{"classes": 3}, {"spans": True}])
+def test_a_fine_tuned_one(heads: dict[str, int], tmp_path: Path) -> None:
+    write_original(tmp_path, small_bert(**heads), small_tokenizer(97))
+    assert bits(tmp_path / "tf1") == bits(tmp_path / "ours")
 
 
 def cut(path: Path, to: int) -> None:
@@ -213,10 +174,9 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("a bit of a weight", lambda f: flip(f / DATA, 999), "data-00000.*does not match its checksum"),
     ("cut weights", lambda f: cut(f / DATA, 5000), "data-00000.*ends within"),
     ("no weights", lambda f: (f / DATA).unlink(), "data-00000-of-00001 does not exist"),
-    ("no index", lambda f: (f / "bert_model.ckpt.index").unlink(), "index is missing"),
+    ("no index", lambda f: (f / "bert_model.ckpt.index").unlink(), "a vocabulary, and no model"),
     ("no settings", lambda f: (f / "bert_config.json").unlink(), "bert_config.json does not exist"),
     ("no vocabulary", lambda f: (f / "vocab.txt").unlink(), "vocab"),
-    ("of ALBERT", lambda f: (f / "albert_config.json").write_text("{}"), "take a folder of trans"),
 ]
 
 
@@ -226,7 +186,6 @@ def test_damage_is_named(
 ) -> None:
     folder = tmp_path / "m"
     shutil.copytree(original / "tf1", folder)
-    (folder / "tokenizer.json").unlink()
     damage(folder)
     with pytest.raises(ModelError, match=said):
         load_model(folder)
@@ -283,141 +242,3 @@ def test_types_and_compressed_blocks(tmp_path: Path) -> None:
     rewritten(index, _compressed)
     with pytest.raises(ModelError, match=r"compressed \(snappy\)"):
         read_bundle(tmp_path / "m")
-
-
-def test_zips(original: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "m.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for path in (original / "tf1").iterdir():
-            file.write(path, f"m/{path.name}")
-    assert load_model(archive).folder is None
-    data = archive.read_bytes()
-    damaged = bytearray(data)
-    damaged[len(data) // 3] ^= 255
-    for content in (data[:-100], bytes(damaged), b"", b"PK"):
-        archive.write_bytes(content)
-        assert "m.zip" in diagnose(archive)[0]
-        assert "m.zip" in info(archive).facts["problem"]
-        with pytest.raises(ModelError, match=r"m\.zip.*(damaged|truncated)"):
-            load_model(archive)
-    with zipfile.ZipFile(archive, "w") as file:
-        for folder in ("a", "b"):
-            file.write(original / "tf1" / "bert_config.json", f"{folder}/bert_config.json")
-    with pytest.raises(ModelError, match="one folder with a checkpoint, and holds a, b"):
-        load_model(archive)
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("m/bert_config.json", "{}")
-    with pytest.raises(ModelError, match=r"m\.zip has bert_config.json, but no checkpoint"):
-        load_model(archive)
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("m/x.data-00000-of-00001", bytes(2**26))
-    with pytest.raises(ModelError, match="no weights become from so little"):
-        load_model(archive)
-
-
-LABELS = {"kind": "classification", "labels": ["a", "b", "c"]}
-FROZEN = LABELS | {"options": {"reads": "tokens"}}
-ORDERED = LABELS | {"kind": "ordinal"}
-TAGS = {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}
-
-
-@pytest.mark.parametrize(
-    ("heads", "about", "said"),
-    [
-        ({"choices": True}, {"kind": "choice"}, "head for choices"),
-        ({"tags": 3}, TAGS, "head for tags of words"),
-        ({"tags": 3}, FROZEN, "head for labels or scores of texts that reads all tokens, as of"),
-        ({"tags": 3, "lstm": 8}, TAGS, "head for tags of words on a BiLSTM"),
-        (
-            {"heads": {"ordinal": 2}},
-            LABELS | {"kind": "ordinal"},
-            "head for ordered classes of texts",
-        ),
-    ],
-)
-def test_heads_that_the_original_lacks(
-    heads: dict[str, Any],
-    about: dict[str, Any],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """They are refused where they would be written, and the remedy holds."""
-    save_model(tmp_path / "m", small_bert(**heads), small_tokenizer(97), about)
-    words = ["convert", str(tmp_path / "m"), str(tmp_path / "out"), "--to", "tf1"]
-    assert cli.main(words) == 1
-    told = capsys.readouterr().err
-    assert f"the code of BERT's authors has no {said}" in told
-    assert not (tmp_path / "out").exists()
-    remedy = re.search(r"--heads \w+", told)
-    assert remedy is not None
-    assert cli.main([*words, *remedy[0].split()]) == 0
-    assert diagnose(tmp_path / "out") == []
-
-
-@pytest.mark.parametrize(
-    ("heads", "about"),
-    [
-        ({"classes": 3}, LABELS),
-        ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
-        ({"classes": 2}, {"kind": "multiregression", "labels": ["a", "b"]}),
-        ({"classes": 1}, {"kind": "regression"}),
-        ({"spans": True}, {"kind": "spans"}),
-        ({}, {"pooling": "cls", "normalize": True}),
-    ],
-)
-def test_what_is_known_of_a_model_comes_back(
-    heads: dict[str, Any], about: dict[str, Any], tmp_path: Path
-) -> None:
-    """Its labels, too, which the original keeps nowhere: from the folder, and from a zip of it."""
-    save_model(tmp_path / "m", small_bert(**heads), small_tokenizer(97), about)
-    words = ["convert", str(tmp_path / "m"), str(tmp_path / "tf1"), "--to", "tf1"]
-    assert cli.main(words) == 0
-    archive = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path, "tf1")
-    for source, name in ((tmp_path / "tf1", "one"), (Path(archive), "two")):
-        assert cli.main(["convert", str(source), str(tmp_path / name)]) == 0
-        back = load_model(tmp_path / name)
-        assert back.notes == []
-        assert about.items() <= back.about.items()
-        assert back.about["converted_from"] == source.name
-        config = (tmp_path / name / "config.json").read_text()
-        assert config == (tmp_path / "m/config.json").read_text()
-    assert diagnose(tmp_path / "tf1") == []
-
-
-def test_what_was_trained_from_a_checkpoint_of_ours_is_not_called_as_it(tmp_path: Path) -> None:
-    folder = tmp_path / "tf1"
-    save_model(tmp_path / "m", small_bert(classes=3), small_tokenizer(97), LABELS)
-    assert cli.main(["convert", str(tmp_path / "m"), str(folder), "--to", "tf1"]) == 0
-    assert load_model(folder).about["labels"] == ["a", "b", "c"]
-    for end in ("index", "data-00000-of-00001"):
-        shutil.copy(folder / f"bert_model.ckpt.{end}", folder / f"model.ckpt-7.{end}")
-    loaded = load_model(folder / "model.ckpt-7")
-    assert loaded.about["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
-
-
-@pytest.mark.slow
-def test_tensorflow_reads_what_is_written(original: Path, tmp_path: Path) -> None:
-    """Where BOTHWAYS_TENSORFLOW is the Python of an environment with tensorflow."""
-    python = os.environ.get("BOTHWAYS_TENSORFLOW")
-    if not python:
-        pytest.skip("BOTHWAYS_TENSORFLOW names no Python with tensorflow")
-    script = (
-        "import sys, numpy as np, tensorflow as tf\n"
-        "tf1 = tf.compat.v1; tf1.disable_eager_execution()\n"
-        "read = tf.train.load_checkpoint(sys.argv[1])\n"
-        "for name in read.get_variable_to_shape_map():\n"
-        "    tf1.get_variable(name, initializer=read.get_tensor(name))\n"
-        "with tf1.Session() as session:\n"
-        "    session.run(tf1.global_variables_initializer())\n"
-        "    tf1.train.Saver().save(session, sys.argv[2])\n"
-    )
-    shutil.copytree(original / "tf1", tmp_path / "m")
-    prefix = tmp_path / "m" / "bert_model.ckpt"
-    again = tmp_path / "m" / "again.ckpt"
-    done = subprocess.run([python, "-c", script, str(prefix), str(again)], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    ours, theirs = read_bundle(prefix), read_bundle(again)
-    assert {n: v.tobytes() for n, (v, _) in ours.items()} == {
-        n: v.tobytes() for n, (v, _) in theirs.items()
-    }

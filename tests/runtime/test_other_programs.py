@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +85,8 @@ def test_wrappers_of_single_modules(
     write(folder, {f"{wrapper}.{n}": v for n, v in renamed.items()})
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
     write(folder, {**renamed, **{n: v + 1 for n, v in weights.items()}})
-    with pytest.raises(ModelError, match="with and without what a wrapper puts into its name"):
+    with pytest.raises(ModelError, match="twice, with other values"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("name", ["model_head.pkl", "model_head.joblib"])
-def test_a_head_of_setfit_is_named(name: str, folder: Path, vectors: np.ndarray) -> None:
-    (folder / name).write_bytes(b"\x80\x04")
-    (note,) = load_model(folder).notes
-    assert name in note
-    assert "SetFit" in note
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
 
 
 # ------------------------------------------------------------ adapters
@@ -180,75 +170,44 @@ def test_a_pickled_adapter(folder: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------ weights that are somewhere else
 
 
-def h5(folder: Path) -> None:
-    (folder / "tf_model.h5").write_bytes(b"\x89HDF")
-
-
-def msgpack(folder: Path) -> None:
-    (folder / "flax_model.msgpack").write_bytes(b"\x81")
-
-
-def deepspeed(folder: Path) -> None:
-    (folder / "global_step10").mkdir()
-    (folder / "zero_to_fp32.py").write_text("")
-
-
-def deepspeed_without_script(folder: Path) -> None:
-    (folder / "global_step10").mkdir()
-    (folder / "global_step10/mp_rank_00_model_states.pt").write_bytes(b"PK")
-
-
-def sharded(folder: Path) -> None:
-    (folder / "pytorch_model_fsdp_0").mkdir()
-    (folder / "pytorch_model_fsdp_0/__0_0.distcp").write_bytes(b"x")
-
-
-def quantised(folder: Path) -> None:
-    (folder / "onnx").mkdir()
-    (folder / "onnx/model_quantized.onnx").write_bytes(b"x")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (h5, r"tf_model\.h5 .*up to version 4 .*from_tf=True"),
-        (msgpack, r"flax_model\.msgpack .*from_flax=True"),
-        (deepspeed, r"python zero_to_fp32\.py \. \."),
-        (deepspeed_without_script, r"step10/mp_rank_00.*DeepSpeed.*python zero_to_fp32\.py \. "),
-        (sharded, r"accelerate merge-weights .*pytorch_model_fsdp_0"),
-        (quantised, r"onnx/model_quantized\.onnx.*one in 32 bits is read as onnx/model\.onnx"),
-    ],
-)
-def test_weights_in_another_form(make: Callable[[Path], None], message: str, folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    make(folder)
-    with pytest.raises(ModelError, match=message):
-        load_model(folder)
-
-
 def test_weights_without_values(folder: Path) -> None:
     weights = weights_of(folder)
     (folder / "model.safetensors").unlink()
     torch.save({n: v.to("meta") for n, v in weights.items()}, folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="has a shape and no values"):
+    with pytest.raises(ModelError, match="cannot be read"):
         load_model(folder)
     torch.save({n: torch.empty(0) for n in weights}, folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"holds no values \(shape \(0,\)\).*zero_to_fp32"):
+    with pytest.raises(ModelError, match=r"shape \(0,\)"):
         load_model(folder)
 
 
-def test_a_program_in_place_of_weights(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tf_model.h5", "from_tf=True"),
+        ("zero_to_fp32.py", "DeepSpeed"),
+        ("fsdp/__0_0.distcp", "FSDP"),
+        ("onnx/model_quantized.onnx", "a graph"),
+        ("model-00001-of-00002.safetensors", "index is missing"),
+        ("model.tar.gz", "not read as weights"),
+        ("training_args.bin", ""),
+    ],
+)
+def test_what_is_there_instead_of_weights_is_named(name: str, said: str, folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    torch.jit.script(torch.nn.Linear(2, 2)).save(str(folder / "pytorch_model.bin"))  # type: ignore[no-untyped-call]
-    with pytest.raises(ModelError, match="a program of TorchScript"):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"some bytes")
+    with pytest.raises(ModelError, match="holds neither") as caught:
         load_model(folder)
+    assert said in str(caught.value)
+    assert bool(said) == (name in str(caught.value))
 
 
 def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text("{}")
-    with pytest.raises(ModelError, match="holds the folders of runs; name one of them: 'a', 'b'"):
+    with pytest.raises(ModelError, match="holds folders of runs; name one of them: 'a', 'b'"):
         load_model(tmp_path)
 
 
@@ -262,22 +221,6 @@ def test_a_folder_of_checkpoints_names_them(folder: Path, tmp_path: Path) -> Non
     found = info(tmp_path / "out")
     assert found.kind == "a folder of models"
     assert "checkpoint-500" in found.facts["models"]
-
-
-def test_a_checkpoint_of_lightning_and_the_remedy(
-    folder: Path, tmp_path: Path, vectors: np.ndarray
-) -> None:
-    state = {"state_dict": {f"model.{n}": v for n, v in weights_of(folder).items()}, "epoch": 3}
-    place = tmp_path / "checkpoints"
-    place.mkdir()
-    torch.save(state, place / "epoch=3.ckpt")
-    with pytest.raises(ModelError, match=r"epoch=3\.ckpt is a checkpoint of PyTorch") as caught:
-        load_model(place)
-    assert "TensorFlow" not in str(caught.value)
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / name, place)
-    (place / "epoch=3.ckpt").rename(place / "pytorch_model.bin")
-    np.testing.assert_array_equal(load(place).embed(TEXTS), vectors)
 
 
 def test_a_graph_beside_its_config(folder: Path, tmp_path: Path) -> None:
@@ -591,11 +534,11 @@ def test_adapters_that_are_of_whole_numbers_or_said_otherwise(folder: Path, tmp_
     assert not any("a_config" in note for note in load_model(tmp_path / "adapter").notes)
     whole = {name: value.to(torch.int8) for name, value in pair.items()}
     save_file(whole, tmp_path / "adapter/adapter_model.safetensors")
-    with pytest.raises(ModelError, match="are of the type int8, which are no weights"):
+    with pytest.raises(ModelError, match="does not fit the weights of the base"):
         load_model(tmp_path / "adapter")
     (tmp_path / "adapter/adapter_config.json").unlink()
     shutil.copy(folder / "config.json", tmp_path / "adapter")
-    with pytest.raises(ModelError, match=r"adapter_config\.json, which names its base, is missing"):
+    with pytest.raises(ModelError, match=r"adapter_config\.json is missing"):
         load_model(tmp_path / "adapter")
 
 
@@ -754,51 +697,6 @@ def npz(path: Path) -> None:
 def zipped(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("repo/README.md", "x")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (npz, "arrays of NumPy"),
-        (zipped, "a zip .of repo/README"),
-        (lambda path: path.write_bytes(b"GGUF\3\0\0\0"), "GGUF"),
-        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "HDF5"),
-    ],
-)
-def test_weights_of_another_form_under_the_name(
-    make: Callable[[Path], None], said: str, name: str, folder: Path
-) -> None:
-    (folder / "model.safetensors").unlink()
-    make(folder / name)
-    with pytest.raises(ModelError, match=rf"{name} is {said}|{name} is a file of {said}"):
-        load_model(folder)
-
-
-def test_names_that_downloads_make_and_files_in_place_of_folders(folder: Path) -> None:
-    for name in ("Config.json", "config.json.txt", "config (1).json"):
-        (folder / "config.json").rename(folder / name)
-        with pytest.raises(ModelError, match=re.escape(f"if {name} is it, name it config.json")):
-            load_model(folder)
-        (folder / name).rename(folder / "config.json")
-    with pytest.raises(ModelError, match=f"named by its folder: {re.escape(str(folder))}"):
-        load_model(folder / "model.safetensors")
-    for kind, ending in (("zip", "zip"), ("gztar", "tar.gz")):
-        shutil.make_archive(str(folder), kind, folder)
-        with pytest.raises(ModelError, match="unpack it, and name the folder that was in it"):
-            load_model(f"{folder}.{ending}")
-
-
-def test_what_other_programs_compute_a_model_from(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "model.bin").write_bytes(b"\6")
-    (folder / "vocabulary.json").write_text("[]")
-    with pytest.raises(ModelError, match=r"model.bin is the model in the form of CTranslate2"):
-        load_model(folder)
-    (folder / "model.bin").unlink()
-    (folder / "weights.npz").write_bytes(b"PK")
-    with pytest.raises(ModelError, match=r"weights.npz is the model in the form of MLX"):
-        load_model(folder)
 
 
 def test_keys_that_transformers_wrote_are_no_news(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_chunks_make_no_difference(
         "tasks.windows.CHUNK",
         "tasks.passages._CHUNK",
         "tasks.tagging.CHUNK",
-        "runtime.pipeline._TOGETHER",
+        "runtime.batching._TOGETHER",
     ):
         monkeypatch.setattr(f"bothways.{constant}", size)
     for one, two in zip(whole, everything(loaded), strict=True):

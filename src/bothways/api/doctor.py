@@ -20,6 +20,7 @@ from bothways.runtime.checksums import (
     changed_files,
     recorded_vocabulary,
 )
+from bothways.runtime.diagnosis import runs_in
 from bothways.runtime.folder import (
     ABOUT,
     CONFIG,
@@ -33,9 +34,8 @@ from bothways.runtime.folder import (
     model_files,
     read_json,
 )
-from bothways.runtime.no_model import runs_in
 from bothways.runtime.original_files import is_original
-from bothways.runtime.sentence_modules import encoder_folder
+from bothways.runtime.sentence_modules import encoder_folder, has_modules
 from bothways.runtime.weights import Weights, has_weights
 from bothways.runtime.whose_graph import of_another_model
 from bothways.tokenization.doubts import disagreements, doubts
@@ -60,8 +60,13 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_run(folder)
     if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
-    known = (encoder_folder(folder) / CONFIG, folder / ABOUT)
-    if any(map(is_there, known)) or is_original(folder) or is_adapter(folder):
+    known = (folder / CONFIG, folder / ABOUT)
+    if (
+        any(map(is_there, known))
+        or has_modules(folder)
+        or is_original(folder)
+        or is_adapter(folder)
+    ):
         return _diagnose_model(folder)
     if not folder.is_dir():
         return [f"{folder} is not a folder; name a model, run or corpus folder"]

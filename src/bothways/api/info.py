@@ -23,16 +23,16 @@ from bothways.io.run_folders import RUN_FILE, model_of_seed
 from bothways.io.streams import command_line
 from bothways.io.terminal import counted
 from bothways.runtime.adapters import is_adapter
+from bothways.runtime.diagnosis import models_in, runs_in
 from bothways.runtime.embeddings import pools
 from bothways.runtime.folder import (
     ABOUT,
     LoadedModel,
     load_model,
 )
-from bothways.runtime.no_model import models_in, runs_in
 from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
-from bothways.runtime.sentence_modules import encoder_folder
+from bothways.runtime.sentence_modules import has_modules
 from bothways.tasks.options import traits_of
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
@@ -109,8 +109,8 @@ def info(folder: str | Path) -> Info:
         return _run(found)
     if (found / _DEMO).is_file():
         return _runs(found, "a demonstration (`bothways demo`)")
-    known = (encoder_folder(found) / _CONFIG, found / ABOUT)
-    if any(path.is_file() for path in known) or is_adapter(found):
+    known = (found / _CONFIG, found / ABOUT)
+    if any(map(Path.is_file, known)) or has_modules(found) or is_adapter(found):
         return _model(found, str(folder))
     if (found / TOKENIZER_FILE).is_file() or (found / VOCABULARY_FILE).is_file():
         return _vocabulary(found)

@@ -64,7 +64,7 @@ from bothways.runtime.pipeline import (
     task_for_file,
     unknown_notes,
 )
-from bothways.runtime.saving import save_loaded, save_original, with_heads
+from bothways.runtime.saving import save_loaded, with_heads
 from bothways.runtime.texts import FileTexts, check_kept, kept_columns, text_windows
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
@@ -605,11 +605,6 @@ def convert(config: ConvertConfig) -> str:
     here = Path(config.source).exists()
     about["converted_from"] = real_path(source).name if here else config.source
     loaded.about = about
-    if config.to == "tf1":
-        save_original(out, loaded)
-        for note in loaded.differences():
-            print_note(note)
-        return f"TensorFlow checkpoint: {out}"
     if loaded.fresh:  # what the source lacks is drawn by torch
         from bothways.model.engine import network_of
         from bothways.model.folder import save_model

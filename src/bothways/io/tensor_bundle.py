@@ -1,4 +1,4 @@
-"""Checkpoints of TensorFlow 1 (`V2` of its savers), read and written without it.
+"""Checkpoints of TensorFlow 1 (`V2` of its savers), read without it.
 
 ``NAME.index`` is a table as LevelDB has them: sorted keys in blocks, each key without what it has
 in common with the one before, each block with a checksum; at the end the block of blocks, and a
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from bothways.errors import ModelError
 from bothways.io.crc32c import crc32c, masked
-from bothways.io.files import new_file
 
 INDEX = ".index"
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5  # bytes: at the end of the table, behind each block
-_RESTART = 16  # every so many keys, one is whole
 _COMPRESSED = {1: "snappy"}
 _TYPES = {
     **{1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 9: "<i8", 10: "?", 17: "<u2"},
@@ -143,31 +141,6 @@ def _variable(
     return values.view(dtype).reshape(shape), shown
 
 
-def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> None:
-    """Write variables as a checkpoint in one shard: the same bytes for the same values.
-
-    Args:
-        prefix: the name that its files have in common.
-        variables: by name.
-
-    Raises:
-        DiskError: a file could not be written.
-    """
-    entries = [(b"", _message((1, 1), (3, _message((1, 1)))))]
-    offset = 0
-    with new_file(prefix.with_name(f"{prefix.name}.data-00000-of-00001")) as file:
-        for name in sorted(variables, key=str.encode):
-            values = np.ascontiguousarray(variables[name], "<f4")
-            shape = _message(*((2, _message((1, size))) for size in values.shape))
-            place = _message((1, 1), (2, shape), (4, offset), (5, values.nbytes))
-            checksum = struct.pack("<BI", 6 << 3 | 5, masked(crc32c(values)))
-            entries.append((name.encode(), place + checksum))
-            file.write(values.data)
-            offset += values.nbytes
-    with new_file(prefix.with_name(prefix.name + INDEX)) as file:
-        file.write(_table(entries))
-
-
 # ------------------------------------------------------------------------------------------ tables
 
 
@@ -224,37 +197,6 @@ def _block(path: Path, content: bytes, handle: bytes) -> list[tuple[bytes, bytes
     return found
 
 
-def _table(entries: list[tuple[bytes, bytes]]) -> bytes:
-    """A table of one block."""
-    content = bytearray()
-
-    def add(block: bytes) -> bytes:
-        """Its place and length."""
-        handle = _to_varint(len(content)) + _to_varint(len(block))
-        content.extend(block + struct.pack("<BI", 0, masked(crc32c(block + b"\0"))))
-        return handle
-
-    last = add(_written_block(entries))
-    empty = add(_written_block([]))
-    index = add(_written_block([(entries[-1][0] + b"\0", last)]))
-    return bytes(content) + (empty + index).ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
-
-
-def _written_block(entries: list[tuple[bytes, bytes]]) -> bytes:
-    block, restarts, before = bytearray(), [0], b""
-    for number, (key, value) in enumerate(entries):
-        shared = 0
-        if number % _RESTART:
-            while shared < min(len(key), len(before)) and key[shared] == before[shared]:
-                shared += 1
-        elif number:
-            restarts.append(len(block))
-        block += _to_varint(shared) + _to_varint(len(key) - shared) + _to_varint(len(value))
-        block += key[shared:] + value
-        before = key
-    return bytes(block) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
-
-
 # -------------------------------------------------------------------------------- protocol buffers
 
 
@@ -288,17 +230,6 @@ def _number(fields: dict[int, list[Any]], field: int) -> int:
     return value
 
 
-def _message(*fields: tuple[int, int | bytes]) -> bytes:
-    """A message; a number that is 0 is left out, as it is the default."""
-    message = b""
-    for field, value in fields:
-        if isinstance(value, bytes):
-            message += _to_varint(field << 3 | 2) + _to_varint(len(value)) + value
-        elif value:
-            message += _to_varint(field << 3) + _to_varint(value)
-    return message
-
-
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A number at a place, and the place behind it."""
     value = shift = 0
@@ -309,14 +240,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift, at = shift + 7, at + 1
         if data[at - 1] < 128:
             return value, at
-
-
-def _to_varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*found, value])
 
 
 def _damaged(path: Path, why: str) -> ModelError:

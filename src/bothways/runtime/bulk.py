@@ -31,11 +31,12 @@ from bothways.io.parts import Content, Parts
 from bothways.io.terminal import ShowProgress, print_note, progress_of_rows
 from bothways.io.text import COMPRESSED
 from bothways.io.written import ARROW, arrow_table, breaks_in, table_text
+from bothways.runtime.batching import ahead
 from bothways.runtime.embeddings import embed_texts, vectors_content, vectors_head
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.pipeline import ahead, outputs_of
+from bothways.runtime.pipeline import outputs_of
 from bothways.runtime.texts import FileTexts
 from bothways.tasks.readers import Texts
 from bothways.tasks.task import EncodedFile, number_columns, submission_rows

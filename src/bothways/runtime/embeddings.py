@@ -23,9 +23,10 @@ from bothways.errors import ConfigError, InputError, NonFiniteError, Place, chec
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.io.written import ARROW, cell_text, cells_column, write_tables
-from bothways.runtime.engine import Engine, batches_for, layer_name
+from bothways.runtime.batching import Computed, ahead, computed, share_of, text_parts
+from bothways.runtime.engine import Engine, layer_name
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
+from bothways.runtime.pipeline import check_length
 from bothways.tasks.examples import check_room
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
@@ -172,8 +173,7 @@ def embed_texts(
         )
     pooling = pooling or _own_pooling(loaded)
     prompt = "" if pooling == "tokens" else _prompt_of(loaded, prompt)
-    if prompt:
-        texts = [prompt + text for text in texts]
+    texts = [prompt + text for text in texts]
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
@@ -186,8 +186,8 @@ def embed_texts(
     if prompt and loaded.about.get("include_prompt") is False:
         skip = _prompt_tokens(loaded.tokenizer, prompt, length if long == "cut" else None)
 
-    def encode(part: Sequence[str]) -> _Encoded:
-        return _encode(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
+    def encode(part: slice) -> _Encoded:
+        return _encode(loaded.tokenizer, texts[part], length, long, keep=pooling == "tokens")
 
     found: list[Vector] = []
     encodings: list[Encoding] = []
@@ -354,26 +354,26 @@ def _embed(
     rows = arrays.bounds(pieces).tolist() if pooling == "tokens" else range(len(counts) + 1)
     width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
     sums = np.zeros((rows[-1], width), np.float32 if pooling == "tokens" else np.float64)
-    done = 0
-    for indices in batches_for(engine, np.array([len(window.ids) for window in windows])):
+
+    def compute(indices: NDArray[np.int64]) -> Computed:
         chosen = [windows[w] for w in indices.tolist()]
         ids, segments = [own.ids for own in chosen], [own.segments for own in chosen]
         batch = collate(ids, segments, max_positions=loaded.config.positions)
-        states_TD = _layer_states(engine, batch, layers, combine)
-        for own, states_LD in zip(chosen, arrays.split(states_TD, batch.bounds), strict=True):
-            row, text_from = rows[own.text], max(0, skip - own.start)
-            if pooling == "tokens":
-                first, end = max(own.first, opening), min(own.end, len(own.ids) - closing)
-                row += own.start - opening
-                sums[row + first : row + end] = states_LD[first:end]
-            elif pooling == "cls":
-                sums[row] += states_LD[text_from if text_from < len(states_LD) else 0]
-            else:
-                first = max(own.first, text_from)
-                sums[row] += states_LD[first : own.end].sum(0, dtype=np.float64)
-        done += len(chosen)
-        if progress is not None:
-            progress(done, len(windows))
+        return _layer_states(engine, batch, layers, combine), batch.bounds
+
+    lengths = np.array([len(window.ids) for window in windows])
+    for w, states_LD in computed(engine, lengths, compute, progress):
+        own = windows[w]
+        row, text_from = rows[own.text], max(0, skip - own.start)
+        if pooling == "tokens":
+            first, end = max(own.first, opening), min(own.end, len(own.ids) - closing)
+            row += own.start - opening
+            sums[row + first : row + end] = states_LD[first:end]
+        elif pooling == "cls":
+            sums[row] += states_LD[text_from if text_from < len(states_LD) else 0]
+        else:
+            first = max(own.first, text_from)
+            sums[row] += states_LD[first : own.end].sum(0, dtype=np.float64)
     if pooling == "tokens":
         return sums
     cost = template.cost() - skip

@@ -21,41 +21,18 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig, shortened
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import CLASSIFIER, HEADS, TAGGER, parameter_count, task_head
-from bothways.io.base_folder import adapter_settings, base_folder
+from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.lines import listed
-from bothways.runtime.about import check_about
-from bothways.runtime.adapters import (
-    Adapted,
-    adapter_files,
-    is_adapter,
-    left_beside,
-    read_adapter,
-)
+from bothways.runtime import adapters, diagnosis, original_files, sentence_modules
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
-from bothways.runtime.no_model import heads_beside, what_it_is
-from bothways.runtime.original_files import (
-    CHECKPOINT,
-    SETTINGS,
-    checkpoint_files,
-    named_checkpoint,
-    original_family,
-    summed_up,
-    unpacked,
-)
-from bothways.runtime.sentence_modules import (
-    OF_VECTORS,
-    encoder_folder,
-    has_modules,
-    read_reranker,
-    read_sentence_modules,
-)
 from bothways.runtime.speed import settled
+from bothways.runtime.stored import Stored
 from bothways.runtime.weights import (
     Weights,
     account_for,
@@ -89,8 +66,8 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
-_OF_SETTINGS = (".json", ".model")  # ends of names
-_VOCABULARIES = ("vocab.txt", "merges.txt")
+_OF_TEXT = re.compile(r".*\.(json|model)|vocab\.txt|merges\.txt")
+"""Files that may hold settings or a vocabulary."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 PROBLEM_TYPES = {
@@ -215,12 +192,38 @@ class LoadedModel:
         return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
 
 
+@dataclass
+class _Source:
+    """What a model is read from.
+
+    Attributes:
+        folder: with config.json.
+        values: of config.json.
+        path: the file of the weights or the graph, for messages.
+        tensors: by name; None of a graph.
+        vocabulary: the folder or file of the tokenizer.
+        modules: the folder whose modules.json says how vectors are made, if it has one.
+        about: of bothways.json; None for a folder made elsewhere.
+        whole: whether an engine may compute the folder's files as they are.
+        head: of an adapter, the end of the names of the classes that it is for.
+    """
+
+    folder: Path
+    values: dict[str, Any]
+    path: Path
+    tensors: dict[str, Stored] | None
+    vocabulary: Path
+    modules: Path
+    about: dict[str, Any] | None = None
+    whole: bool = False
+    head: str = ""
+
+
 def load_model(
     folder: str | Path,
     *,
     vocabulary: str | Path | None = None,
     options: EngineOptions | None = None,
-    adapted: Adapted | None = None,
 ) -> LoadedModel:
     """Open a model folder of bothways or transformers.
 
@@ -229,103 +232,182 @@ def load_model(
     whose outputs must be those that the class in config.json has in other programs.
 
     Args:
-        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`); or the files of
-            BERT's authors (:mod:`bothways.runtime.original_files`), in a folder or their zip.
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`); or a folder with
+            an adapter, or with the files of BERT's authors
+            (:mod:`bothways.runtime.original_files`), or a checkpoint in it.
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
-        adapted: weights in place of the folder's; the folder of an adapter is opened as its base
-            with these.
 
     Raises:
         ModelError: a file is missing or damaged, the network is none that bothways can compute, a
             weight of the encoder or of a head is missing, or the vocabulary's size is not the
             model's.
     """
-    named = model_folder(folder)
-    if adapted is None and is_adapter(named):
-        return _load_adapter(named, vocabulary, options)
-    if named.suffix.lower() == ".zip" and named.is_file():
-        with unpacked(named) as inside:
-            loaded = load_model(inside, vocabulary=vocabulary, options=options)
-        loaded.notes = [note.replace(str(inside), str(named)) for note in loaded.notes]
-        return loaded
-    folder, checkpoint, values = _settings(named)
-    # Beside checkpoints of TensorFlow, of ours: what is trained on from it has other names.
-    ours = is_there(folder / ABOUT) and (checkpoint is None or checkpoint.name == CHECKPOINT)
-    if adapted is not None:
-        values = {**values, **_of_adapter(values, adapted)}
-    config, notes = config_of(values, where=str(folder / CONFIG))
-    notes += [*left_beside(folder), *heads_beside(folder)]
-    classes = _classes(values, config, notes)
-    weights: Weights | None = None
-    if adapted is None and checkpoint is None and has_graph_alone(folder):
-        path, unused = _graph_of(folder), []
-        heads, lstm, dtype = _heads_of_graph(folder, config, values, classes), 0, "float32"
+    notes: list[str] = []
+    source = _source_of(model_folder(folder), notes)
+    if vocabulary:
+        source.vocabulary = model_folder(vocabulary)
+    loaded = _load(source, notes, options or EngineOptions())
+    _add_about(loaded, source)
+    loaded.notes += _changes(source.folder, loaded.tokenizer)
+    _check_direction(source.folder, loaded)
+    return loaded
+
+
+def _source_of(named: Path, notes: list[str]) -> _Source:
+    """The files of a model; what is read beside config.json and weights is looked for only where a
+    file says so."""
+    if is_there(named / ADAPTER):
+        if adapters.is_adapter(named):
+            return _adapted(named, notes)
+        notes.append(
+            f"{named} holds an adapter, too ({ADAPTER}), which is not merged into its weights"
+        )
+    folder = sentence_modules.encoder_folder(named)
+    if not is_there(folder / CONFIG):
+        return _original(named)
+    values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    about = _read_about(folder) if is_there(folder / ABOUT) else None
+    if not has_weights(folder) and (graph_in(folder) or (about or {}).get("export")):
+        path, tensors = _graph_of(folder), None
     else:
-        path, theirs = (
-            stored_weights(folder, checkpoint, notes)
-            if adapted is None
-            else (adapted.path, adapted.weights)
-        )
-        weights = account_for(
-            theirs,
+        path, tensors = stored_weights(folder, notes)
+    return _Source(folder, values, path, tensors, folder, named, about, whole=True)
+
+
+def _original(named: Path) -> _Source:
+    """The files of BERT's authors."""
+    found = original_files.named_checkpoint(named)
+    if found is None:
+        where = f"{named}:" if named.is_file() else f"{named / CONFIG} does not exist;"
+        raise ModelError(f"{where} {diagnosis.diagnose(named)}.")
+    folder, prefix = found
+    path = folder / original_files.SETTINGS
+    values = read_json(path, f"copy it beside {prefix.name}, with vocab.txt")
+    values["model_type"] = original_files.original_family().model_type
+    variables = original_files.read_original(prefix).items()
+    tensors = {name: Stored(*variable) for name, variable in variables}
+    index = original_files.checkpoint_files(prefix)[0]
+    return _Source(folder, values, index, tensors, folder, named)
+
+
+def _adapted(named: Path, notes: list[str]) -> _Source:
+    """A base with the adapter in a folder merged into it."""
+    settings = adapter_settings(named)
+    source = _source_of(base_folder(named, settings), notes)
+    if source.tensors is None:
+        raise ModelError(no_weights(source.folder))
+    adapters.merge(named, settings, source.tensors, notes)
+    notes.insert(0, f"{named}: an adapter (LoRA), merged into its base {source.folder}")
+    source.head = adapters.class_of_adapter(settings)
+    classes = family_of(config_of(source.values, where=str(named))[0]).classes
+    if fit := [name for name in classes if source.head and name.endswith(source.head)]:
+        source.values = {**source.values, "architectures": fit}
+    source.path, source.whole = adapters.adapter_file(named), False
+    if has_vocabulary(named):
+        source.vocabulary = named
+    if sentence_modules.has_modules(named):
+        source.modules = named
+    return source
+
+
+def _load(source: _Source, notes: list[str], options: EngineOptions) -> LoadedModel:
+    """The model of a source: its shape, its tokenizer, and each weight accounted for."""
+    config, odd = config_of(source.values, where=str(source.folder / CONFIG))
+    notes += odd
+    classes = _classes(source.values, config, notes)
+    weights = (
+        None
+        if source.tensors is None
+        else account_for(
+            source.tensors,
             config,
-            where=str(path),
+            where=str(source.path),
             architectures=classes,
-            tied=values.get("tie_word_embeddings") is not False,
+            tied=source.values.get("tie_word_embeddings") is not False,
         )
-        unused, heads = summed_up(weights.unused), dict(weights.heads)
-        lstm, dtype = weights.lstm, weights.dtype
-    source = model_folder(vocabulary or folder)
-    refuse_larger(source, config.vocab_size)
-    tokenizer = Tokenizer.from_folder(source)
-    tokenizer = _with_segments(tokenizer, config)
-    if tokenizer.vocab_size < config.vocab_size and not ours:
+    )
+    if not weights:
+        heads, unused = _heads_of_graph(source, config, classes), []
+    else:
+        heads, unused = dict(weights.heads), original_files.summed_up(weights.unused)
+    refuse_larger(source.vocabulary, config.vocab_size)
+    tokenizer = _with_segments(Tokenizer.from_folder(source.vocabulary), config)
+    if tokenizer.vocab_size < config.vocab_size and source.about is None:
         # No text becomes an id without a piece, so these rows are of no effect.
-        refuse_cut_off(source)
+        refuse_cut_off(source.vocabulary)
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
         notes.append(
-            f"{vocabulary or folder}: rows {rows} of the embedding are of no piece of the "
-            "vocabulary, and left out"
+            f"{source.vocabulary}: rows {rows} of the embedding are of no piece of the vocabulary, "
+            "and left out"
         )
         words = family_of(config).tokens
         unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
         weights = weights and dataclasses.replace(weights, config=config)
-    check_sizes(config, tokenizer, str(vocabulary or folder))
-    pooler = weights is not None and reads_pooler(weights)
+    check_sizes(config, tokenizer, str(source.vocabulary))
     loaded = LoadedModel(
-        *(config, tokenizer, {}, heads, lstm, pooler, weights),
-        fresh=[] if weights is None else missing_weights(weights, path, pooler=pooler),
+        *(config, tokenizer, {}, heads),
+        weights=weights,
         notes=notes,
-        options=options or EngineOptions(),
+        options=options,
         unused=unused,
-        dtype=dtype,
-        refused={} if weights is None else dict(weights.refused),
-        folder=folder if adapted is None and checkpoint is None else None,
+        folder=source.folder if source.whole else None,
     )
-    modules = _modules_of(named, adapted)
-    if ours:
-        loaded.about = _read_about(folder, loaded.task_head)
+    if weights:
+        loaded.lstm, loaded.dtype, loaded.pooler = (
+            weights.lstm,
+            weights.dtype,
+            reads_pooler(weights),
+        )
+        loaded.fresh = missing_weights(weights, source.path, pooler=loaded.pooler)
+        loaded.refused = dict(weights.refused)
+    if source.head:  # the base's own heads were not trained on
+        for head in [name for name in heads if not HEADS[name].task]:
+            loaded.refused[head] = (
+                f"{source.path}: the adapter has a head of its own, and the base's "
+                f"{HEADS[head].title} was not trained with it; name the base for that."
+            )
+    return loaded
+
+
+def _add_about(loaded: LoadedModel, source: _Source) -> None:
+    """Add what the model is for: as bothways.json says, or else config.json and the files of
+    sentence-transformers."""
+    folder, values, head = source.folder, source.values, loaded.task_head
+    scores = (head, loaded.task_outputs) == (CLASSIFIER, 1)
+    modules = sentence_modules.has_modules(source.modules)
+    if source.about is not None:
+        about = dict(source.about)
+        tasks = about.pop("tasks", {})
+        # Of another head if the model was trained again elsewhere, which is refused later.
+        loaded.about = {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+        _check_about(loaded.about, folder / ABOUT)
     else:
         # Vectors and the scores of pairs are cut where that library does it.
-        cut = has_modules(modules) or (loaded.task_head, loaded.task_outputs) == (CLASSIFIER, 1)
-        notes += doubts(tokenizer, str(folder), pad=values.get("pad_token_id"))
-        notes += disagreements(source, tokenizer)
-        notes += cut_elsewhere(source, tokenizer, None if cut else config.positions)
-    if not ours or modules != named:
-        _add_vectors(loaded, modules)
-    if not ours and loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
-        loaded.about["reranker"] = read_reranker(folder, values)
-    if loaded.task_head and HEADS[loaded.task_head].kind:
-        if ours and checkpoint is not None:  # whose settings have no labels
-            values = {**values, **_label_config(loaded)}
-        _add_task(loaded, folder, values, str(path))
-    elif unused:
-        _note_left_out(loaded, str(path))
-    notes += _changes(folder, tokenizer)
-    _check_direction(folder, loaded)
-    return loaded
+        limit = None if modules or scores else loaded.config.positions
+        loaded.notes += doubts(loaded.tokenizer, str(folder), pad=values.get("pad_token_id"))
+        loaded.notes += disagreements(source.vocabulary, loaded.tokenizer)
+        loaded.notes += cut_elsewhere(source.vocabulary, loaded.tokenizer, limit)
+    if modules and (source.about is None or source.modules != folder):
+        kept = {n: v for n, v in loaded.about.items() if n not in sentence_modules.OF_VECTORS}
+        loaded.about = kept | sentence_modules.read_sentence_modules(
+            source.modules,
+            lowercase=loaded.tokenizer.lowercase,
+            positions=loaded.config.positions,
+            hidden=loaded.config.hidden,
+        )
+    if source.about is None and scores:
+        loaded.about["reranker"] = sentence_modules.read_reranker(folder, values)
+    if not head or not HEADS[head].kind:
+        _note_left_out(loaded, str(source.path))
+        return
+    theirs = _task_from_config(values, loaded)
+    if "kind" in loaded.about:
+        _refuse_other_task(folder, loaded.about, theirs)
+    else:  # made elsewhere, perhaps from a pre-trained model of ours
+        loaded.about = {**theirs, **loaded.about}
+        _note_left_out(loaded, str(source.path))
 
 
 def _with_segments(tokenizer: Tokenizer, config: ModelConfig) -> Tokenizer:
@@ -336,34 +418,17 @@ def _with_segments(tokenizer: Tokenizer, config: ModelConfig) -> Tokenizer:
     return tokenizer.in_one_segment() if beyond else tokenizer
 
 
-def _modules_of(named: Path, adapted: Adapted | None) -> Path:
-    """The folder that says how vectors are made: that of an adapter, before that of its base."""
-    own = named if adapted is None else adapted.path.parent
-    return own if has_modules(own) else named
-
-
-def _add_vectors(loaded: LoadedModel, modules: Path) -> None:
-    """Add to ``about`` what sentence-transformers' files in a folder say of vectors."""
-    found = read_sentence_modules(
-        modules,
-        lowercase=loaded.tokenizer.lowercase,
-        positions=loaded.config.positions,
-        hidden=loaded.config.hidden,
-    )
-    loaded.notes += found.pop("notes", [])
-    kept = {name: value for name, value in loaded.about.items() if name not in OF_VECTORS}
-    loaded.about = kept | found
-
-
 def model_files(named: Path) -> list[Path]:
     """The files with the weights that :func:`load_model` reads of a folder.
 
     Raises:
         ModelError: one is missing.
     """
-    if is_adapter(named):
-        return adapter_files(named)
-    return [named] if named.is_file() else weight_files(encoder_folder(named))
+    if adapters.is_adapter(named):
+        return adapters.adapter_files(named)
+    folder = sentence_modules.encoder_folder(named)
+    found = None if is_there(folder / CONFIG) else original_files.named_checkpoint(named)
+    return original_files.checkpoint_files(found[1]) if found else weight_files(folder)
 
 
 def files_read(named: Path) -> list[Path]:
@@ -371,80 +436,24 @@ def files_read(named: Path) -> list[Path]:
     graph, and all that may hold settings or a vocabulary; of an adapter also its base's.
 
     Args:
-        named: a folder, the zip of BERT's authors, or the beginning of their files' names.
+        named: a folder, or a checkpoint of BERT's authors.
 
     Raises:
         ModelError: the folder does not say where its encoder or base is.
     """
-    if named.is_file():
-        return [named]
     found: set[Path] = set()
-    if named.is_dir():
-        folders = {named, encoder_folder(named)}
-        if is_adapter(named):
-            folders.add(encoder_folder(base_folder(named, adapter_settings(named))))
-        with suppress(ModelError):  # one with a graph alone
-            found.update(model_files(named))
-    elif checkpoint := named_checkpoint(named):
-        folders = {checkpoint[0]}
-        found.update(checkpoint_files(checkpoint[1]))
-    else:
-        return []
+    with suppress(ModelError):  # one with a graph alone
+        found.update(model_files(named))
+    folders = {named if named.is_dir() else named.parent, sentence_modules.encoder_folder(named)}
+    if adapters.is_adapter(named):
+        base = base_folder(named, adapter_settings(named))
+        folders.add(sentence_modules.encoder_folder(base))
     for folder in folders:
         beside = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]  # modules for vectors
-        found.update(
-            path for path in beside if path.suffix in _OF_SETTINGS or path.name in _VOCABULARIES
-        )
+        found.update(path for path in beside if _OF_TEXT.fullmatch(path.name))
         for name in (*GRAPHS, GRAPH_OF_8_BITS):
             found.update(folder.glob(f"{name}*"))  # with what is too large for one file
     return sorted(path for path in found if path.is_file())
-
-
-def _settings(named: Path) -> tuple[Path, Path | None, dict[str, Any]]:
-    """A model's folder, its checkpoint if it is of TensorFlow, and what config.json says."""
-    folder = encoder_folder(named)
-    if is_there(folder / CONFIG):
-        again = "get the folder again from where it came from"
-        return folder, None, read_json(folder / CONFIG, again)
-    found = named_checkpoint(named)
-    if found is None:
-        lacks = f"{folder}:" if folder.is_file() else f"{folder / CONFIG} does not exist;"
-        raise ModelError(f"{lacks} {what_it_is(folder)}.")
-    folder, checkpoint = found
-    values = read_json(folder / SETTINGS, f"copy it beside {checkpoint.name}, with vocab.txt")
-    return folder, checkpoint, {**values, "model_type": original_family().model_type}
-
-
-def _load_adapter(
-    folder: Path, vocabulary: str | Path | None, options: EngineOptions | None
-) -> LoadedModel:
-    """A base with the adapter in this folder merged into it."""
-    adapted = read_adapter(folder)
-    own = has_vocabulary(folder)
-    loaded = load_model(
-        adapted.base,
-        vocabulary=vocabulary or (folder if own else None),
-        options=options,
-        adapted=adapted,
-    )
-    if adapted.classes:  # the base's own heads were not trained on
-        for head in [name for name in loaded.heads if not HEADS[name].task]:
-            loaded.refused[head] = (
-                f"{folder}: the adapter has a head of its own, and the base's {HEADS[head].title} "
-                "was not trained with it; name the base for that."
-            )
-    merged = f"{folder}: an adapter (LoRA), merged into its base {adapted.base}"
-    loaded.notes[:0] = [merged, *adapted.notes]
-    return loaded
-
-
-def _of_adapter(values: dict[str, Any], adapted: Adapted) -> dict[str, Any]:
-    """What config.json of a base says of its head, for the head that an adapter has."""
-    if not adapted.classes:
-        return {}
-    config, _ = config_of(values, where=str(adapted.base / CONFIG))
-    classes = [n for n in family_of(config).classes if n.endswith(adapted.classes)]
-    return {"architectures": classes} if classes else {}
 
 
 def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:
@@ -507,14 +516,14 @@ def write_about(folder: Path, loaded: LoadedModel) -> None:
     write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
 
 
-def _read_about(folder: Path, head: str) -> dict[str, Any]:
-    """The content of bothways.json, with what it says of a task head beside the rest.
+def _read_about(folder: Path) -> dict[str, Any]:
+    """The content of bothways.json.
 
     Raises:
-        ModelError: it is missing or damaged, has values of another type, or is of a later version.
+        ModelError: it is damaged, or of a later version.
     """
     about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
-    version, tasks = about.get("format", 1), about.pop("tasks", {})
+    version, tasks = about.get("format", 1), about.get("tasks", {})
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(
             f"{folder / ABOUT} has the format {version!r}; this version of bothways reads up to "
@@ -522,10 +531,38 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
         )
     if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
-    # Of another head if the model was trained again elsewhere, which is refused later.
-    merged = {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
-    check_about(merged, folder / ABOUT)
-    return merged
+    return about
+
+
+_KINDS: tuple[tuple[str, Any, Any], ...] = (
+    ("kind task pooling pooled prompt pairs masking precision measured_in made_by", str, ()),
+    ("pair normalize include_prompt", bool, ()),
+    ("length cut_at", int, ()),
+    ("labels modules_left_out settings_left_out", list, str | int | float),
+    ("options export reranker", dict, object),
+    ("prompts", dict, str),
+    ("dev", dict, int | float | None),
+)
+"""Entries of bothways.json that are read, their type and that of their items."""
+
+
+def _check_about(about: dict[str, Any], path: Path) -> None:
+    """Refuse entries of another type than their readers expect; null is as good as no entry."""
+    for names, kind, inner in _KINDS:
+        for name in names.split():
+            if (value := about.get(name)) is None:
+                continue
+            fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+            if kind is int:
+                fits = fits and value >= 1
+            elif fits and inner:
+                items = value.values() if kind is dict else value
+                fits = all(isinstance(item, inner) for item in items)
+            if not fits:
+                raise ModelError(
+                    f"{path}: {name} is {shortened(value)}; it must be {kind.__name__}. Correct it "
+                    "or take it out, or copy the folder again."
+                )
 
 
 def graph_in(folder: Path) -> Path | None:
@@ -534,12 +571,8 @@ def graph_in(folder: Path) -> Path | None:
 
 
 def has_graph_alone(folder: Path) -> bool:
-    """Whether a folder has no weights but a graph, or says that it had one."""
-    if has_weights(folder):
-        return False
-    return graph_in(folder) is not None or (
-        is_there(folder / ABOUT) and bool(_read_about(folder, "").get("export"))
-    )
+    """Whether a folder has no weights but a graph."""
+    return graph_in(folder) is not None and not has_weights(folder)
 
 
 def no_weights(folder: Path) -> str:
@@ -564,9 +597,7 @@ def _graph_of(folder: Path) -> Path:
     return path
 
 
-def _heads_of_graph(
-    folder: Path, config: ModelConfig, values: dict[str, Any], classes: list[str]
-) -> dict[str, int]:
+def _heads_of_graph(source: _Source, config: ModelConfig, classes: list[str]) -> dict[str, int]:
     """The heads of a folder's graph, with their numbers of outputs.
 
     Raises:
@@ -576,15 +607,13 @@ def _heads_of_graph(
 
     from bothways.runtime.onnx_graph import output_names
 
-    path = _graph_of(folder)
+    path, values = source.path, source.values
     try:
-        checked(path)
-    except InputError as error:
-        raise ModelError(str(error)) from None
-    try:
-        graph = onnx.load_model(path, load_external_data=False).graph
+        graph = onnx.load_model(checked(path), load_external_data=False).graph
         if not graph.output:  # of the format, an empty file is a whole one
             raise ValueError("it holds no graph")
+    except InputError as error:
+        raise ModelError(str(error)) from None
     except Exception as error:  # of the protobuf library's own types
         raise ModelError(
             f"{path} is damaged or truncated ({error}); copy it again, or export it again."
@@ -593,14 +622,14 @@ def _heads_of_graph(
         one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
     }
     family = family_of(config)
-    about = _read_about(folder, "") if is_there(folder / ABOUT) else {}
-    heads = list((about.get("export") or {}).get("heads") or ()) or [
+    exported = (source.about or {}).get("export") or {}
+    heads = list(exported.get("heads") or ()) or [
         head for name in classes for head in family.classes.get(name, ())
     ]
     if others := [head for head in heads if not isinstance(head, str) or head not in HEADS]:
         raise ModelError(
-            f"{folder / ABOUT}: export.heads names {shortened(others[0])}, which is no head; the "
-            "file is damaged. Export the model again."
+            f"{source.folder / ABOUT}: export.heads names {shortened(others[0])}, which is no "
+            "head; the file is damaged. Export the model again."
         )
     wanted = output_names(heads)
     names = [name for own in wanted.values() for name in own]
@@ -613,8 +642,8 @@ def _heads_of_graph(
         )
     if not heads and sizes[next(iter(wanted))] not in (0, config.hidden):
         raise ModelError(
-            f"{path} gives states of the size {sizes[next(iter(wanted))]}, and {folder / CONFIG} "
-            f"has a hidden size of {config.hidden}; they do not belong together."
+            f"{path} gives states of the size {sizes[next(iter(wanted))]}, and config.json has a "
+            f"hidden size of {config.hidden}; they do not belong together."
         )
     labels = _labels_named(values) or values.get("num_labels") or 2
     return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
@@ -778,20 +807,6 @@ def _label_config(loaded: LoadedModel) -> dict[str, Any]:
     if not tagging:
         config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
     return config
-
-
-def _add_task(loaded: LoadedModel, folder: Path, values: dict[str, Any], where: str) -> None:
-    """Add to ``about`` what config.json says of the task head, if bothways.json does not say it.
-
-    Raises:
-        ModelError: both do, and differ.
-    """
-    theirs = _task_from_config(values, loaded)
-    if "kind" in loaded.about:
-        _refuse_other_task(folder, loaded.about, theirs)
-    else:  # made elsewhere, perhaps from a pre-trained model of ours
-        loaded.about = {**theirs, **loaded.about}
-        _note_left_out(loaded, where)
 
 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:

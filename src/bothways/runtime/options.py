@@ -23,7 +23,7 @@ class ConvertConfig(Options):
     source: str
     """Folder with config.json and weights (.safetensors or .bin), or the name of such a model on
     the Hugging Face Hub; or a checkpoint of TensorFlow 1 of the original BERT, with
-    bert_config.json and vocab.txt: the folder, the zip, or FOLDER/bert_model.ckpt."""
+    bert_config.json and vocab.txt: the folder, or FOLDER/bert_model.ckpt."""
     out: str
     """Model folder to write."""
     tokenizer: str | None = None
@@ -32,9 +32,6 @@ class ConvertConfig(Options):
     """Heads to keep: all; none, for a folder of the encoder alone, which makes vectors; or their
     names (masked_lm, next_sentence, classifier, tagger, span, choice). transformers lists heads
     that the class it opens does not have as UNEXPECTED."""
-    to: Literal["bothways", "tf1"] = "bothways"
-    """What to write. bothways: a model folder, which transformers reads too. tf1: the files of the
-    original BERT, for TensorFlow 1."""
 
 
 @dataclass(frozen=True)

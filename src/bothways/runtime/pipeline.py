@@ -6,23 +6,22 @@ N texts, R rows of outputs (one per token that the head reads), C outputs of the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways import arrays
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import html
 from bothways.io.annotations.squad import Questions
 from bothways.io.terminal import ShowProgress, table_text
-from bothways.runtime.engine import Engine, batches_for
+from bothways.runtime.batching import Computed, ahead, computed, share_of, text_parts
+from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.sentence_modules import ACTIVATIONS, GIVES_SCORES
@@ -39,10 +38,6 @@ from bothways.tasks.windows import Reading
 from bothways.tokenization.normalization import check_texts, decomposed_notes
 from bothways.tokenization.tokenizer import Tokenizer
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-_TOGETHER = 1024  # texts; batches are sorted by length among so many
-_FIRST = 128  # of many texts: nothing is computed before they are tokenized
 # A larger share of [UNK] means that the vocabulary is for another language or script.
 _MANY_UNKNOWN = 0.05
 
@@ -170,65 +165,18 @@ def predict_texts(
     index = None if callable(index) else index
     a, b = [*a], None if b is None else [*b]  # slices of a column may go by its index
 
-    def encode(part: tuple[Sequence[str], Sequence[str] | None]) -> Examples:
-        return task.examples(loaded.tokenizer, *part, length=length)
+    def encode(part: slice) -> Examples:
+        second = None if b is None else b[part]
+        return task.examples(loaded.tokenizer, a[part], second, length=length)
 
-    seconds = [None for _ in text_parts(a)] if b is None else text_parts(b)
-    parts = list(zip(text_parts(a), seconds, strict=True))
     cut = several = 0
     logits = []
-    for examples in ahead(parts, encode):
+    for examples in ahead(text_parts(a), encode):
         logits.append(task.pooled(examples, outputs_of(loaded, task, examples)))
         cut, several = cut + examples.cut, several + examples.windowed
     logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
     return Prediction(labels, values, names, cut, several, length, logits_NC, texts=a, index=index)
-
-
-def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
-    """Texts in parts that are tokenized together; at least one part. The first are smaller, but
-    few are one part: tokenizing them takes no time, and sorted together they need less padding."""
-    if len(texts) <= _TOGETHER // 2:
-        return [texts]
-    parts, size, at = [], min(_FIRST, _TOGETHER), 0
-    while at < len(texts):
-        parts.append(texts[at : at + size])
-        at += size
-        size = min(_TOGETHER, 2 * size)
-    return parts
-
-
-def ahead(parts: Iterable[_T], make: Callable[[_T], _R]) -> Iterator[_R]:
-    """What ``make`` makes of each part: the next in a thread, while the caller works on the last.
-
-    Tokenizing leaves the interpreter to others, and an engine computes; so with one part made
-    ahead, neither waits for the other. Parts that are read are read in the thread, too.
-    """
-    if isinstance(parts, Sequence) and len(parts) == 1:
-        yield make(parts[0])
-        return
-    source = iter(parts)
-
-    def step() -> tuple[_R] | None:
-        for part in source:
-            return (make(part),)
-        return None
-
-    with ThreadPoolExecutor(1, "tokenizing") as pool:
-        coming = pool.submit(step)
-        while (made := coming.result()) is not None:
-            coming = pool.submit(step)
-            yield made[0]
-
-
-def share_of(
-    progress: ShowProgress | None, start: int, count: int, total: int
-) -> ShowProgress | None:
-    """The progress of a part, ``count`` of the whole's ``total`` items from ``start`` on, as that
-    of the whole."""
-    if progress is None:
-        return None
-    return lambda done, of: progress(start + count * done // max(1, of), total)
 
 
 def predict_choices(
@@ -462,16 +410,13 @@ def predict_outputs(
         NonFiniteError: an output is not finite.
     """
     found = np.zeros((len(examples.read_positions), outputs), dtype=np.float32)
-    done = 0
-    for indices in batches_for(engine, examples.lengths):
+
+    def compute(indices: NDArray[np.int64]) -> Computed:
         batch = examples.batch(indices, max_positions=positions)
-        rows_RC = engine.compute(batch.inputs, {head: batch.read_positions})[head]
-        by_item = arrays.split(rows_RC, batch.bounds)
-        for n, rows in zip(indices, by_item, strict=True):
-            found[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
-        done += len(indices)
-        if progress is not None:
-            progress(done, len(examples))
+        return engine.compute(batch.inputs, {head: batch.read_positions})[head], batch.bounds
+
+    for n, rows in computed(engine, examples.lengths, compute, progress):
+        found[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
     if not np.isfinite(found).all():
         row = int(np.flatnonzero(~np.isfinite(found).all(-1))[0])
         n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])

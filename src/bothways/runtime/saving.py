@@ -7,23 +7,19 @@ from collections.abc import Collection
 from pathlib import Path
 
 from bothways.errors import ModelError
-from bothways.families import family_of
-from bothways.families.heads import CLASSIFIER, HEADS, LSTM, SPAN, form_of, task_head, use_of
+from bothways.families.heads import HEADS, LSTM, form_of, task_head
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.runtime.checksums import write_checksums
 from bothways.runtime.folder import (
     CONFIG,
     OF_TASK,
     LoadedModel,
-    config_values,
-    write_about,
     write_description,
 )
 from bothways.runtime.model_card import write_card
-from bothways.runtime.original_files import original_family, refuse_others, write_original
 from bothways.runtime.sentence_modules import write_sentence_modules
 from bothways.runtime.stored import WEIGHTS
-from bothways.runtime.weights import has_weights, weights_by_name, write_weights
+from bothways.runtime.weights import has_weights, write_weights
 
 
 def save_loaded(folder: Path, loaded: LoadedModel) -> None:
@@ -46,45 +42,6 @@ def save_loaded(folder: Path, loaded: LoadedModel) -> None:
         # safetensors makes its files readable by the owner only.
         (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
         complete_folder(partial, loaded)
-
-
-def save_original(folder: Path, loaded: LoadedModel) -> None:
-    """Write an opened folder as BERT's authors have their models: a checkpoint of TensorFlow 1 in
-    fp32, bert_config.json and vocab.txt. Their code has no place for the names of labels, and takes
-    bert_config.json along to other tasks: what is known of the model's is in bothways.json.
-
-    Args:
-        folder: where; an existing folder is replaced.
-        loaded: with its weights.
-
-    Raises:
-        ModelError: a network or a head that their code does not have.
-        DiskError: it could not be written; the old folder is intact.
-    """
-    assert loaded.weights is not None, "checked by the caller"
-    if family_of(loaded.config) is original_family():
-        _refuse_head(loaded)
-    values = config_values(loaded, dtype="float32")
-    refuse_others(loaded.config, loaded.tokenizer, values)
-    weights = weights_by_name(loaded.weights, floats=True)
-    with new_folder(folder) as partial:
-        write_original(partial, weights, loaded.tokenizer, values)
-        write_about(partial, loaded)
-
-
-def _refuse_head(loaded: LoadedModel) -> None:
-    """Refuse a head of a task that the original code does not have."""
-    task = loaded.task_head
-    if not task or (task in (CLASSIFIER, SPAN) and not loaded.lstm):
-        return
-    used = use_of(task, str(loaded.about.get("kind", "")))
-    which = " on a BiLSTM" if loaded.lstm else ""
-    which += " that reads all tokens, as of a frozen encoder" if used != task else ""
-    others = ",".join(name for name in loaded.heads if name != task) or "none"
-    raise ModelError(
-        f"the code of {original_family().title}'s authors has no {HEADS[used].title}{which}. "
-        f"Leave out --to; or write the model without this head, with --heads {others}."
-    )
 
 
 def with_heads(loaded: LoadedModel, names: Collection[str]) -> LoadedModel:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.arrays import expit
 from bothways.errors import InputError, ModelError
-from bothways.io.files import real_path, write_json
+from bothways.io.files import write_json
 from bothways.io.folder_files import checked, inside, is_there
 from bothways.io.json_files import read_json_file
 
@@ -46,21 +46,14 @@ _ENCODERS = ("Transformer", "BERT", "RoBERTa", "XLMRoBERTa", "ALBERT", "DistilBE
 _VECTOR = "sentence_embedding"
 GIVES_SCORES = "a Transformer that gives scores, not vectors"
 """A step that is left out where vectors are wanted, and is what ranks texts."""
+_OF_TOKENIZER = ("processor_kwargs", "tokenizer_args")
+_HARMLESS = {"model_max_length", "padding_side", "use_fast", "trust_remote_code"}
 # Settings of the encoder's step -> the values with which it gives the last layer's states.
 _USUAL: Mapping[str, tuple[Any, ...]] = {
     "transformer_task": ("feature-extraction", None),
     "module_output_name": ("token_embeddings", None),
     "processing_kwargs": ({}, None),
     "tokenizer_name_or_path": (None,),
-}
-_OF_TOKENIZER = ("processor_kwargs", "tokenizer_args")
-# Settings that are handed on to transformers -> those that change nothing here, or are read.
-_ARGUMENTS = {
-    **dict.fromkeys(("config_kwargs", "config_args"), frozenset({"trust_remote_code"})),
-    **dict.fromkeys(
-        _OF_TOKENIZER,
-        frozenset({"model_max_length", "padding_side", "use_fast", "trust_remote_code"}),
-    ),
 }
 
 
@@ -77,32 +70,19 @@ def encoder_folder(folder: Path) -> Path:
     """
     if not is_there(folder / _MODULES):
         return folder
-    whole = is_there(folder / _CONFIG)
-    try:
-        encoders = [path for kind, path, _ in _steps(folder) if kind in _ENCODERS]
-    except ModelError:
-        if whole:  # said where vectors are made
-            return folder
-        raise
+    encoders = (path for kind, path, _ in _steps(folder) if kind in _ENCODERS)
     # A config.json beside modules.json may be the library's own, or another model's.
+    whole = is_there(folder / _CONFIG)
     return next((p for p in encoders if not whole or is_there(p / _CONFIG)), folder)
-
-
-def other_first_module(folder: Path) -> str:
-    """The type of a folder's first module if it is no encoder that is read here; else empty."""
-    if not is_there(folder / _MODULES):
-        return ""
-    kind = next((kind for kind, _, _ in _steps(folder)), "")
-    return "" if kind in _ENCODERS else kind
 
 
 def read_sentence_modules(
     folder: Path, *, lowercase: bool, positions: int, hidden: int
 ) -> dict[str, Any]:
-    """Entries for ``about``; empty for a folder of another library.
+    """Entries for ``about``.
 
     Args:
-        folder: with modules.json, if it has one.
+        folder: with modules.json.
         lowercase: whether its tokenizer lower-cases text.
         positions: of the encoder.
         hidden: size of its states.
@@ -116,13 +96,10 @@ def read_sentence_modules(
         computed here.
         ``settings_left_out``: what else would be done with texts and is not done here.
         ``cut_at``: to how many tokens texts are cut, at most those that the encoder reads.
-        ``notes``: sentences for the user.
 
     Raises:
         ModelError: a file is damaged.
     """
-    if not is_there(folder / _MODULES):
-        return _part_of_another(folder)
     prompts, prompt = _prompts(folder)
     about: dict[str, Any] = {"pooling": f"not named in {folder / _MODULES}"}
     about |= {name: value for name, value in (("prompts", prompts), ("prompt", prompt)) if value}
@@ -207,7 +184,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
             raise _damaged(folder / _MODULES, str(error)) from None
         kind = name.rpartition(".")[2]
         if not name.startswith(("sentence_transformers.", "models.")):
-            kind = name or "without a type"
+            kind = name or "without a type"  # of somebody's own
         yield kind, path, _object(_settings_of(path) if kind in _ENCODERS else path / _CONFIG)
 
 
@@ -263,19 +240,6 @@ def _length(folder: Path, settings: Any) -> int:
     return next((n for n in limits if isinstance(n, int) and 0 < n < _NO_LIMIT), _NO_LIMIT)
 
 
-def _part_of_another(folder: Path) -> dict[str, Any]:
-    """A note where a folder is only the encoder of one of sentence-transformers."""
-    above = real_path(folder).parent
-    if real_path(folder).name[:2] != "0_" or not is_there(above / _MODULES):
-        return {}
-    return {
-        "notes": [
-            f"{folder} is the encoder of {above}, whose {_MODULES} says how vectors are made; name "
-            "that folder for its vectors"
-        ]
-    }
-
-
 def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     """Texts by name, and that which is put before each text; empty without one."""
     path = folder / _LIBRARY
@@ -301,9 +265,9 @@ def _unusual(settings: dict[str, Any]) -> list[str]:
         for key, usual in _USUAL.items()
         if key in settings and settings[key] not in usual
     ]
-    for key, harmless in _ARGUMENTS.items():
+    for key in ("config_kwargs", "config_args", *_OF_TOKENIZER):  # handed on to transformers
         given = settings.get(key) or {}
-        others = given.keys() - harmless if isinstance(given, dict) else {str(given)}
+        others = given.keys() - _HARMLESS if isinstance(given, dict) else {str(given)}
         found += [f"Transformer with {key} ({', '.join(sorted(others))})"] if others else []
     modes = settings.get("modality_config") or {}
     text = modes.get("text") if isinstance(modes, dict) else None
@@ -346,12 +310,11 @@ def _read(path: Path) -> Any:
     try:
         return read_json_file(checked(path)) if is_there(path) else {}
     except InputError as error:
-        raise _damaged(None, f"{error.place}: {error.problem}") from None
+        raise _damaged(error.place or path, error.problem) from None
 
 
-def _damaged(path: Path | None, problem: str) -> ModelError:
-    where = "" if path is None else f"{path}: "
+def _damaged(where: object, problem: str) -> ModelError:
     return ModelError(
-        f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
+        f"{where}: {problem} Without it, vectors would not be those of sentence-transformers. "
         f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."
     )

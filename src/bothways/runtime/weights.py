@@ -35,59 +35,22 @@ from bothways.families.heads import (
     form_of,
     forms_of,
     has_pooler,
-    task_head,
     weight_shapes,
 )
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
-from bothways.io.lines import listed
-from bothways.io.tensor_bundle import INDEX
-from bothways.runtime.original_files import checkpoint_files, checkpoint_in, read_original
+from bothways.runtime import diagnosis
 from bothways.runtime.stored import (
     OLD_WEIGHTS,
     WEIGHTS,
     Floats,
     Stored,
     damaged,
-    map_safetensors,
-    read_pickled,
+    read_tensors,
 )
 
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
-_OTHER_FRAMEWORKS = {"tf_model": "from_tf", "flax_model": "from_flax"}
-# What other programs compute a model from, of which nothing here or there makes weights again.
-_OTHER_PROGRAMS = {
-    "*.gguf": "llama.cpp",
-    "openvino*_model.xml": "OpenVINO",
-    "*.mlpackage": "Core ML",
-    "coreml/**/*.mlpackage": "Core ML",
-    "*.tflite": "TensorFlow Lite",
-    "saved_model.pb": "TensorFlow",
-    "rust_model.ot": "rust-bert",
-    "weights.npz": "MLX",
-    "model.weights.h5": "Keras",
-}
-_OF_TEXT = (
-    "",
-    ".json",
-    ".jsonl",
-    ".jinja",
-    ".txt",
-    ".md",
-    ".model",
-    ".py",
-    ".yaml",
-    ".yml",
-    ".lock",
-)
-_UNFINISHED = (".crdownload", ".part", ".partial", ".incomplete", ".aria2", ".download", ".tmp")
-_OF_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-# Files of a trainer beside weights or of OpenVINO, and one of several files of weights.
-_OF_TRAINER = re.compile(
-    r"(training_args|optimizer|scheduler|scaler|rng_state|random_states|openvino_)"
-)
-_PART = re.compile(r".+-\d{5}-of-(?!00001)\d{5}\.(safetensors|bin)")
 # Constants in files made elsewhere.
 _REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
 # What wrappers of single modules leave inside names: of compiling, FSDP, recomputing, XLA.
@@ -170,49 +133,31 @@ def parts_in(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int
 # --------------------------------------------------------------------------------- a file's weights
 
 
-def stored_weights(
-    folder: Path, checkpoint: Path | None = None, notes: list[str] | None = None
-) -> tuple[Path, dict[str, Stored]]:
+def stored_weights(folder: Path, notes: list[str]) -> tuple[Path, dict[str, Stored]]:
     """A folder's weights by name, and the file to name in messages: that of the weights, or of
     parts their index.
 
     Args:
         folder: of a model.
-        checkpoint: of TensorFlow, if the folder has several.
-        notes: takes what a user should know, as sentences: of weights that are there several times,
-            which are used.
+        notes: takes what a user should know, as sentences.
 
     Raises:
         ModelError: a file is missing or damaged, or holds more than weights.
     """
-    weights: dict[str, Stored] = {}
-    notes = [] if notes is None else notes
-    whole = None if checkpoint else _whole_or_index(folder)
-    if whole is None or whole.suffix == INDEX:
-        checkpoint = checkpoint or whole.with_suffix("")  # type: ignore[union-attr]
-        found = read_original(checkpoint)
-        return Path(f"{checkpoint}{INDEX}"), {n: Stored(*of) for n, of in found.items()}
+    whole = _whole_or_index(folder)
     part_of = _listed(whole) if whole.suffix == ".json" else {}
-    if not part_of and is_there(index := folder / (whole.name + _INDEX)):
-        notes.append(
-            f"{folder} holds weights whole and in parts, of which {whole.name} is used. Remove the "
-            f"older: that file, or {index.name} with its parts"
-        )
+    weights: dict[str, Stored] = {}
     for file in weight_files(folder):
         try:
-            checked(file)
+            own = read_tensors(checked(file), notes)
         except InputError as error:
             raise ModelError(str(error)) from None
-        own = map_safetensors(file) if file.suffix == ".safetensors" else read_pickled(file, notes)
-        for name, value in own.items():
-            # Of a weight in two parts, the one that the index means.
-            if name not in weights or part_of.get(name, file.name) == file.name:
-                weights[name] = value
-    if absent := [name for name in part_of if name not in weights]:
-        notes.append(
-            f"{whole} lists {len(absent)} weights that no part has, such as {absent[0]}; the parts "
-            "may be of another save. Copy the index and all parts again"
-        )
+        # Of a weight in two parts, the one that the index means.
+        weights |= {
+            name: value
+            for name, value in own.items()
+            if name not in weights or part_of.get(name, file.name) == file.name
+        }
     return whole, weights
 
 
@@ -223,17 +168,15 @@ def weight_files(folder: Path) -> list[Path]:
         ModelError: there are none, the index is damaged, or a part is missing.
     """
     path = _whole_or_index(folder)
-    if path.suffix == INDEX:
-        return checkpoint_files(path.with_suffix(""))
     if path.suffix != ".json":
         return [path]
     names = sorted(set(_listed(path).values()))
-    missing = [name for name in names if not is_there(folder / name)]
-    if missing:
-        raise ModelError(
-            f"{path} lists {missing[0]}, which is not in the folder; copy all {len(names)} parts "
-            "of the weights into it."
-        )
+    for name in names:
+        if not is_there(folder / name):
+            raise ModelError(
+                f"{path} lists {name}, which is not in the folder; copy all {len(names)} parts of "
+                "the weights into it."
+            )
     return [folder / name for name in names]
 
 
@@ -246,93 +189,10 @@ def _whole_or_index(folder: Path) -> Path:
     for name in _NAMES:
         if is_there(folder / name):
             return folder / name
-    if (checkpoint := checkpoint_in(folder)) is not None:
-        return checkpoint.with_name(checkpoint.name + INDEX)
+    instead = diagnosis.instead_of_weights(folder)
     raise ModelError(
-        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
-        f"in one of these, or in parts with {WEIGHTS}{_INDEX}.{_instead(folder)}"
+        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}{f' ({instead})' if instead else ''}."
     )
-
-
-def _instead(folder: Path) -> str:
-    """What a folder has in place of weights, and what to do, as a sentence; or nothing."""
-    if other := _of_another_form(folder):
-        return other
-    others = sorted(p.name for p in folder.glob("*") if p.suffix in _OF_WEIGHTS)
-    others = [name for name in others if not _OF_TRAINER.match(name)]
-    if parts := [name for name in others if _PART.fullmatch(name)]:
-        stem = WEIGHTS if parts[0].endswith(".safetensors") else OLD_WEIGHTS
-        return (
-            f" {parts[0]} is one part of several, and {stem}{_INDEX}, which lists them, is not "
-            "there; copy it too, from where the parts are from."
-        )
-    if any(name.startswith("adapter_model.") for name in others):
-        return (
-            " It has the weights of an adapter, of which adapter_config.json, which names its "
-            "base, is missing; copy it too."
-        )
-    if len(others) == 1:
-        name = WEIGHTS if others[0].endswith(".safetensors") else OLD_WEIGHTS
-        return f" If {others[0]} holds them, name it {name}."
-    if parts := sorted(p.name for p in folder.glob("*") if p.suffix in _UNFINISHED):
-        return f" {parts[0]} is a download that has not ended; complete it, or download it again."
-    if others:
-        return f" If one of {listed(others, 4)} holds them, name that {OLD_WEIGHTS}."
-    if folder.parent.name == "snapshots":
-        return " The model was downloaded in part; download it again (without HF_HUB_OFFLINE)."
-    files = [path for path in folder.glob("*") if path.is_file() and path.suffix not in _OF_TEXT]
-    unknown = sorted(path.name for path in files if not _OF_TRAINER.match(path.name))
-    return f" It holds {listed(unknown, 4)}, which are not read as weights." if unknown else ""
-
-
-def _of_another_form(folder: Path) -> str:
-    """In which other form a folder has weights, and what makes those of it that are read here, as a
-    sentence; or nothing."""
-    for name, option in _OTHER_FRAMEWORKS.items():
-        if found := sorted(folder.glob(f"{name}*")):
-            return (
-                f" {found[0].name} is of another framework, which transformers reads up to version "
-                f"4 (5 does not): load the folder there with {option}=True, and save it."
-            )
-    if is_there(folder / "zero_to_fp32.py"):
-        return (
-            " The weights are in the parts of a checkpoint of DeepSpeed; the folder's "
-            f"zero_to_fp32.py makes {OLD_WEIGHTS} of them: python zero_to_fp32.py . . (older ones: "
-            f"python zero_to_fp32.py . {OLD_WEIGHTS})."
-        )
-    if shards := sorted(folder.glob("global_step*/*_model_states.pt")) or sorted(
-        folder.glob("*_model_states.pt")
-    ):
-        first = shards[0].relative_to(folder).as_posix()
-        return (
-            f" {first} is of a checkpoint of DeepSpeed, and the zero_to_fp32.py that it writes "
-            f"beside its parts is missing: copy it there (it is deepspeed/utils/zero_to_fp32.py of "
-            f"that package), and run python zero_to_fp32.py . {OLD_WEIGHTS}."
-        )
-    parts = {path.parent for path in folder.glob("*/*.distcp")}
-    for place in sorted(path for path in parts if not path.name.startswith("optimizer")):
-        return (
-            f" The weights are in the parts of FSDP in {place.name}: accelerate merge-weights "
-            f"{place} {folder} makes {WEIGHTS} of them."
-        )
-    graphs = [*folder.glob("*.onnx"), *folder.glob("onnx/*.onnx")]
-    if names := sorted(path.relative_to(folder).as_posix() for path in graphs):
-        return (
-            f" The folder has {listed(names, 4)}, of which one in 32 bits is read as "
-            "onnx/model.onnx; put it there, or export the model again."
-        )
-    if is_there(folder / "model.bin") and any(folder.glob("*vocabulary.*")):
-        return (
-            f" model.bin is the model in the form of CTranslate2, which is not read here; get the "
-            f"{WEIGHTS} that it was made from."
-        )
-    for form, program in _OTHER_PROGRAMS.items():
-        if names := sorted(path.relative_to(folder).as_posix() for path in folder.glob(form)):
-            return (
-                f" {names[0]} is the model in the form of {program}, which is not read here; get "
-                f"the {WEIGHTS} that it was made from."
-            )
-    return ""
 
 
 def _listed(index: Path) -> dict[str, str]:
@@ -340,8 +200,6 @@ def _listed(index: Path) -> dict[str, str]:
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
         part_of: dict[str, str] = read_json_file(checked(index))["weight_map"]
-        if not isinstance(part_of, dict):
-            raise ValueError("its weight_map is no object")
         names = sorted(set(part_of.values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
@@ -505,8 +363,9 @@ def account_for(
     bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
     bare |= {family.sinusoids} - {""}
     remaining: dict[str, Stored] = {}
-    for name, value in _unwrapped(theirs, family, where, architectures).items():
-        modern = modern_name(family, name, bare)
+    wrapper = _wrapper(theirs, family, where, architectures)
+    for name, value in theirs.items():
+        modern = modern_name(family, _INSIDE.sub("", name).removeprefix(wrapper), bare)
         if modern in remaining and not _equal(remaining[modern], value):
             raise ModelError(
                 f"{where} holds {modern} twice, with other values under {name}; save only the "
@@ -550,10 +409,7 @@ def account_for(
     _refuse_odd_heads(shapes, where)
     heads, units = parts_in(shapes)
     if lstm and not any(HEADS[head].task for head in heads):
-        raise ModelError(
-            f"{where}: holds a BiLSTM but no head on top of it; it is incomplete. Copy the model "
-            "folder again from where it was made."
-        )
+        raise ModelError(f"{where}: holds a BiLSTM but no head on top of it; it is incomplete.")
     dtype = floating.pop() if len(floating) == 1 else "float32"
     return Weights(config, config.vocab_size, parts, heads, units, unused, dtype, refused)
 
@@ -569,7 +425,7 @@ def _of_one_task(found: Sequence[str], classes: Sequence[tuple[str, ...]], where
     if len(tasks) > 1 and not named:
         raise ModelError(
             f"{where} holds several heads of tasks ({', '.join(tasks)}), and config.json does not "
-            "say which is meant: write its class to architectures, or save the one that is meant."
+            "say which is meant: write its class to architectures."
         )
     others = [name for name in tasks if named and name != named[0]]
     return [name for name in found if name not in others]
@@ -630,69 +486,47 @@ def words_head_names(config: ModelConfig) -> set[str]:
     return names | {family.tied, family.twin_bias} - {""}
 
 
-def _unwrapped(
-    theirs: Mapping[str, Stored], family: Family, where: str, architectures: Sequence[str]
-) -> dict[str, Stored]:
-    """The weights without what a wrapper put before their names: ``module.`` of data parallelism,
-    ``_orig_mod.`` of compiling, ``model.``, ``0.auto_model.`` and the like, however stacked; and
-    without what wrappers of single modules put inside (:data:`_INSIDE`).
+def _wrapper(
+    theirs: Iterable[str], family: Family, where: str, architectures: Sequence[str]
+) -> str:
+    """What a wrapper put before all names: ``module.`` of data parallelism, ``_orig_mod.`` of
+    compiling, ``model.``, ``0.auto_model.`` and the like, however stacked.
 
-    What stands before the name of the token table (or of the output embedding, where the file has
-    only that) was put there; weights beside the encoder keep their names.
+    It stands before the name of the token table (or of the output embedding, where the file has
+    only that).
 
     Raises:
         ModelError: two encoders, or one of another family.
     """
-    theirs = _without(theirs, _INSIDE, where)
+    names = [_INSIDE.sub("", name) for name in theirs]
     for anchor in (family.tokens, family.tied):
-        ends = {n[: -len(anchor)] for n in theirs if n == anchor or n.endswith("." + anchor)}
+        ends = {n[: -len(anchor)] for n in names if n == anchor or n.endswith("." + anchor)}
         if ends:
             break
-    else:
-        return dict(theirs)
     if len(ends) > 1:
         raise ModelError(
             f"{where} holds several encoders ({', '.join(sorted(e + anchor for e in ends))}); save "
             "the one that is meant by itself."
         )
-    (prefix,) = ends
+    prefix = next(iter(ends), "")
     wrapper = re.sub(rf"(^|(?<=\.)){re.escape(family.prefix)}\.$", "", prefix)
-    if not wrapper:
-        return dict(theirs)
     for other in FAMILIES.values():  # whose sizes may fit, with positions of another meaning
         named = [name for name in architectures if name in other.classes]
         if named and other.prefix != family.prefix and wrapper.endswith(f"{other.prefix}."):
             raise ModelError(
                 f"{where}: the weights are named as those of {other.title}, and config.json names "
-                f"{named[0]}, but its model_type is {family.model_type!r}. Write "
-                f'"model_type": "{other.model_type}" to it if that is what it is.'
+                f"{named[0]}, but its model_type is {family.model_type!r}; it should be "
+                f"{other.model_type!r}."
             )
-    return _without(theirs, re.compile(rf"^{re.escape(wrapper)}"), where)
-
-
-def _without(
-    theirs: Mapping[str, Stored], wrapper: re.Pattern[str], where: str
-) -> dict[str, Stored]:
-    """The weights under names from which something is taken out."""
-    found: dict[str, Stored] = {}
-    for name, value in theirs.items():
-        short = wrapper.sub("", name)
-        if found.setdefault(short, value) is not value:
-            raise ModelError(
-                f"{where} holds {short} twice, with and without what a wrapper puts into its name; "
-                "save only the model's state_dict()."
-            )
-    return found
+    return wrapper
 
 
 def _refuse_whole_numbers(weights: Mapping[str, Stored], where: str) -> None:
     for name, value in weights.items():
         if "float" not in value.dtype:
-            kind = "complex" if "complex" in value.dtype else "whole"
             raise ModelError(
-                f"{where}: {name} holds {kind} numbers ({value.dtype}), which are no weights; a "
-                "quantised model is not read here. Take the folder that it was made from, or save "
-                "the weights in float32."
+                f"{where}: {name} holds numbers of the type {value.dtype}, which are no weights; a "
+                "quantised model is not read here."
             )
 
 
@@ -704,9 +538,8 @@ def _refuse_other_constants(weights: dict[str, Stored], config: ModelConfig, whe
             found.shape == value.shape and np.allclose(found.values(), value, rtol=0, atol=0.01)
         ):
             raise ModelError(
-                f"{where}: {name} is not the table of positions that config.json calls for; "
-                "bothways computes them, so the results would change. The file is damaged, or of a "
-                "model that was changed."
+                f"{where}: {name} is not the table of positions that config.json calls for, which "
+                "bothways computes."
             )
 
 
@@ -718,13 +551,6 @@ def _equal(one: Stored, other: Stored) -> bool:
 
 def _check_parts(ours: str, parts: Mapping[str, Stored], config: ModelConfig, where: str) -> None:
     shapes = {name: part.shape for name, part in parts.items()}
-    if empty := [name for name, shape in shapes.items() if shape == (0,)]:
-        raise ModelError(
-            f"{where}: {empty[0]} holds no values (shape (0,)), as where each process of "
-            "DeepSpeed's ZeRO-3 keeps a part of it; save the model with "
-            "stage3_gather_16bit_weights_on_model_save, or make the whole of a checkpoint by its "
-            "zero_to_fp32.py."
-        )
     if len(parts) > 1 and (len(set(shapes.values())) > 1 or () in shapes.values()):
         differing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
@@ -746,31 +572,24 @@ def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str)
     if extra:
         raise ModelError(
             f"{where} holds weights of layers beyond the {count} that config.json calls for, "
-            f"such as {extra[0]}; the folder's files do not belong together. Get the config.json "
-            f"that was saved with them; or, if the first {count} layers are meant, save the model "
-            "with transformers (from_pretrained, save_pretrained), which leaves out the others."
+            f"such as {extra[0]}; the folder's files do not belong together."
         )
     inside = [name for name, number in numbers.items() if number is not None]
     if inside:
         raise ModelError(
             f"{where} holds {len(inside)} weights of the encoder's layers that bothways does not "
-            f"compute, such as {inside[0]}: without these its outputs would be others. Use the "
-            "library that made the model, or have it merge them into the layers (adapters)."
+            f"compute, such as {inside[0]}: without these its outputs would be others."
         )
 
 
 def _refuse_odd_heads(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Refuse a task head whose weight does not tell its outputs and the size of its inputs."""
+    """Refuse a head whose weight does not tell its outputs and the size of its inputs."""
     for head in heads_in(shapes):
-        if HEADS[head].reads == "masked":
-            continue
-        shape = shapes.get(f"{head}.output.weight")
-        if shape is None or len(shape) != 2 or not math.prod(shape):
-            word = "task head" if HEADS[head].task else "head"
-            found = "is missing" if shape is None else f"has shape {shape}"
+        shape = shapes.get(f"{head}.output.weight", ())
+        if HEADS[head].reads != "masked" and (len(shape) != 2 or not math.prod(shape)):
             raise ModelError(
-                f"{where}: the weight of the {word} ({head}) {found}; its shape should "
-                "be (outputs, hidden size). The file is damaged or incomplete."
+                f"{where}: the weight of the head {head} is missing or has another shape than "
+                f"(outputs, hidden size): {shape}; the file is damaged or incomplete."
             )
 
 
@@ -796,16 +615,10 @@ def missing_weights(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
     on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
     if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
-        tagging = family_of(config).class_of([TAGGER])
         raise ModelError(
             f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
-            f"of the pooler; the file is incomplete"
-            + (
-                '. Or the head is one for tokens, and config.json must say so: "architectures": '
-                f'["{tagging}"].'
-                if task_head(weights.heads)
-                else "."
-            )
+            f"of the pooler: the file is incomplete, or architectures in config.json should be "
+            f"{family_of(config).class_of([TAGGER])}."
         )
     if fatal:
         raise ModelError(
