@@ -37,7 +37,7 @@ from bothways.families.heads import (
     has_pooler,
     missing_head,
     parameter_count,
-    weight_shapes,
+    parameters,
 )
 from bothways.families.options import SizeOptions
 from bothways.model.batch import (
@@ -732,10 +732,11 @@ def test_weights_and_shapes_are_known_without_the_network(name: str, lstm: int) 
         for head in forms_of(shape):
             heads = {head: HEADS[head].outputs or 3}
             state = EncoderModel(shape, heads=heads, lstm=lstm).state_dict()
-            expected = weight_shapes(
+            expected = parameters(
                 shape, heads, lstm=lstm, pooler=has_pooler(shape, heads, lstm=bool(lstm))
             )
-            assert {name: tuple(value.shape) for name, value in state.items()} == expected
+            shapes = {name: parameter.shape for name, parameter in expected.items()}
+            assert {name: tuple(value.shape) for name, value in state.items()} == shapes
 
 
 def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from bothways.errors import InputError, LengthError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, parameter_count
 from bothways.families.options import SIZES, SizeOptions
+from bothways.families.parameters import encoder_parameters
 from bothways.model.batch import Inputs, collate
 from bothways.model.encoder import Encoder, init_weights
 from bothways.model.model import EncoderModel
@@ -290,8 +291,9 @@ def test_two_heads_do_not_share_their_draws() -> None:
 def test_an_index_separates_modules_of_one_purpose() -> None:
     config = small_config()
     one, two = Encoder(config), Encoder(config)
-    init_weights(one, config, seed=0, purpose=Purpose.WEIGHTS)
-    init_weights(two, config, seed=0, purpose=Purpose.WEIGHTS, index=1)
+    table = encoder_parameters(config)
+    init_weights(one, table, 0.02, seed=0, purpose=Purpose.WEIGHTS)
+    init_weights(two, table, 0.02, seed=0, purpose=Purpose.WEIGHTS, index=1)
     assert not torch.equal(one.pooler.weight, two.pooler.weight)
 
 

@@ -185,6 +185,16 @@ class ModelConfig:
         return self.hidden // self.heads
 
     @property
+    def qkv_rows(self) -> tuple[int, ...]:
+        """Widths of queries, keys and values, which one linear map computes."""
+        return (self.hidden,) * 3
+
+    @property
+    def expand_rows(self) -> tuple[int, ...]:
+        """Widths of the inner layer and, with gates, of these."""
+        return (self.intermediate,) * (2 if self.gated else 1)
+
+    @property
     def padded_vocab(self) -> int:
         """Rows of the embedding matrix: the vocabulary size rounded up to a multiple of 64."""
         return math.ceil(self.vocab_size / 64) * 64

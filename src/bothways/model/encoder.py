@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bothways.errors import LengthError
 from bothways.families.config import ModelConfig
+from bothways.families.parameters import Parameter, encoder_parameters
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
 from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
 from bothways.model.layers import Embeddings, Layer
@@ -269,30 +270,39 @@ def _ends(ids: Tensor) -> tuple[int, int]:
     return int(lowest), int(highest)
 
 
+def init_encoder(encoder: Encoder, seed: int) -> None:
+    """Initialise a new encoder."""
+    table, std = encoder_parameters(encoder.config), encoder.config.init_std
+    init_weights(encoder, table, std, seed=seed, purpose=Purpose.WEIGHTS)
+
+
 def init_weights(
-    module: nn.Module, config: ModelConfig, *, seed: int, purpose: Purpose, index: int = 0
+    module: nn.Module,
+    table: Mapping[str, Parameter],
+    std: float,
+    *,
+    seed: int,
+    purpose: Purpose,
+    index: int = 0,
 ) -> None:
-    """Initialise weights: truncated normal (2 deviations), LayerNorm 1 and 0, biases 0.
+    """Initialise weights as their table says: truncated normal (2 deviations), 1, or 0.
 
     The draw is keyed by the seed and follows the order of the parameters, so the same seed gives
-    the same network. ``index`` distinguishes modules with the same purpose. Padding rows of the
-    vocabulary are 0. Parameters on the meta device, which have only shapes, are skipped.
+    the same network. ``index`` distinguishes modules with the same purpose. Parameters on the meta
+    device, which have only shapes, are skipped.
     """
     own = [(name, values) for name, values in module.named_parameters() if not values.is_meta]
     if not own:
         return
     generator = torch.Generator().manual_seed(derived_seed(seed, purpose, index))
-    std = config.init_std
-    for name, parameter in own:
-        with torch.no_grad():
-            if parameter.ndim == 2:
+    with torch.no_grad():
+        for name, parameter in own:
+            entry = table[name]
+            if entry.initial == "normal":
                 _truncated_normal(parameter, std, generator)
-                if name.endswith("embeddings.tokens.weight"):
-                    parameter[config.vocab_size :] = 0
-            elif name.endswith("norm.weight"):
-                parameter.fill_(1)
+                parameter[entry.pieces or len(parameter) :] = 0
             else:
-                parameter.zero_()
+                parameter.fill_(entry.initial == "one")
 
 
 def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:

@@ -28,10 +28,12 @@ from bothways.families.heads import (
     TAGGER,
     form_of,
     has_pooler,
+    parameters,
     task_head,
 )
+from bothways.families.parameters import Table, under
 from bothways.model.batch import Inputs, SelectedPositions, item_means
-from bothways.model.encoder import Encoder, HiddenStates, init_weights
+from bothways.model.encoder import Encoder, HiddenStates, init_encoder, init_weights
 from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
@@ -112,7 +114,7 @@ class EncoderModel(Trainable):
         if pooler is None:
             pooler = has_pooler(config, wanted, lstm=bool(lstm))
         self.encoder = Encoder(config, self.shared, pooler=pooler)
-        init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
+        init_encoder(self.encoder, seed)
         self.parts = nn.ModuleDict()  # after the encoder, whose names its embeddings keep
         H, shared = config.hidden, self.shared
         for name in _BEFORE_LSTM:
@@ -166,7 +168,7 @@ class EncoderModel(Trainable):
         self._init_head(name, seed)
         if self.encoder.pooler is None and has_pooler(self.config, [name]):  # as a tagger's
             new = Encoder(self.config, self.shared)
-            init_weights(new, self.config, seed=seed, purpose=Purpose.WEIGHTS)
+            init_encoder(new, seed)
             self.encoder.pooler = new.pooler
 
     def drop_task_heads(self) -> None:
@@ -177,8 +179,26 @@ class EncoderModel(Trainable):
                 setattr(self, name, None)
 
     def _init_head(self, name: str, seed: int) -> None:
-        key = HEADS[name].key
-        init_weights(getattr(self, name), self.config, seed=seed, purpose=Purpose.HEAD, index=key)
+        head: nn.Module = getattr(self, name)
+        own, std, key = under(self.table(), name), self.config.init_std, HEADS[name].key
+        init_weights(head, own, std, seed=seed, purpose=Purpose.HEAD, index=key)
+
+    def table(self, config: ModelConfig | None = None) -> Table:
+        """The model's own parameters by name, or those of such a model of another shape."""
+        outputs = {
+            name: head.output.out_features if isinstance(head, OutputHead) else 1
+            for name, head in self.heads.items()
+        }
+        pooler = self.encoder.pooler is not None
+        return parameters(config or self.config, outputs, lstm=self.lstm_units, pooler=pooler)
+
+    def stacked(self) -> dict[str, tuple[int, ...]]:
+        """As :meth:`Trainable.stacked`, with those of :attr:`parts`."""
+        found = {name: p.matrices for name, p in self.table().items() if len(p.matrices) > 1}
+        for name, part in self.parts.items():
+            if isinstance(part, Trainable):
+                found |= {f"parts.{name}.{own}": rows for own, rows in part.stacked().items()}
+        return found
 
     def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
         """The outputs by name, for every sequence and token.

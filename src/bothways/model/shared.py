@@ -103,6 +103,10 @@ class Trainable(nn.Module):
         """
         return function(self, *args, **kwargs)
 
+    def stacked(self) -> dict[str, tuple[int, ...]]:
+        """The parameters in which several matrices are stacked, by name, with the rows of each."""
+        return {}
+
     def reused_parameters(self) -> list[nn.Parameter]:
         """The weights of which one backward pass may compute several gradients, to be added."""
         return []
