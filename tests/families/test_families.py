@@ -26,7 +26,6 @@ from bothways import batch as numpy_batch
 from bothways.api.model import load
 from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
-from bothways.exporting.forward import PlainForward
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of, new_shape
 from bothways.families.family import ACTIVATIONS, write_config
 from bothways.families.heads import (
@@ -52,7 +51,6 @@ from bothways.model.engine import network_of
 from bothways.model.folder import save_model, to_theirs
 from bothways.model.kernels.compiled import why_not_covered
 from bothways.model.model import EncoderModel
-from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.runtime.engine import EngineOptions, layer_name
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import account_for, stored_weights
@@ -71,6 +69,7 @@ from family_examples import (
     their_logits,
 )
 from model_examples import from_theirs, small_tokenizer, stored
+from plain_forward import PlainForward
 from pretraining_examples import bert_loss
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -134,7 +133,7 @@ def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
         _close(network_of(found).encoder.pool(states[-1][inputs.starts]), out.pooler_output)
 
 
-@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "padded", "rows", "plain"])
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "plain"])
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if EXAMPLES[name].pad == 1])
 @torch.no_grad()
 def test_the_padding_piece_in_a_text_takes_no_position(
@@ -146,95 +145,13 @@ def test_the_padding_piece_in_a_text_takes_no_position(
     rows = [[7, 8, pad, 9, 10], [pad, 11], [12, pad, pad, 13, 14, pad]]
     segments = [[0] * len(row) for row in rows]
     wanted = [theirs(torch.tensor([row])).last_hidden_state[0] for row in rows]
-    longest = max(map(len, rows))
-    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
-    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     batch, last = numpy_batch.collate(rows, segments, max_positions=9), found.config.layers
-    if engine == "padded":
-        states = PaddedForm(network_of(found))(ids, real, torch.zeros_like(ids))[HIDDEN][real > 0]
-    elif engine == "rows":
-        states = network_of(found).encoder.forward_padded(ids, real)[real > 0]
-    else:
-        assert found.weights is not None
-        computes = PlainForward(found.config, found.weights)
-        if engine != "plain":
-            found.options = EngineOptions(name=engine)
-        computing = computes if engine == "plain" else found.engine
-        states = torch.from_numpy(computing.compute(batch, layers=[last])[layer_name(last)])
+    assert found.weights is not None
+    found.options = EngineOptions(name=engine if engine != "plain" else "torch")
+    plain = PlainForward(found.config, found.weights)
+    computing = plain if engine == "plain" else found.engine
+    states = torch.from_numpy(computing.compute(batch, layers=[last])[layer_name(last)])
     _close(states[: sum(map(len, rows))], torch.cat(wanted))
-
-
-@pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
-@torch.no_grad()
-def test_the_padded_form_is_the_flat_one(
-    name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
-) -> None:
-    found = loaded(_their_model(name, suffix, heads, more), tmp_path)
-    inputs, batch = batch_of(EXAMPLES[name])
-    _same_as_flat(
-        network_of(found), heads, PaddedForm(network_of(found))(**_arguments(batch)), inputs, batch
-    )
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@torch.no_grad()
-def test_the_padded_form_is_exported(name: str, tmp_path: Path) -> None:
-    """And computes other numbers of rows and tokens than those that it was traced with."""
-    example, heads = EXAMPLES[name], ("classifier",)
-    found = loaded(_their_model(name, "ForSequenceClassification", heads, {}), tmp_path)
-    traced = tuple(_arguments(batch_of(example, seed=3, lengths=(5, 12))[1]).values())
-    rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=40)
-    shapes = tuple({0: rows, 1: length} for _ in traced)
-    exported = torch.export.export(PaddedForm(network_of(found)), traced, dynamic_shapes=shapes)
-    inputs, batch = batch_of(example)
-    outputs = exported.module()(*_arguments(batch).values())
-    _same_as_flat(network_of(found), heads, outputs, inputs, batch)
-
-
-def _same_as_flat(
-    model: EncoderModel,
-    heads: tuple[str, ...],
-    outputs: dict[str, Tensor],
-    inputs: Inputs,
-    batch: dict[str, Tensor],
-) -> None:
-    assert outputs.keys() == {HIDDEN, *heads}
-    total = int(inputs.bounds[-1])
-    _close(flat(outputs[HIDDEN], batch), model.encoder(inputs)[:total], HIDDEN)
-    called = model(inputs)
-    assert called.keys() == outputs.keys()
-    for head in heads:
-        _close(called[head], our_logits(model, head, inputs), head)
-        ours = outputs[head] if outputs[head].ndim == 2 else flat(outputs[head], batch)
-        _close(ours, our_logits(model, head, inputs), head)
-
-
-def _arguments(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those of the padded form, also for families without segments."""
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    whole = {"token_type_ids": torch.zeros_like(batch["input_ids"]), **batch}
-    return {name: whole[name] for name in names}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@torch.no_grad()
-def test_the_padded_call_with_padding_on_either_side(name: str, tmp_path: Path) -> None:
-    example = EXAMPLES[name]
-    theirs = example.model("Model")
-    encoder = network_of(loaded(theirs, tmp_path)).encoder
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(5, 97, (4, 20), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[0, 13:] = 0
-    mask[1, :8] = 0
-    ids[mask == 0] = example.pad
-    segments = torch.randint(0, max(1, example.segments), ids.shape, generator=generator)
-    batch = {"input_ids": ids, "attention_mask": mask}
-    if example.segments:
-        batch["token_type_ids"] = segments
-    ours = encoder.forward_padded(ids, mask, segments)
-    _close(flat(ours, batch), flat(theirs(**batch).last_hidden_state, batch))
-    assert (ours[mask == 0] == 0).all()
 
 
 @pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
@@ -701,12 +618,8 @@ def test_rotary_positions_far_from_the_start(tmp_path: Path) -> None:
     theirs = EXAMPLES["roformer"].model("Model", max_position_embeddings=1536)
     found = loaded(theirs, tmp_path / "theirs")
     inputs, batch = batch_of(EXAMPLES["roformer"], lengths=(1536, 700))
-    for model in (network_of(found).encoder, PaddedForm(network_of(found))):
-        if isinstance(model, PaddedForm):
-            states = flat(model(**_arguments(batch))[HIDDEN], batch)
-        else:
-            states = model(inputs)[: int(inputs.bounds[-1])]
-        _close(states, flat(theirs(**batch).last_hidden_state, batch))
+    states = network_of(found).encoder(inputs)[: int(inputs.bounds[-1])]
+    _close(states, flat(theirs(**batch).last_hidden_state, batch))
     save_model(tmp_path / "ours", network_of(found), found.tokenizer)
     again = transformers.AutoModel.from_pretrained(tmp_path / "ours")
     assert torch.equal(again.encoder.embed_positions.weight, theirs.encoder.embed_positions.weight)

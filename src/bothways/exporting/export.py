@@ -10,7 +10,6 @@ import numpy as np
 
 from bothways.batch import Batch, collate
 from bothways.errors import ConfigError, ModelError
-from bothways.exporting.forward import PlainForward
 from bothways.exporting.int8 import GateReport, all_outputs, quantize
 from bothways.exporting.options import ExportConfig
 from bothways.families.config import ModelConfig
@@ -18,7 +17,7 @@ from bothways.io.files import new_folder, real_path, write_json
 from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.terminal import print_note, progress_of_stages
-from bothways.runtime.engine import Engine, EngineOptions, engines
+from bothways.runtime.engine import EngineOptions, engines
 from bothways.runtime.folder import (
     GRAPH,
     GRAPH_OF_8_BITS,
@@ -47,7 +46,8 @@ class ExportReport:
 
     Attributes:
         out: the folder.
-        compared_with: whose outputs those of the graph in fp32 equal.
+        compared_with: the engine whose outputs the graph in fp32 equals; empty where torch is not
+            installed.
         difference: the largest.
         int8: what the graph in 8 bits was measured at; None if none was asked for.
     """
@@ -62,9 +62,14 @@ class ExportReport:
 
     def lines(self) -> list[str]:
         """For a reader."""
+        told = "not compared, because torch is not installed"
+        if self.compared_with:
+            told = (
+                f"outputs on {_TEXTS} sequences differ by at most {self.difference:.1e} from those "
+                f"of {self.compared_with}"
+            )
         return [
-            f"{self.out / GRAPH}: outputs on {_TEXTS} sequences differ by at most "
-            f"{self.difference:.1e} from those of {self.compared_with}",
+            f"{self.out / GRAPH}: {told}",
             *(self.int8.lines(self.out / GRAPH_OF_8_BITS) if self.int8 else ()),
         ]
 
@@ -82,7 +87,7 @@ def export_model(config: ExportConfig) -> ExportReport:
 
     Raises:
         ModelError: a model that other programs cannot compute, or outputs of the graph that differ
-            from those of torch, or where it is not installed, of NumPy.
+            from those of torch.
         ConfigError: the folder exists.
     """
     folder, out = model_folder(config.model), Path(config.out)
@@ -101,14 +106,13 @@ def export_model(config: ExportConfig) -> ExportReport:
         _copy_sentence_files(folder, encoder_folder(folder), partial, steps=_keeps_steps(loaded))
         write_description(partial, loaded, dtype="float32")
         write_graph(partial / GRAPH, loaded.config, weights, asked)
-        name, difference = _compare(folder, partial, weights)
+        name, difference = _compare(folder, partial)
         gate = None
         if config.int8:
             gate = quantize(partial, loaded, weights, asked, config, progress)
         export = {
             **loaded.about["export"],
-            "compared_with": name,
-            "difference_below": CLOSE,
+            **({"compared_with": name, "difference_below": CLOSE} if name else {}),
             **({"int8": asdict(gate)} if gate else {}),
         }
         loaded.about = {**loaded.about, "export": export}
@@ -159,16 +163,19 @@ def _copy_sentence_files(folder: Path, encoder: Path, out: Path, *, steps: bool)
     write_json(out / _MODULES, modules)
 
 
-def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
-    """Compare the graph that was written with another engine's outputs.
+def _compare(folder: Path, out: Path) -> tuple[str, float]:
+    """Compare the graph that was written with the outputs of torch, where it is installed.
 
     Returns:
-        With whose, and the largest difference.
+        With whose (empty without torch), and the largest difference.
 
     Raises:
         ModelError: they differ.
     """
-    reference = _reference(folder, weights)
+    try:
+        reference = load_model(folder, options=EngineOptions(next(iter(engines())))).engine
+    except ConfigError:  # it is not installed
+        return "", 0.0
     exported = load_model(out)
     batch, largest = _sequences(exported.config), 0.0
     layers = () if exported.heads else (exported.config.layers,)
@@ -187,14 +194,6 @@ def _compare(folder: Path, out: Path, weights: Weights) -> tuple[str, float]:
             )
         largest = max(largest, difference)
     return f"{reference.name} ({reference.precision})", largest
-
-
-def _reference(folder: Path, weights: Weights) -> Engine | PlainForward:
-    """The first of the engines, with which models are trained and measured, or else NumPy."""
-    try:
-        return load_model(folder, options=EngineOptions(next(iter(engines())))).engine
-    except ConfigError:  # it is not installed
-        return PlainForward(weights.config, weights)
 
 
 def _sequences(config: ModelConfig) -> Batch:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError, InputError, NonFiniteError, Place
-from bothways.exporting.forward import PlainForward
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS
 from bothways.io.terminal import ShowProgress, StageProgress
@@ -305,7 +304,7 @@ def _sequences(examples: Examples, count: int) -> tuple[Examples, NDArray[np.int
 
 
 def all_outputs(
-    engine: Engine | PlainForward,
+    engine: Engine,
     batch: Batch,
     heads: Sequence[str],
     layers: Sequence[int],

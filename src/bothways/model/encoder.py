@@ -8,10 +8,9 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import LengthError
 from bothways.families.config import ModelConfig
 from bothways.families.parameters import Parameter, encoder_parameters
-from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
+from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.rotary import Rotation
@@ -198,63 +197,6 @@ class Encoder(nn.Module):
         """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""
         assert self.pooler is not None, "this encoder has no pooler"
         return torch.tanh(self.pooler(x_BH))
-
-    def forward_padded(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Tensor:
-        """The conventional call with padded rows: computed flat, returned padded.
-
-        Args:
-            input_ids: int [B, L].
-            attention_mask: int or bool [B, L]; 1 for tokens. All ones if not given.
-            token_type_ids: int [B, L]; zeros if not given.
-
-        Returns:
-            [B, L, H]; zeros where the mask is 0.
-
-        Raises:
-            LengthError: a token is beyond the encoder's positions.
-            InputError: a row has no tokens.
-            ModelError: a token or segment id is outside the model's range.
-        """
-        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        real = real.bool()
-        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        positions = self._places_in_rows(input_ids, real)[real.cpu()]
-        if len(positions) and int(positions.max()) >= self.config.positions:
-            raise LengthError(
-                f"a token is at position {int(positions.max()) + 1} of its row; this encoder has "
-                f"positions for {self.config.positions}. Truncate the rows, or pad on the right."
-            )
-        lengths = real.sum(1).cpu()
-        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).numpy()
-        inputs = flat_inputs(
-            input_ids[real].cpu().numpy(),
-            segments[real].cpu().numpy(),
-            bounds,
-            max_positions=self.config.positions,
-        )
-        inputs.positions[: len(positions)] = positions
-        self._check(inputs)
-        flat = self.forward(inputs.to(input_ids.device))
-        out = flat.new_zeros(*input_ids.shape, self.config.hidden)
-        out[real] = flat[: int(bounds[-1])]
-        return out
-
-    def _places_in_rows(self, input_ids: Tensor, real: Tensor) -> Tensor:
-        """Positions as transformers counts them, so that padding on any side agrees: int64 [B, L]
-        -> [B, L] on the CPU.
-
-        They count along the padded row; or, where the table has rows before the first token's, what
-        is not padding. That among the real tokens is taken off by :meth:`Inputs.table_rows`.
-        """
-        if not self.config.place_offset:
-            return torch.arange(input_ids.shape[1]).expand(input_ids.shape)
-        counted = (input_ids != self.config.place_offset - 1) | real
-        return counted.cpu().cumsum(1) - 1
 
     def _check(self, inputs: Inputs) -> None:
         if inputs.tokens.device.type != "cpu":

@@ -1,4 +1,4 @@
-"""A model in plain NumPy and float64: what graphs are compared with where torch is not installed.
+"""A model in plain NumPy and float64: what the torch modules and the graphs are compared with.
 
 T tokens of the flat batch, L of one sequence, H hidden size, A heads, D = H / A.
 """
