@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bothways.errors import ModelError
@@ -136,9 +136,13 @@ def activation_of(form: HeadForm, config: ModelConfig) -> str:
 
 def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
     """All heads that a family has, in the order in which a file's weights are given to them."""
-    own = family_of(config).heads
-    found = {name: own.get(name, head.form) for name, head in HEADS.items()}
-    return {name: form for name, form in found.items() if form is not None}
+    family = family_of(config)
+    found = {name: family.heads.get(name, head.form) for name, head in HEADS.items()}
+    forms = {name: form for name, form in found.items() if form is not None}
+    if MASKED_LM in forms and not config.tied:
+        names = {**forms[MASKED_LM].names, "decoder": family.tied.removesuffix(".weight")}
+        forms[MASKED_LM] = replace(forms[MASKED_LM], names=names)
+    return forms
 
 
 def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
@@ -206,9 +210,15 @@ def parameter_count(
 def _head(config: ModelConfig, name: str, outputs: int, lstm: int) -> Table:
     H, biases = config.hidden, config.head_biases
     if HEADS[name].reads == "masked":
-        E = config.embedding_width
-        bias = {f"{name}.bias": piece_rows(config, config.vocab_size)} if config.output_bias else {}
-        return bias | linear(f"{name}.dense", H, E, bias=biases) | norm(f"{name}.norm", E, config)
+        form, E = form_of(name, config), config.embedding_width
+        table = linear(f"{name}.dense", H, E, bias=biases) if form.dense else {}
+        if form.norm:
+            table |= norm(f"{name}.norm", E, config)
+        if not config.tied:
+            table[f"{name}.decoder.weight"] = piece_rows(config, config.padded_vocab, E)
+        if config.output_bias and "bias" in form.names:
+            table[f"{name}.bias"] = piece_rows(config, config.vocab_size)
+        return table
     on_lstm = bool(lstm) and HEADS[name].task
     form, width = (ON_LSTM, 2 * lstm) if on_lstm else (form_of(name, config), H)
     table = linear(f"{name}.output", width, outputs)

@@ -61,6 +61,9 @@ def encoder_parameters(config: ModelConfig, *, pooler: bool = True) -> Table:
         table |= linear(f"{layer}.expand", H, *config.expand_rows, bias=config.biases)
         table |= linear(f"{layer}.contract", I, H, bias=config.biases)
         table |= norm(f"{layer}.norm", H, config)
+    if config.place == "disentangled":
+        table |= linear("places.table", H, 2 * config.buckets, bias=False)
+        table |= norm("places.norm", H, config)
     if config.final_norm:
         table |= norm("final_norm", H, config)
     return table | (linear("pooler", H, H) if pooler and config.pooler else {})

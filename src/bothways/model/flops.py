@@ -62,7 +62,7 @@ def _masked_head(config: ModelConfig) -> int:
 def _cost(config: ModelConfig, length: int, targets: float, head: int) -> TrainingCost:
     products = _products(config)
     attention = full_attention = 4 * length * config.hidden
-    if config.left_to_right:
+    if config.layer(0).causal:
         attention = 2 * (length + 1) * config.hidden
     selected = min(1.0, (targets + 1) / length)  # fraction of positions with a loss; 1 for [CLS]
     key_value = 2 * config.hidden * sum(config.qkv_rows[1:])
@@ -110,7 +110,7 @@ def forward_operations(config: ModelConfig, lengths: NDArray[np.int64]) -> float
     """
     per_token = _products(config)["layers.0"]
     pairs = float((lengths.astype(np.float64) ** 2).sum())
-    attention = 4 * config.hidden * pairs * (0.5 if config.left_to_right else 1)
+    attention = 4 * config.hidden * pairs * (0.5 if config.layer(0).causal else 1)
     return config.layers * (per_token * float(lengths.sum()) + attention)
 
 

@@ -254,10 +254,17 @@ class EncoderModel(Trainable):
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
         if self.shared.compiles(x_MH):
             x_ME, head = self._masked_lm.transform(x_MH), self._masked_lm
-            weight_VE = self.encoder.embeddings.output_weight(x_ME.dtype)
+            weight_VE = self._output_weight(x_ME.dtype)
             bias_V = head.bias_V(ids.device)
             return compiled.cross_entropy(x_ME, weight_VE, bias_V, ids, self.shared.pool)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
+
+    def _output_weight(self, dtype: torch.dtype) -> Tensor:
+        """Of the masked-LM output, [V padded, E], in this dtype."""
+        own = self._masked_lm.decoder
+        if own is not None:
+            return own.weight.to(dtype)
+        return self.encoder.embeddings.output_weight(dtype)
 
     @property
     def _masked_lm(self) -> MaskedLMHead:
@@ -327,14 +334,13 @@ class EncoderModel(Trainable):
     ) -> Tensor:
         """One vector per sequence: [B, H], or with a BiLSTM [B, 2 * units] in fp32.
 
-        With a BiLSTM it is the final state of both directions. Otherwise it is the first token's
-        hidden state, or the mean of all where the shape says so; or, left to right, the last
-        token's, because the first token sees no other (as in Radford et al. 2018, 3.2).
+        With a BiLSTM it is the final state of both directions; otherwise what the shape's
+        ``read_at`` says.
         """
         encoder = encoder or self.encoder
         if self.lstm is not None:
             return final_states(self._lstm_outputs(inputs, dtype, encoder), inputs)
-        if self.config.left_to_right or self.config.pooling == "mean":
+        if self.config.read_at != "first":
             return self._sequences(encoder(inputs, dtype=dtype), inputs)
         first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
         (x_BH,) = encoder.hidden_at(inputs, first_tokens, dtype=dtype)
@@ -342,9 +348,9 @@ class EncoderModel(Trainable):
 
     def _sequences(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
         """What stands for each sequence, [B, H], from the last layer's states."""
-        if self.config.left_to_right:
+        if self.config.read_at == "last":
             return x_TH.index_select(0, inputs.lasts)
-        if self.config.pooling == "mean":
+        if self.config.read_at == "mean":
             real = x_TH[: inputs.bounds[-1]]
             return item_means(real.to(compiled.exact(real)), inputs.bounds)
         return x_TH.index_select(0, inputs.starts)
