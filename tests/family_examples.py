@@ -117,6 +117,29 @@ EXAMPLES: dict[str, Example] = {
 }
 
 
+NETWORKS: dict[str, Example] = {
+    "deberta-v2": Example(
+        "DebertaV2",
+        {
+            **SIZES,
+            **{"type_vocab_size": 0, "relative_attention": True, "position_buckets": 8},
+            **{"norm_rel_ebd": "layer_norm", "share_att_key": True, "pad_token_id": 0},
+            **{"pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+        },
+        0,
+    ),
+    "gpt2": Example(
+        "GPT2",
+        {
+            **{"vocab_size": VOCABULARY, "n_positions": POSITIONS, "n_embd": 32, "n_layer": 3},
+            **{"n_head": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1},
+        },
+        0,
+    ),
+}
+"""Of families that are networks alone."""
+
+
 def rows(
     example: Example, lengths: Sequence[int] = LENGTHS, seed: int = 0
 ) -> tuple[list[list[int]], list[list[int]]]:

@@ -23,6 +23,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from bothways import batch as numpy_batch
+from bothways import families
 from bothways.api.model import load
 from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
@@ -68,6 +69,9 @@ from family_examples import (
     perturb,
     their_logits,
 )
+from family_examples import (
+    NETWORKS as BARE_NETWORKS,
+)
 from model_examples import from_theirs, small_tokenizer, stored
 from plain_forward import PlainForward
 from pretraining_examples import bert_loss
@@ -79,18 +83,22 @@ ROUNDING = 1.5  # our error in bf16, at most so many times theirs
 LABELS = {"classifier": 3, "tagger": 5}
 
 
+NETWORKS = {**EXAMPLES, **BARE_NETWORKS}
+
+
 def _cases() -> list[Any]:
     """Every class of every example with its heads; regression, too."""
     cases = []
-    for name, example in EXAMPLES.items():
-        family = FAMILIES[str(example.config().model_type)]
+    for name, example in NETWORKS.items():
+        family = families.NETWORKS[str(example.config().model_type)]
         for kind, heads in family.classes.items():
             if heads:
                 suffix = kind.removeprefix(example.stem)
                 cases.append(pytest.param(name, suffix, heads, {}, id=f"{name}-{suffix}"))
         one = "ForSequenceClassification"
         labels = {"num_labels": 1}
-        cases.append(pytest.param(name, one, ("classifier",), labels, id=f"{name}-regression"))
+        if "classifier" in family.heads:
+            cases.append(pytest.param(name, one, ("classifier",), labels, id=f"{name}-regression"))
     return cases
 
 
@@ -102,7 +110,7 @@ COVERED = [name for name in EXAMPLES if not name.startswith(tuple(NOT_COVERED))]
 
 def _their_model(name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any]) -> Any:
     outputs = [LABELS[head] for head in heads if head in LABELS]
-    return EXAMPLES[name].model(suffix, **{"num_labels": outputs[0] if outputs else 2, **more})
+    return NETWORKS[name].model(suffix, **{"num_labels": outputs[0] if outputs else 2, **more})
 
 
 def _close(ours: Tensor, theirs: Tensor, what: str = "", floor: float = 0.0) -> None:
@@ -111,10 +119,10 @@ def _close(ours: Tensor, theirs: Tensor, what: str = "", floor: float = 0.0) -> 
     assert apart <= TOLERANCE * scale, f"{what}: {apart:.2g} apart at scale {scale:.2g}"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 @torch.no_grad()
 def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = example.model("Model")
     found = loaded(theirs, tmp_path)
     assert (found.unused, found.fresh) == ([], [])
@@ -160,7 +168,7 @@ def test_logits_and_folders_both_ways(
     name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Their folder here, and ours there: the same numbers, and the same bits of every weight."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = _their_model(name, suffix, heads, more)
     found = loaded(theirs, tmp_path / "theirs")
     keeps = family_of(found.config).keeps_pooler
@@ -222,7 +230,7 @@ def test_gradients_of_all_weights(
 ) -> None:
     """Through compiled layers, where the family has them, and through plain ones; theirs in fp64
     where it can be, so that only our rounding counts."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = _their_model(name, suffix, heads, more)
     ours = network_of(loaded(theirs, tmp_path))
     if not name.startswith("modernbert"):  # of its padding transformers makes NaNs in fp64
@@ -251,7 +259,7 @@ def test_rounding_in_bf16_is_not_much_worse_than_theirs(
     name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Both against their network in float64, on enough outputs for a mean to mean something."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     for head in heads:
         their_error = our_error = 0.0
         many = HEADS[head].reads == "sequence"  # few outputs each
@@ -300,12 +308,12 @@ def test_the_number_of_weights(name: str, tmp_path: Path) -> None:
     assert own - padding - pooler * has == with_head
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_configs_come_back_the_same(name: str) -> None:
-    theirs = EXAMPLES[name].config()
+    theirs = NETWORKS[name].config()
     config, _ = config_of(theirs.to_dict(), where="file")
     family = family_of(config)
-    values = write_config(family, config, f"{EXAMPLES[name].stem}Model", pad_id=0, dtype="float32")
+    values = write_config(family, config, f"{NETWORKS[name].stem}Model", pad_id=0, dtype="float32")
     assert values["model_type"] == family.model_type
     assert config_of(values, where="file") == (config, [])
     again = type(theirs)(**values)
@@ -340,14 +348,14 @@ def test_what_compiled_layers_cover(name: str) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: float) -> None:
     """In training, with the same dropout masks; and at selected positions."""
-    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    config, _ = config_of(NETWORKS[name].config().to_dict(), where="file")
     config = replace(config, dropout=dropout, attention_dropout=dropout)
     model = EncoderModel(config, masked_lm=True).double().train()
     perturb(model)
-    inputs, _ = batch_of(EXAMPLES[name])
+    inputs, _ = batch_of(NETWORKS[name])
     total = int(inputs.bounds[-1])
     at = SelectedPositions.of(inputs, torch.tensor([0, 3, 50, 8]))
     outs, grads, picked = [], [], []
@@ -369,16 +377,16 @@ def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: floa
         torch.testing.assert_close(grads[1][key], gradient, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_how_sequences_are_tiled_changes_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of padding far from any token, which see nothing in a window, do no harm."""
-    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    config, _ = config_of(NETWORKS[name].config().to_dict(), where="file")
     config = replace(config, dropout=0.0, attention_dropout=0.0)
     model = EncoderModel(config).double().train()
     perturb(model)
-    inputs, _ = batch_of(EXAMPLES[name])
+    inputs, _ = batch_of(NETWORKS[name])
     found = []
     for fast in (False, True):
         for cost in (1, 10**9):

@@ -378,8 +378,9 @@ def heads_of(
 ) -> list[str]:
     """The heads that a file has.
 
-    Several heads may have the same names; the classes that config.json names decide. What these do
-    not explain belongs to the first head that has all of its weights, or else some.
+    Several heads may have the same names, or a head no weights; the classes that config.json names
+    decide. What these do not explain belongs to the first head that has all of its weights, or else
+    some.
 
     Args:
         forms: the heads that there may be.
@@ -393,7 +394,7 @@ def heads_of(
     left, found = set(names), []
 
     def claim(head: str) -> None:
-        if head in tables and tables[head] & left:
+        if head in tables and (tables[head] & left or not tables[head]):
             found.append(head)
             left.difference_update(tables.pop(head))
 

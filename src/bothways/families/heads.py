@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bothways.errors import ModelError
-from bothways.families import FAMILIES, HeadForm, ModelConfig, family_of
+from bothways.families import FAMILIES, NETWORKS, HeadForm, ModelConfig, family_of
 from bothways.families.parameters import (
     Parameter,
     Table,
@@ -243,7 +243,7 @@ def no_such_head(family: str, head: str) -> str:
     """That a family has no such head at all."""
     others = [f.title for f in FAMILIES.values() if head in f.heads]
     return (
-        f"{FAMILIES[family].title} has no {HEADS[head].title}; of the families here "
+        f"{NETWORKS[family].title} has no {HEADS[head].title}; of the families here "
         f"{', '.join(others) or 'none'} {'has' if len(others) == 1 else 'have'} one. Use such a "
         "model."
     )
@@ -260,7 +260,7 @@ def missing_head(
         present: the heads that it has.
         causal: it reads left to right.
     """
-    if head not in FAMILIES[family].heads and HEADS[head].form is None:
+    if head not in NETWORKS[family].heads and HEADS[head].form is None:
         return no_such_head(family, head)
     why = f"this model has no {HEADS[head].title}"
     if head == MASKED_LM and REPLACED in present:

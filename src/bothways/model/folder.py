@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bothways.errors import ModelError
 from bothways.families.config import ModelConfig
-from bothways.families.heads import HEADS, POOLER_KEY, parameters
+from bothways.families.heads import POOLER_KEY, parameters
 from bothways.families.parameters import under
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.model.encoder import init_weights
@@ -51,13 +51,14 @@ def make_network(loaded: LoadedModel) -> EncoderModel:
     return network.eval()
 
 
-def model_of(config: ModelConfig, state: Mapping[str, Tensor]) -> EncoderModel:
-    """A model around the tensors of a state, with the heads that it has weights for."""
-    heads, lstm = parts_in({name: tuple(value.shape) for name, value in state.items()})
-    pooler = any(name.startswith("encoder.pooler.") for name in state)
-    model = _empty(config, heads, lstm, pooler=pooler)
+def model_like(
+    other: EncoderModel, state: Mapping[str, Tensor], config: ModelConfig | None = None
+) -> EncoderModel:
+    """A model with another one's parts, around the tensors of a state; of its shape, or another."""
+    pooler = other.encoder.pooler is not None
+    model = _empty(config or other.config, other.outputs, other.lstm_units, pooler=pooler)
     model.load_state_dict(state, assign=True)
-    return model
+    return model.train(other.training)
 
 
 def _empty(
@@ -75,10 +76,9 @@ def describe(network: EncoderModel, tokenizer: Tokenizer, about: dict[str, Any])
         tokenizer: with the same vocabulary size.
         about: for bothways.json.
     """
-    outputs = {name: HEADS[name].outputs or network.task_outputs for name in network.heads}
     pooler = network.encoder.pooler is not None
     lstm = network.lstm_units
-    return LoadedModel(network.config, tokenizer, about, outputs, lstm=lstm, pooler=pooler)
+    return LoadedModel(network.config, tokenizer, about, network.outputs, lstm=lstm, pooler=pooler)
 
 
 def save_model(

@@ -18,7 +18,7 @@ from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
 from bothways.model.engine import network_of
-from bothways.model.folder import model_of, save_model
+from bothways.model.folder import model_like, save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
@@ -55,7 +55,7 @@ def grow_vocabulary(model: EncoderModel, parts: Sequence[Sequence[int]]) -> Enco
             rows = _with_means(state[name][: entry.pieces], parts)
             padding = rows.new_zeros(grown[name].shape[0] - len(rows), *rows.shape[1:])
             state[name] = torch.cat([rows, padding])
-    return model_of(config, state).train(model.training)
+    return model_like(model, state, config)
 
 
 def _with_means(rows: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:

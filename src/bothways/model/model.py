@@ -152,6 +152,14 @@ class EncoderModel(Trainable):
         found = {name: getattr(self, name, None) for name in HEADS}
         return {name: head for name, head in found.items() if head is not None}
 
+    @property
+    def outputs(self) -> dict[str, int]:
+        """The heads that the model has, with their numbers of outputs."""
+        return {
+            name: head.output.out_features if isinstance(head, OutputHead) else 1
+            for name, head in self.heads.items()
+        }
+
     def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
         """Give the model a new head, as a new model with this seed has it; and a pooler, if the
         head reads one and the model has none.
@@ -185,12 +193,8 @@ class EncoderModel(Trainable):
 
     def table(self, config: ModelConfig | None = None) -> Table:
         """The model's own parameters by name, or those of such a model of another shape."""
-        outputs = {
-            name: head.output.out_features if isinstance(head, OutputHead) else 1
-            for name, head in self.heads.items()
-        }
         pooler = self.encoder.pooler is not None
-        return parameters(config or self.config, outputs, lstm=self.lstm_units, pooler=pooler)
+        return parameters(config or self.config, self.outputs, lstm=self.lstm_units, pooler=pooler)
 
     def stacked(self) -> dict[str, tuple[int, ...]]:
         """As :meth:`Trainable.stacked`, with those of :attr:`parts`."""

@@ -40,8 +40,7 @@ class PlaceScores:
         places_q, places_k = projected
         at = self._at(q_bALD.shape[-2]).expand(*q_bALD.shape[:3], -1)
         found = (q_bALD @ places_k.transpose(-1, -2)).gather(-1, at)
-        # The distance from a key to a query is the other's, negated.
-        reverse = (k_bALD @ places_q.transpose(-1, -2)).gather(-1, at)
+        reverse = (k_bALD @ places_q.transpose(-1, -2)).gather(-1, at.transpose(-1, -2))
         return found + reverse.transpose(-1, -2)
 
     def _at(self, length: int) -> Tensor:

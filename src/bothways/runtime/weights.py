@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from bothways.errors import InputError, ModelError, NonFiniteError
-from bothways.families import FAMILIES, Family, HeadForm, ModelConfig, family_of
+from bothways.families import NETWORKS, Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import (
     Part,
     encoder_names,
@@ -98,7 +98,9 @@ _OF_TRAINER = re.compile(
 )
 _PART = re.compile(r".+-\d{5}-of-(?!00001)\d{5}\.(safetensors|bin)")
 # Constants in files made elsewhere.
-_REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
+_REDUNDANT = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq|attn\.(masked_)?bias)$"
+)
 # What wrappers of single modules leave inside names: of compiling, FSDP, recomputing, XLA.
 _INSIDE = re.compile(
     r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_fpw_module|_checkpoint_wrapped_module|_orig_module)\."
@@ -538,10 +540,10 @@ def account_for(
     table = f"{family.prefix}.{family.tokens}"
     if tied and table not in remaining and family.tied in remaining:
         remaining[table] = remaining[family.tied]  # stored once, under its other name
-    untied = _is_untied(remaining, family, tied=tied)
-    remaining = {
-        n: v for n, v in remaining.items() if n != family.tied and not _REDUNDANT.search(n)
-    }
+    untied = config.tied and _is_untied(remaining, family, tied=tied)
+    if config.tied:
+        remaining.pop(family.tied, None)
+    remaining = {n: v for n, v in remaining.items() if not _REDUNDANT.search(n)}
     _refuse_other_constants(remaining, config, where)
     left_out = _choose_bias(remaining, family)
     refused = {}
@@ -571,6 +573,8 @@ def account_for(
     shapes = _shapes(parts)
     _refuse_odd_heads(shapes, where)
     heads, units = parts_in(shapes)
+    without = [name for name in found if not any(n.startswith(f"{name}.") for n in names_of)]
+    heads = {name: HEADS[name].outputs for name in without} | heads
     if lstm and not any(HEADS[head].task for head in heads):
         raise ModelError(
             f"{where}: holds a BiLSTM but no head on top of it; it is incomplete. Copy the model "
@@ -677,7 +681,7 @@ def _unwrapped(
     wrapper = re.sub(rf"(^|(?<=\.)){re.escape(family.prefix)}\.$", "", prefix)
     if not wrapper:
         return dict(theirs)
-    for other in FAMILIES.values():  # whose sizes may fit, with positions of another meaning
+    for other in NETWORKS.values():  # whose sizes may fit, with positions of another meaning
         named = [name for name in architectures if name in other.classes]
         if named and other.prefix != family.prefix and wrapper.endswith(f"{other.prefix}."):
             raise ModelError(
