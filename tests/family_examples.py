@@ -12,6 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from bothways import families
+from bothways.families.family import REQUIRED, Family, HeadForm
 from bothways.model.batch import Inputs, collate
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import LoadedModel, load_model
@@ -115,6 +117,84 @@ EXAMPLES: dict[str, Example] = {
         {**SIZES, **EPS, **{"embedding_size": 24, "hidden_act": "relu", "summary_type": "first"}},
     ),
 }
+
+
+_LAYER = "layers.{}"
+# A family of another package's: shared keys, root mean squares, gates apart, an output of its own.
+families.NETWORKS["eurobert"] = Family(
+    model_type="eurobert",
+    title="EuroBERT",
+    prefix="model",
+    keys={
+        "vocab_size": ("vocab_size", REQUIRED),
+        "num_hidden_layers": ("layers", REQUIRED),
+        "hidden_size": ("hidden", REQUIRED),
+        "num_attention_heads": ("heads", REQUIRED),
+        "num_key_value_heads": ("kv_heads", 0),
+        "intermediate_size": ("intermediate", REQUIRED),
+        "max_position_embeddings": ("positions", 8192),
+        "hidden_act": ("activation", "silu"),
+        "attention_dropout": ("attention_dropout", 0.0),
+        "rms_norm_eps": ("norm_eps", 1e-5),
+        "initializer_range": ("init_std", 0.02),
+        "tie_word_embeddings": ("tied", False),
+    },
+    encoder={
+        "embeddings.tokens.weight": "embed_tokens.weight",
+        "layers.{}.attention.qkv": tuple(f"{_LAYER}.self_attn.{part}_proj" for part in "qkv"),
+        "layers.{}.attention.output": f"{_LAYER}.self_attn.o_proj",
+        "layers.{}.attention_norm": f"{_LAYER}.input_layernorm",
+        "layers.{}.expand": (f"{_LAYER}.mlp.gate_proj", f"{_LAYER}.mlp.up_proj"),
+        "layers.{}.contract": f"{_LAYER}.mlp.down_proj",
+        "layers.{}.norm": f"{_LAYER}.post_attention_layernorm",
+        "final_norm": "norm",
+    },
+    heads={"masked_lm": HeadForm({}), "tagger": HeadForm({"output": "classifier"})},
+    classes={
+        "EuroBertForTokenClassification": ("tagger",),
+        "EuroBertForMaskedLM": ("masked_lm",),
+        "EuroBertModel": (),
+    },
+    tied="lm_head.weight",
+    axes={
+        **{"segments": 0, "pooler": False, "place": "rotary", "norm_at": "pre", "norm": "rms"},
+        **{"final_norm": True, "gated": True, "biases": False, "embedding_norm": False},
+        **{"dropout": 0.0},
+    },
+    harmless=frozenset(
+        "rope_parameters mlp_bias attention_bias classifier_pooling pretraining_tp head_dim".split()
+    ),
+)
+NETWORKS: dict[str, Example] = {
+    "deberta-v2": Example(
+        "DebertaV2",
+        {
+            **SIZES,
+            **{"type_vocab_size": 0, "relative_attention": True, "position_buckets": 8},
+            **{"norm_rel_ebd": "layer_norm", "share_att_key": True, "pad_token_id": 0},
+            **{"pos_att_type": ["p2c", "c2p"], "position_biased_input": False},
+        },
+        0,
+    ),
+    "eurobert": Example(
+        "EuroBert",
+        {
+            **SIZES,
+            **{"num_key_value_heads": 2, "pad_token_id": 0, "mask_token_id": 4},
+            **{"bos_token_id": 1, "eos_token_id": 1, "tie_word_embeddings": False},
+        },
+        0,
+    ),
+    "gpt2": Example(
+        "GPT2",
+        {
+            **{"vocab_size": VOCABULARY, "n_positions": POSITIONS, "n_embd": 32, "n_layer": 3},
+            **{"n_head": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1},
+        },
+        0,
+    ),
+}
+"""Of families that are networks alone."""
 
 
 def rows(

@@ -81,13 +81,14 @@ class PlainForward:
         return x if pre else self._norm(x, f"{own}.norm")
 
     def _attention(self, x: Array, own: str, batch: Batch, number: int) -> Array:
-        config, local = self.config, self.config.is_local(number)
+        config, spec = self.config, self.config.layer(number)
         parts = np.split(self._linear(x, f"{own}.attention.qkv"), 3, -1)
         q, k, v = (part.reshape(len(x), config.heads, config.head_size) for part in parts)
-        if config.place == "rotary":
-            base = config.rotary_local if local else config.rotary_global
+        if spec.rotary:
             adjacent = config.rotary_pairs == "adjacent"
-            q, k = (_rotate(part, batch.positions, base, adjacent=adjacent) for part in (q, k))
+            q, k = (
+                _rotate(part, batch.positions, spec.rotary, adjacent=adjacent) for part in (q, k)
+            )
         mixed = np.zeros((len(x), config.hidden))
         for start, end in zip(batch.bounds[:-1], batch.bounds[1:], strict=True):
             scores = np.einsum("qad,kad->aqk", q[start:end], k[start:end]) / math.sqrt(
@@ -95,10 +96,10 @@ class PlainForward:
             )
             places = np.arange(end - start)
             distance = places[None] - places[:, None]
-            if config.left_to_right:
+            if spec.causal:
                 scores = np.where(distance > 0, -np.inf, scores)
-            if local:
-                scores = np.where(np.abs(distance) > config.window, -np.inf, scores)
+            if spec.window:
+                scores = np.where(np.abs(distance) > spec.window, -np.inf, scores)
             weights = np.exp(scores - scores.max(-1, keepdims=True))
             weights /= weights.sum(-1, keepdims=True)
             own_mixed = np.einsum("aqk,kad->qad", weights, v[start:end])

@@ -62,7 +62,8 @@ TORCH_FREE = (
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
 LONGEST_FAMILY = 125
-FRAME = {"families", *(f"families.{name}" for name in ("config", "family", "heads", "options"))}
+FRAME_FILES = ("config", "family", "heads", "options", "parameters")
+FRAME = {"families", *(f"families.{name}" for name in FRAME_FILES)}
 # The name of a normalisation of text, which is that of a family, too.
 NORMALISATIONS = ("tokenization",)
 

@@ -23,6 +23,7 @@ pytest.importorskip("transformers")
 import transformers
 
 from bothways import batch as numpy_batch
+from bothways import families
 from bothways.api.model import load
 from bothways.config.fields import field_types
 from bothways.errors import ConfigError, ModelError
@@ -36,7 +37,7 @@ from bothways.families.heads import (
     has_pooler,
     missing_head,
     parameter_count,
-    weight_shapes,
+    parameters,
 )
 from bothways.families.options import SizeOptions
 from bothways.model.batch import (
@@ -51,7 +52,6 @@ from bothways.model.engine import network_of
 from bothways.model.folder import save_model, to_theirs
 from bothways.model.kernels.compiled import why_not_covered
 from bothways.model.model import EncoderModel
-from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.runtime.engine import EngineOptions, layer_name
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import account_for, stored_weights
@@ -69,6 +69,9 @@ from family_examples import (
     perturb,
     their_logits,
 )
+from family_examples import (
+    NETWORKS as BARE_NETWORKS,
+)
 from model_examples import from_theirs, small_tokenizer, stored
 from plain_forward import PlainForward
 from pretraining_examples import bert_loss
@@ -80,18 +83,22 @@ ROUNDING = 1.5  # our error in bf16, at most so many times theirs
 LABELS = {"classifier": 3, "tagger": 5}
 
 
+NETWORKS = {**EXAMPLES, **BARE_NETWORKS}
+
+
 def _cases() -> list[Any]:
     """Every class of every example with its heads; regression, too."""
     cases = []
-    for name, example in EXAMPLES.items():
-        family = FAMILIES[str(example.config().model_type)]
+    for name, example in NETWORKS.items():
+        family = families.NETWORKS[str(example.config().model_type)]
         for kind, heads in family.classes.items():
             if heads:
                 suffix = kind.removeprefix(example.stem)
                 cases.append(pytest.param(name, suffix, heads, {}, id=f"{name}-{suffix}"))
         one = "ForSequenceClassification"
         labels = {"num_labels": 1}
-        cases.append(pytest.param(name, one, ("classifier",), labels, id=f"{name}-regression"))
+        if "classifier" in family.heads:
+            cases.append(pytest.param(name, one, ("classifier",), labels, id=f"{name}-regression"))
     return cases
 
 
@@ -103,7 +110,7 @@ COVERED = [name for name in EXAMPLES if not name.startswith(tuple(NOT_COVERED))]
 
 def _their_model(name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any]) -> Any:
     outputs = [LABELS[head] for head in heads if head in LABELS]
-    return EXAMPLES[name].model(suffix, **{"num_labels": outputs[0] if outputs else 2, **more})
+    return NETWORKS[name].model(suffix, **{"num_labels": outputs[0] if outputs else 2, **more})
 
 
 def _close(ours: Tensor, theirs: Tensor, what: str = "", floor: float = 0.0) -> None:
@@ -112,10 +119,10 @@ def _close(ours: Tensor, theirs: Tensor, what: str = "", floor: float = 0.0) -> 
     assert apart <= TOLERANCE * scale, f"{what}: {apart:.2g} apart at scale {scale:.2g}"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 @torch.no_grad()
 def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = example.model("Model")
     found = loaded(theirs, tmp_path)
     assert (found.unused, found.fresh) == ([], [])
@@ -134,7 +141,7 @@ def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
         _close(network_of(found).encoder.pool(states[-1][inputs.starts]), out.pooler_output)
 
 
-@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "padded", "rows", "plain"])
+@pytest.mark.parametrize("engine", ["torch", "onnxruntime", "plain"])
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if EXAMPLES[name].pad == 1])
 @torch.no_grad()
 def test_the_padding_piece_in_a_text_takes_no_position(
@@ -146,95 +153,13 @@ def test_the_padding_piece_in_a_text_takes_no_position(
     rows = [[7, 8, pad, 9, 10], [pad, 11], [12, pad, pad, 13, 14, pad]]
     segments = [[0] * len(row) for row in rows]
     wanted = [theirs(torch.tensor([row])).last_hidden_state[0] for row in rows]
-    longest = max(map(len, rows))
-    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
-    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     batch, last = numpy_batch.collate(rows, segments, max_positions=9), found.config.layers
-    if engine == "padded":
-        states = PaddedForm(network_of(found))(ids, real, torch.zeros_like(ids))[HIDDEN][real > 0]
-    elif engine == "rows":
-        states = network_of(found).encoder.forward_padded(ids, real)[real > 0]
-    else:
-        assert found.weights is not None
-        computes = PlainForward(found.config, found.weights)
-        if engine != "plain":
-            found.options = EngineOptions(name=engine)
-        computing = computes if engine == "plain" else found.engine
-        states = torch.from_numpy(computing.compute(batch, layers=[last])[layer_name(last)])
+    assert found.weights is not None
+    found.options = EngineOptions(name=engine if engine != "plain" else "torch")
+    plain = PlainForward(found.config, found.weights)
+    computing = plain if engine == "plain" else found.engine
+    states = torch.from_numpy(computing.compute(batch, layers=[last])[layer_name(last)])
     _close(states[: sum(map(len, rows))], torch.cat(wanted))
-
-
-@pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
-@torch.no_grad()
-def test_the_padded_form_is_the_flat_one(
-    name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
-) -> None:
-    found = loaded(_their_model(name, suffix, heads, more), tmp_path)
-    inputs, batch = batch_of(EXAMPLES[name])
-    _same_as_flat(
-        network_of(found), heads, PaddedForm(network_of(found))(**_arguments(batch)), inputs, batch
-    )
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@torch.no_grad()
-def test_the_padded_form_is_exported(name: str, tmp_path: Path) -> None:
-    """And computes other numbers of rows and tokens than those that it was traced with."""
-    example, heads = EXAMPLES[name], ("classifier",)
-    found = loaded(_their_model(name, "ForSequenceClassification", heads, {}), tmp_path)
-    traced = tuple(_arguments(batch_of(example, seed=3, lengths=(5, 12))[1]).values())
-    rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=40)
-    shapes = tuple({0: rows, 1: length} for _ in traced)
-    exported = torch.export.export(PaddedForm(network_of(found)), traced, dynamic_shapes=shapes)
-    inputs, batch = batch_of(example)
-    outputs = exported.module()(*_arguments(batch).values())
-    _same_as_flat(network_of(found), heads, outputs, inputs, batch)
-
-
-def _same_as_flat(
-    model: EncoderModel,
-    heads: tuple[str, ...],
-    outputs: dict[str, Tensor],
-    inputs: Inputs,
-    batch: dict[str, Tensor],
-) -> None:
-    assert outputs.keys() == {HIDDEN, *heads}
-    total = int(inputs.bounds[-1])
-    _close(flat(outputs[HIDDEN], batch), model.encoder(inputs)[:total], HIDDEN)
-    called = model(inputs)
-    assert called.keys() == outputs.keys()
-    for head in heads:
-        _close(called[head], our_logits(model, head, inputs), head)
-        ours = outputs[head] if outputs[head].ndim == 2 else flat(outputs[head], batch)
-        _close(ours, our_logits(model, head, inputs), head)
-
-
-def _arguments(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those of the padded form, also for families without segments."""
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    whole = {"token_type_ids": torch.zeros_like(batch["input_ids"]), **batch}
-    return {name: whole[name] for name in names}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@torch.no_grad()
-def test_the_padded_call_with_padding_on_either_side(name: str, tmp_path: Path) -> None:
-    example = EXAMPLES[name]
-    theirs = example.model("Model")
-    encoder = network_of(loaded(theirs, tmp_path)).encoder
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(5, 97, (4, 20), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[0, 13:] = 0
-    mask[1, :8] = 0
-    ids[mask == 0] = example.pad
-    segments = torch.randint(0, max(1, example.segments), ids.shape, generator=generator)
-    batch = {"input_ids": ids, "attention_mask": mask}
-    if example.segments:
-        batch["token_type_ids"] = segments
-    ours = encoder.forward_padded(ids, mask, segments)
-    _close(flat(ours, batch), flat(theirs(**batch).last_hidden_state, batch))
-    assert (ours[mask == 0] == 0).all()
 
 
 @pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
@@ -243,7 +168,7 @@ def test_logits_and_folders_both_ways(
     name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Their folder here, and ours there: the same numbers, and the same bits of every weight."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = _their_model(name, suffix, heads, more)
     found = loaded(theirs, tmp_path / "theirs")
     keeps = family_of(found.config).keeps_pooler
@@ -305,7 +230,7 @@ def test_gradients_of_all_weights(
 ) -> None:
     """Through compiled layers, where the family has them, and through plain ones; theirs in fp64
     where it can be, so that only our rounding counts."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     theirs = _their_model(name, suffix, heads, more)
     ours = network_of(loaded(theirs, tmp_path))
     if not name.startswith("modernbert"):  # of its padding transformers makes NaNs in fp64
@@ -334,7 +259,7 @@ def test_rounding_in_bf16_is_not_much_worse_than_theirs(
     name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Both against their network in float64, on enough outputs for a mean to mean something."""
-    example = EXAMPLES[name]
+    example = NETWORKS[name]
     for head in heads:
         their_error = our_error = 0.0
         many = HEADS[head].reads == "sequence"  # few outputs each
@@ -383,12 +308,12 @@ def test_the_number_of_weights(name: str, tmp_path: Path) -> None:
     assert own - padding - pooler * has == with_head
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_configs_come_back_the_same(name: str) -> None:
-    theirs = EXAMPLES[name].config()
+    theirs = NETWORKS[name].config()
     config, _ = config_of(theirs.to_dict(), where="file")
     family = family_of(config)
-    values = write_config(family, config, f"{EXAMPLES[name].stem}Model", pad_id=0, dtype="float32")
+    values = write_config(family, config, f"{NETWORKS[name].stem}Model", pad_id=0, dtype="float32")
     assert values["model_type"] == family.model_type
     assert config_of(values, where="file") == (config, [])
     again = type(theirs)(**values)
@@ -423,14 +348,14 @@ def test_what_compiled_layers_cover(name: str) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: float) -> None:
     """In training, with the same dropout masks; and at selected positions."""
-    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    config, _ = config_of(NETWORKS[name].config().to_dict(), where="file")
     config = replace(config, dropout=dropout, attention_dropout=dropout)
     model = EncoderModel(config, masked_lm=True).double().train()
     perturb(model)
-    inputs, _ = batch_of(EXAMPLES[name])
+    inputs, _ = batch_of(NETWORKS[name])
     total = int(inputs.bounds[-1])
     at = SelectedPositions.of(inputs, torch.tensor([0, 3, 50, 8]))
     outs, grads, picked = [], [], []
@@ -452,16 +377,16 @@ def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: floa
         torch.testing.assert_close(grads[1][key], gradient, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_how_sequences_are_tiled_changes_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of padding far from any token, which see nothing in a window, do no harm."""
-    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    config, _ = config_of(NETWORKS[name].config().to_dict(), where="file")
     config = replace(config, dropout=0.0, attention_dropout=0.0)
     model = EncoderModel(config).double().train()
     perturb(model)
-    inputs, _ = batch_of(EXAMPLES[name])
+    inputs, _ = batch_of(NETWORKS[name])
     found = []
     for fast in (False, True):
         for cost in (1, 10**9):
@@ -701,12 +626,8 @@ def test_rotary_positions_far_from_the_start(tmp_path: Path) -> None:
     theirs = EXAMPLES["roformer"].model("Model", max_position_embeddings=1536)
     found = loaded(theirs, tmp_path / "theirs")
     inputs, batch = batch_of(EXAMPLES["roformer"], lengths=(1536, 700))
-    for model in (network_of(found).encoder, PaddedForm(network_of(found))):
-        if isinstance(model, PaddedForm):
-            states = flat(model(**_arguments(batch))[HIDDEN], batch)
-        else:
-            states = model(inputs)[: int(inputs.bounds[-1])]
-        _close(states, flat(theirs(**batch).last_hidden_state, batch))
+    states = network_of(found).encoder(inputs)[: int(inputs.bounds[-1])]
+    _close(states, flat(theirs(**batch).last_hidden_state, batch))
     save_model(tmp_path / "ours", network_of(found), found.tokenizer)
     again = transformers.AutoModel.from_pretrained(tmp_path / "ours")
     assert torch.equal(again.encoder.embed_positions.weight, theirs.encoder.embed_positions.weight)
@@ -732,10 +653,11 @@ def test_weights_and_shapes_are_known_without_the_network(name: str, lstm: int) 
         for head in forms_of(shape):
             heads = {head: HEADS[head].outputs or 3}
             state = EncoderModel(shape, heads=heads, lstm=lstm).state_dict()
-            expected = weight_shapes(
+            expected = parameters(
                 shape, heads, lstm=lstm, pooler=has_pooler(shape, heads, lstm=bool(lstm))
             )
-            assert {name: tuple(value.shape) for name, value in state.items()} == expected
+            shapes = {name: parameter.shape for name, parameter in expected.items()}
+            assert {name: tuple(value.shape) for name, value in state.items()} == shapes
 
 
 def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPatch) -> None:

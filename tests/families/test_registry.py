@@ -19,8 +19,8 @@ from bothways.families.heads import (
     missing_head,
     no_such_head,
     no_task_of,
+    parameters,
     task_head,
-    weight_shapes,
 )
 
 BERT = ModelConfig(100, layers=2, hidden=32, heads=2, intermediate=64, positions=16)
@@ -46,8 +46,15 @@ def test_heads_by_hand() -> None:
     )
 
 
+def _shapes(
+    config: ModelConfig, heads: dict[str, int], *, lstm: int = 0, pooler: bool
+) -> dict[str, tuple[int, ...]]:
+    table = parameters(config, heads, lstm=lstm, pooler=pooler)
+    return {name: parameter.shape for name, parameter in table.items()}
+
+
 def test_weights_of_bert_by_hand() -> None:
-    shapes = weight_shapes(BERT, {"classifier": 3, "masked_lm": 0}, pooler=True)
+    shapes = _shapes(BERT, {"classifier": 3, "masked_lm": 0}, pooler=True)
     table = shapes.pop("encoder.embeddings.tokens.weight")
     assert table[1] == 32
     assert table[0] >= 100
@@ -84,7 +91,7 @@ def test_weights_of_bert_by_hand() -> None:
 
 
 def test_a_bilstm_lies_under_the_tasks_head_alone() -> None:
-    shapes = weight_shapes(BERT, {"tagger": 3, "masked_lm": 0}, lstm=5, pooler=False)
+    shapes = _shapes(BERT, {"tagger": 3, "masked_lm": 0}, lstm=5, pooler=False)
     assert shapes["tagger.output.weight"] == (3, 10)
     assert shapes["masked_lm.dense.weight"] == (32, 32)
     assert {name: shapes[name] for name in LSTM_WEIGHTS} == {
@@ -146,19 +153,19 @@ def test_names_of_parts_in_files_never_change() -> None:
 
 def test_weights_of_narrow_embeddings_by_hand() -> None:
     narrow = replace(BERT, embedding=8)
-    shapes = weight_shapes(narrow, {"masked_lm": 0}, pooler=False)
+    shapes = _shapes(narrow, {"masked_lm": 0}, pooler=False)
     assert shapes["encoder.embeddings.tokens.weight"][1] == 8
     assert shapes["encoder.embeddings.norm.weight"] == (8,)
     assert shapes["encoder.embeddings.project.weight"] == (32, 8)
     assert shapes["encoder.embeddings.project.bias"] == (32,)
     assert shapes["masked_lm.dense.weight"] == (8, 32)
     assert shapes["masked_lm.norm.weight"] == (8,)
-    assert not any("project" in name for name in weight_shapes(BERT, {}, pooler=True))
+    assert not any("project" in name for name in _shapes(BERT, {}, pooler=True))
 
 
 def test_weights_where_norms_stand_before_the_layers() -> None:
     before = replace(BERT, norm_at="pre", first_norm=False, final_norm=True, norm_biases=False)
-    shapes = weight_shapes(before, {}, pooler=False)
+    shapes = _shapes(before, {}, pooler=False)
     norms = {name: shape for name, shape in shapes.items() if "norm" in name}
     assert norms == {
         "encoder.embeddings.norm.weight": (32,),
@@ -172,7 +179,7 @@ def test_weights_where_norms_stand_before_the_layers() -> None:
 
 def test_norms_behind_the_layers_are_in_each() -> None:
     """Only of norms that stand before the layers may the first be absent."""
-    post = weight_shapes(replace(BERT, first_norm=False), {}, pooler=False)
+    post = _shapes(replace(BERT, first_norm=False), {}, pooler=False)
     assert post["encoder.layers.0.attention_norm.weight"] == (32,)
 
 
@@ -189,7 +196,7 @@ def test_what_a_shape_does_without_weighs_nothing() -> None:
         head_biases=False,
         output_bias=False,
     )
-    shapes = weight_shapes(plain, {"masked_lm": 1, "classifier": 3}, pooler=False)
+    shapes = _shapes(plain, {"masked_lm": 1, "classifier": 3}, pooler=False)
     assert shapes.pop("encoder.embeddings.tokens.weight")[1] == 32
     assert shapes == {
         "encoder.layers.0.attention.qkv.weight": (96, 32),
@@ -207,14 +214,14 @@ def test_what_a_shape_does_without_weighs_nothing() -> None:
 
 def test_a_pooler_that_the_family_lacks_weighs_nothing() -> None:
     without = replace(BERT, pooler=False)
-    assert not any("pooler" in name for name in weight_shapes(without, {}, pooler=True))
+    assert not any("pooler" in name for name in _shapes(without, {}, pooler=True))
     assert not has_pooler(without, [])
 
 
 def test_a_head_with_a_norm_weighs_it() -> None:
     modern = replace(BERT, family="modernbert", pooler=False)
     assert form_of("classifier", modern).norm
-    shapes = weight_shapes(modern, {"classifier": 3}, pooler=False)
+    shapes = _shapes(modern, {"classifier": 3}, pooler=False)
     assert shapes["classifier.norm.weight"] == (32,)
     assert shapes["classifier.dense.weight"] == (32, 32)
 

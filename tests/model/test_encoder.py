@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bothways.errors import InputError, LengthError, ModelError
+from bothways.errors import LengthError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, parameter_count
 from bothways.families.options import SIZES, SizeOptions
+from bothways.families.parameters import encoder_parameters
 from bothways.model.batch import Inputs, collate
 from bothways.model.encoder import Encoder, init_weights
 from bothways.model.model import EncoderModel
@@ -22,7 +23,6 @@ from model_examples import (
     LENGTHS,
     POSITIONS,
     SHAPES,
-    padded,
     random_inputs,
     random_rows,
     randomise,
@@ -132,49 +132,6 @@ def test_dropout_masks_are_keyed_by_the_seed_alone() -> None:
     assert torch.equal(encoder(inputs), first)
     encoder.shared.dropout.reseed(6)
     assert not torch.allclose(encoder(inputs), first, atol=0.1)
-
-
-# -------------------------------------------------------------------------------- the padded call
-
-
-def test_forward_padded_is_the_flat_call_with_zeros_between() -> None:
-    encoder = _encoder()
-    tokens, segments = random_rows(128)
-    inputs = collate(tokens, segments, max_positions=POSITIONS)
-    out = encoder.forward_padded(**padded(tokens, segments))
-    assert out.shape == (len(LENGTHS), max(LENGTHS), 32)
-    for row, flat in zip(out, _per_sequence(encoder(inputs), inputs), strict=True):
-        torch.testing.assert_close(row[: len(flat)], flat)
-        assert (row[len(flat) :] == 0).all()
-
-
-def test_forward_padded_without_mask_and_segments() -> None:
-    encoder = _encoder()
-    ids = torch.randint(0, 128, (2, 7), generator=torch.Generator().manual_seed(0))
-    flat = encoder(collate(ids.tolist(), [[0] * 7] * 2, max_positions=POSITIONS))[:14]
-    torch.testing.assert_close(encoder.forward_padded(ids).flatten(0, 1), flat)
-
-
-def test_forward_padded_names_a_token_beyond_the_positions_and_an_empty_row() -> None:
-    encoder = _encoder()
-    ids = torch.zeros(2, 50, dtype=torch.int64)
-    mask = torch.ones_like(ids)
-    mask[:, 41:] = 0
-    with pytest.raises(LengthError, match=r"position 41 .*positions for 40"):
-        encoder.forward_padded(ids, mask)
-    mask[:, 40] = 0
-    assert encoder.forward_padded(ids, mask).shape == (2, 50, 32)
-    mask[1] = 0
-    with pytest.raises(InputError, match="sequence 1"):
-        encoder.forward_padded(ids, mask)
-
-
-def test_gradients_flow_through_the_padded_call() -> None:
-    encoder = _encoder()
-    encoder.forward_padded(**padded(*random_rows(128))).sum().backward()
-    gradient = encoder.embeddings.tokens.weight.grad
-    assert gradient is not None
-    assert gradient.abs().sum() > 0
 
 
 # ----------------------------------------------------------------------------------------- limits
@@ -290,8 +247,9 @@ def test_two_heads_do_not_share_their_draws() -> None:
 def test_an_index_separates_modules_of_one_purpose() -> None:
     config = small_config()
     one, two = Encoder(config), Encoder(config)
-    init_weights(one, config, seed=0, purpose=Purpose.WEIGHTS)
-    init_weights(two, config, seed=0, purpose=Purpose.WEIGHTS, index=1)
+    table = encoder_parameters(config)
+    init_weights(one, table, 0.02, seed=0, purpose=Purpose.WEIGHTS)
+    init_weights(two, table, 0.02, seed=0, purpose=Purpose.WEIGHTS, index=1)
     assert not torch.equal(one.pooler.weight, two.pooler.weight)
 
 

@@ -250,7 +250,7 @@ def test_a_checkpoint_around_compiled_layers_changes_no_gradient() -> None:
     encoder, inputs = model.encoder, random_inputs(97, RAGGED, limit=64)
     parameters = list(encoder.layers.parameters())
     x_TH = encoder.embeddings(inputs, torch.float64).detach().requires_grad_()
-    layout = encoder._layout(inputs, torch.float64)
+    layout = encoder.layouts(inputs, torch.float64)[0]
     other = random_inputs(97, RAGGED[::-1], limit=64)
     others = []
 

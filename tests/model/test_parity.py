@@ -293,23 +293,6 @@ def test_our_rounding_is_no_worse_than_theirs(shape: tuple[int, ...], tmp_path: 
     torch.testing.assert_close(double, exact, atol=1e-12, rtol=0)
 
 
-@torch.no_grad()
-def test_the_padded_call_with_padding_on_either_side_or_inside(tmp_path: Path) -> None:
-    theirs = _their_folder("BertModel", _their_config(SHAPES[1]), tmp_path)
-    encoder = load_network(tmp_path).encoder
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, 128, (4, 20), generator=generator)
-    segments = torch.randint(0, 2, (4, 20), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[0, 13:] = 0
-    mask[1, :8] = 0
-    mask[2, 5:9] = 0
-    out = theirs(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
-    ours = encoder.forward_padded(ids, mask, segments)
-    _close(ours[mask.bool()], out[mask.bool()])
-    assert (ours[~mask.bool()] == 0).all()
-
-
 def test_gradients_equal_theirs(tmp_path: Path) -> None:
     """Of a next-sentence and masked-LM loss, summed over the batch as each library does it."""
     theirs = _their_folder("BertForPreTraining", _their_config(SHAPES[0]), tmp_path).double()

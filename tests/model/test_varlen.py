@@ -7,6 +7,7 @@ no span owns undefined. ``test_cuda.py`` compares with the kernels themselves.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -49,11 +50,17 @@ def check(x: Tensor, ends: Tensor, longest: int) -> None:
     assert x.ndim == 3
 
 
-def probabilities(q: Tensor, k: Tensor, p: float, causal: bool, key: int) -> Tensor:
+def probabilities(
+    q: Tensor, k: Tensor, p: float, causal: bool, key: int, window: int | None
+) -> Tensor:
     """[A, Q, L], dropped."""
     scores = torch.einsum("qad,kad->aqk", q, k) / math.sqrt(q.shape[-1])
     if causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -math.inf)
+    if window is not None:
+        places = torch.arange(scores.shape[1])
+        far = (places - places[:, None]).abs() > window
+        scores = scores.masked_fill(far, -math.inf)
     kept = torch.rand(scores.shape, generator=torch.Generator().manual_seed(key)) >= p
     return scores.softmax(-1) * kept / (1 - p)
 
@@ -69,8 +76,12 @@ def plain_forward(
     dropout_p: float,
     is_causal: bool,
     return_debug_mask: bool,
+    *,
+    window_size_left: int | None,
+    window_size_right: int | None,
 ) -> tuple[Tensor, ...]:
     assert not return_debug_mask
+    assert window_size_left == window_size_right
     assert cum_seq_q.shape == cum_seq_k.shape
     check(query, cum_seq_q, max_q)
     check(key, cum_seq_k, max_k)
@@ -80,7 +91,7 @@ def plain_forward(
         zip(spans_of(cum_seq_q), spans_of(cum_seq_k), strict=True)
     ):
         seed = int(rng) + number if dropout_p else 0
-        p_AQL = probabilities(query[own], key[keys], dropout_p, is_causal, seed)
+        p_AQL = probabilities(query[own], key[keys], dropout_p, is_causal, seed, window_size_left)
         out[own] = torch.einsum("aqk,kad->qad", p_AQL, value[keys])
     return out, torch.empty(0), rng, torch.empty(0), torch.empty(0)
 
@@ -100,7 +111,11 @@ def plain_backward(
     is_causal: bool,
     rng_state: Tensor,
     unused: Tensor,
+    *,
+    window_size_left: int | None,
+    window_size_right: int | None,
 ) -> tuple[Tensor, ...]:
+    assert window_size_left == window_size_right
     assert torch.get_deterministic_debug_mode() == 2, "the sums are made in one order"
     assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     assert logsumexp.shape == unused.shape == (0,)
@@ -115,7 +130,7 @@ def plain_backward(
         parts = [query[own], key[keys], value[keys]]
         with torch.enable_grad():
             q, k, v = (x.detach().requires_grad_() for x in parts)
-            p_AQL = probabilities(q, k, dropout_p, is_causal, seed)
+            p_AQL = probabilities(q, k, dropout_p, is_causal, seed, window_size_left)
             result = torch.einsum("aqk,kad->qad", p_AQL, v)
             grads = torch.autograd.grad(result, (q, k, v), grad_out[own])
         for x, rows, grad in zip(found, (own, keys, keys), grads, strict=True):
@@ -128,9 +143,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The stand-ins in place of torch's operations; counts the calls."""
     calls: list[int] = []
 
-    def forward(*args: Any) -> Any:
+    def forward(*args: Any, **window: Any) -> Any:
         calls.append(len(args))
-        return plain_forward(*args)
+        return plain_forward(*args, **window)
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", forward)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", plain_backward)
@@ -149,6 +164,8 @@ def test_the_stand_ins_take_what_the_operations_take(name: str, stand_in: Any) -
     schema = getattr(torch.ops.aten, name).default._schema
     given = [a.name for a in schema.arguments if not a.kwarg_only]
     assert given == list(stand_in.__code__.co_varnames[: stand_in.__code__.co_argcount])
+    named = {"window_size_left", "window_size_right"}
+    assert named <= {a.name for a in schema.arguments if a.kwarg_only}
     assert all(a.has_default_value() for a in schema.arguments if a.kwarg_only)
     if name.endswith("forward"):
         assert len(schema.returns) == 5
@@ -175,12 +192,18 @@ def loss_and_gradients(
     return loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
+@pytest.mark.parametrize("window", [0, 7])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [RAGGED, EVEN])
 def test_flat_and_tiled_attention_agree(
-    kernels: list[int], monkeypatch: pytest.MonkeyPatch, lengths: list[int], causal: bool
+    kernels: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    lengths: list[int],
+    causal: bool,
+    window: int,
 ) -> None:
     config = small_config((2, 16, 2, 64, 97), dropout=0.0, left_to_right=causal)
+    config = replace(config, window=window, global_every=2)
     model = small_bert(config, **BOTH_HEADS).double()
     randomise(model)
     inputs = random_inputs(97, lengths, limit=64)

@@ -20,7 +20,7 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
-from bothways.model.batch import PretrainingBatch
+from bothways.model.batch import PretrainingBatch, collate
 from bothways.model.engine import load_network, network_of
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining import clock
@@ -167,8 +167,9 @@ def test_transformers_loads_it(unbroken: PretrainResult) -> None:
     encoded = loaded.tokenizer.encode_batch(["The baker sold the bread."])[0]
     ids = torch.tensor([encoded.ids])
     with torch.no_grad():
-        hidden = network_of(loaded).encoder.forward_padded(ids)
-        ours = network_of(loaded).masked_lm_logits(hidden[0][torch.arange(ids.shape[1])])
+        inputs = collate([encoded.ids], [encoded.segments], max_positions=len(encoded.ids))
+        hidden = network_of(loaded).encoder(inputs)[: len(encoded.ids)]
+        ours = network_of(loaded).masked_lm_logits(hidden)
         logits = theirs.eval()(ids).prediction_logits[0]
     assert torch.allclose(logits, ours[:, : logits.shape[1]], atol=1e-5)
 

@@ -30,7 +30,7 @@ from bothways.runtime.onnx_graph import (
     build_graph,
     linear_maps,
 )
-from family_examples import EXAMPLES, Example, batch_of, loaded, perturb
+from family_examples import EXAMPLES, NETWORKS, Example, batch_of, loaded, perturb
 
 Arrays = dict[str, NDArray[Any]]
 # Compared with values of order one.
@@ -140,7 +140,17 @@ def test_a_text_does_not_depend_on_its_batch(name: str, fused: bool) -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["portable", "fused"])
-@pytest.mark.parametrize("settings", [{"left_to_right": True}, {"pooling": "mean"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"left_to_right": True},
+        {"pooling": "mean"},
+        {"kv_heads": 2},
+        {"kv_heads": 1, "norm": "rms", "place": "rotary"},
+        {"tied": False, "gated": True},
+    ],
+    ids=str,
+)
 @torch.no_grad()
 def test_other_axes(settings: dict[str, Any], fused: bool) -> None:
     model = small_model(EXAMPLES["bert"], "masked_lm", "classifier", **settings)
@@ -151,6 +161,12 @@ def test_other_axes(settings: dict[str, Any], fused: bool) -> None:
         flat(found["masked_lm"], batch), expected["masked_lm"].numpy(), **CLOSE
     )
     np.testing.assert_allclose(found["classifier"], expected["classifier"].numpy(), **CLOSE)
+
+
+def test_relative_places_have_no_graph() -> None:
+    model = small_model(NETWORKS["deberta-v2"])
+    with pytest.raises(ModelError, match="relative places of deberta-v2; use engine torch"):
+        session(model, Outputs(hidden=True), fused=False)
 
 
 @pytest.mark.parametrize("head", ["classifier", "tagger", "span"])

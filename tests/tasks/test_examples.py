@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bothways.errors import LengthError
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.setup import measured_outputs
-from bothways.model.batch import Inputs, TaskInputs, flat_inputs
+from bothways.model.batch import Inputs, TaskInputs
 from bothways.objectives.labelled import LabelledExamples
 from bothways.tasks.examples import (
     PADDED,
@@ -142,26 +142,14 @@ def test_a_length_without_room_is_refused() -> None:
         encode_examples(tokenizer, ["w1"], ["w1"], length=4)
 
 
-def test_neighbours_and_padding_do_not_matter() -> None:
-    """Outputs among all others equal those alone, and those of padded rows."""
+def test_neighbours_do_not_matter() -> None:
     model, found = small_bert(classes=3), examples()
     together = measured_outputs(model, found)
     with torch.no_grad():
         for i in range(len(found)):
             alone = Inputs.of(found.inputs(np.array([i]), max_positions=40))
-            row = alone.tokens[: alone.longest]
-            padded = torch.zeros(2, 40, dtype=torch.int64)
-            padded[0, : len(row)] = row
-            mask = torch.arange(40)[None] < torch.tensor([[len(row)], [40]])
-            hidden = model.encoder.forward_padded(padded, mask)[0]
-            ends = flat_inputs(
-                np.zeros(40, np.int64), np.zeros(40, np.int64), np.array([0, 40]), max_positions=40
-            )
-            for logits in (
-                model.logits(CLASSIFIER, model.encoder(alone)[alone.starts]),
-                model.logits(CLASSIFIER, hidden[ends.starts]),
-            ):
-                np.testing.assert_allclose(together[i], logits[0].numpy(), atol=2e-6)
+            logits = model.logits(CLASSIFIER, model.encoder(alone)[alone.starts])
+            np.testing.assert_allclose(together[i], logits[0].numpy(), atol=2e-6)
 
 
 def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:

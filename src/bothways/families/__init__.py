@@ -14,9 +14,11 @@ from bothways.errors import ConfigError, ModelError
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
 from bothways.families.config import ModelConfig, shortened
+from bothways.families.deberta_v2 import DEBERTA_V2
 from bothways.families.distilbert import DISTILBERT
 from bothways.families.electra import ELECTRA
 from bothways.families.family import REQUIRED, Family, HeadForm, own_type, read_config
+from bothways.families.gpt2 import GPT2
 from bothways.families.modernbert import MODERNBERT
 from bothways.families.roberta import ROBERTA
 from bothways.families.roformer import ROFORMER
@@ -26,12 +28,15 @@ FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT, ROFORMER)
 }
+NETWORKS = {**FAMILIES, **{family.model_type: family for family in (DEBERTA_V2, GPT2)}}
+"""These, and families whose networks are computed, but whose tokenizers and tasks are not here."""
 LSTM_SUFFIX = "-bilstm"
 """Of the model type of a network with a BiLSTM under its head."""
 
 __all__ = [
     "FAMILIES",
     "LSTM_SUFFIX",
+    "NETWORKS",
     "Family",
     "HeadForm",
     "ModelConfig",
@@ -47,9 +52,9 @@ def family_of(config: ModelConfig) -> Family:
     Raises:
         ModelError: there is none of this name.
     """
-    if config.family not in FAMILIES:
-        raise ModelError(f"model.family is {config.family!r}; bothways has {', '.join(FAMILIES)}.")
-    return FAMILIES[config.family]
+    if config.family not in NETWORKS:
+        raise ModelError(f"model.family is {config.family!r}; bothways has {', '.join(NETWORKS)}.")
+    return NETWORKS[config.family]
 
 
 def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, list[str]]:
@@ -66,7 +71,7 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
     named = values.get("model_type", _by_class(values))
     types = {
         name: family
-        for own, family in FAMILIES.items()
+        for own, family in NETWORKS.items()
         for name in (own, own_type(own), own_type(own, LSTM_SUFFIX))
     }
     if "model_type" not in values and (other := _another_file(values)):
@@ -76,7 +81,7 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
         )
     if not isinstance(named, str) or named not in types:
         raise ModelError(
-            f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(FAMILIES)}. "
+            f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(NETWORKS)}. "
             "Take a model of one of these families, or use this one in the library that wrote it."
         )
     config, notes = read_config(types[named], values, where=where)
@@ -123,9 +128,9 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
         ModelError: there is no such family.
         ConfigError: fields that do not make a shape.
     """
-    if family not in FAMILIES:
-        raise ModelError(f"model.family is {family!r}; bothways has {', '.join(FAMILIES)}.")
-    found = FAMILIES[family]
+    if family not in NETWORKS:
+        raise ModelError(f"model.family is {family!r}; bothways has {', '.join(NETWORKS)}.")
+    found = NETWORKS[family]
     needed = {key: name for key, (name, default) in found.keys.items() if default is REQUIRED}
     if missing := [name for name in needed.values() if name not in fields]:
         raise ConfigError(f"a new {found.title} needs model.{', model.'.join(missing)}.")
@@ -138,5 +143,5 @@ def _by_class(values: Mapping[str, Any]) -> str:
     classes = values.get("architectures")
     first = classes[0] if isinstance(classes, list) and classes else ""
     named = first if isinstance(first, str) else ""
-    found = (own for own, family in FAMILIES.items() if named in family.classes)
+    found = (own for own, family in NETWORKS.items() if named in family.classes)
     return next(found, BERT.model_type)

@@ -39,7 +39,9 @@ ALBERT = Family(
                 "dense": "predictions.dense",
                 "norm": "predictions.LayerNorm",
                 "bias": "predictions.bias",
-            }
+            },
+            dense=True,
+            norm=True,
         ),
         "next_sentence": HeadForm(
             {"output": "sop_classifier.classifier"}, pooled=True, dropout="head"

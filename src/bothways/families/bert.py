@@ -68,7 +68,9 @@ BERT = Family(
                 "dense": "cls.predictions.transform.dense",
                 "norm": "cls.predictions.transform.LayerNorm",
                 "bias": "cls.predictions.bias",
-            }
+            },
+            dense=True,
+            norm=True,
         ),
         "next_sentence": HeadForm({"output": "cls.seq_relationship"}, pooled=True),
         "classifier": POOLED,

@@ -15,14 +15,16 @@ DROPOUT = 0.1
 """Dropout probability of a new encoder (Devlin et al. 2019, appendix A.2)."""
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
-Place = Literal["learned", "rotary", "none"]
+Place = Literal["learned", "rotary", "disentangled", "none"]
 Pairs = Literal["halves", "adjacent"]
 NormAt = Literal["post", "pre"]
+Norm = Literal["layer", "rms"]
 Pooling = Literal["cls", "mean"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "place": get_args(Place),
     "rotary_pairs": get_args(Pairs),
     "norm_at": get_args(NormAt),
+    "norm": get_args(Norm),
     "activation": get_args(Activation),
     "head_activation": get_args(Activation),
     "pooling": get_args(Pooling),
@@ -31,20 +33,45 @@ _AT_LEAST_1 = (
     *("vocab_size", "layers", "hidden", "heads", "intermediate", "positions"),
     "global_every",
 )
-_AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window", "init_std")
+_AT_LEAST_0 = (
+    *("segments", "embedding", "groups", "place_offset", "window", "init_std"),
+    *("kv_heads", "buckets"),
+)
 _ABOVE_0 = ("norm_eps", "rotary_global", "rotary_local")
 # Far beyond any encoder: what is larger is a slip or an attack, and takes memory until it ends.
 _AT_MOST = {
     **{"vocab_size": 2**23, "layers": 4096, "hidden": 2**18, "heads": 2**14, "embedding": 2**18},
     **{"intermediate": 2**20, "positions": 2**24, "segments": 2**16, "place_offset": 2**16},
     **{"window": 2**24, "init_std": 1e3, "norm_eps": 1.0, "rotary_global": 1e12},
-    "rotary_local": 1e12,
+    **{"rotary_local": 1e12, "buckets": 2**16},
 }
 _MOST_COMPUTED = 2**17
 """Positions without a table of weights, against which others are compared."""
 _PROBABILITIES = ("dropout", "attention_dropout", "head_dropout")
 # Shapes recorded by 0.1 have these alone.
 _FIRST_AXES = 12
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What the tokens of a layer attend to.
+
+    Attributes:
+        causal: to themselves and earlier tokens only.
+        window: to so many tokens on each side only; 0: to all.
+        rotary: base of the wavelengths by which queries and keys are rotated; 0: they are not.
+        relative: scores depend on relative places, too.
+    """
+
+    causal: bool
+    window: int
+    rotary: float
+    relative: bool
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether every token attends to all others, by their contents alone."""
+        return not (self.causal or self.window or self.relative)
 
 
 @dataclass(frozen=True)
@@ -75,7 +102,8 @@ class ModelConfig:
     groups: int = 0
     """Layers with weights of their own, each computed several times in a row; 0: all of them."""
     place: Place = "learned"
-    """How a token's position enters: by an embedding, by rotating queries and keys, not at all."""
+    """How a token's position enters: by an embedding, by rotating queries and keys, by scores of
+    relative places (He et al. 2021), not at all."""
     place_offset: int = 0
     """Rows of the position table before that of a sequence's first token."""
     rotary_global: float = 10_000.0
@@ -113,12 +141,23 @@ class ModelConfig:
     """Of the dense layer in such heads."""
     output_bias: bool = True
     """Of the masked-LM output."""
+    tied: bool = True
+    """The masked-LM output's weight is the token table."""
+    kv_heads: int = 0
+    """Heads of keys and values, each of which several heads of queries share; 0: as many."""
+    norm: Norm = "layer"
+    """LayerNorm, or division by the root mean square, without a bias."""
+    buckets: int = 256
+    """Of relative places to each side, with ``place`` disentangled: as many rows on each side."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        for name, whole in (("embedding", self.hidden), ("groups", self.layers)):
+        wholes = {"embedding": self.hidden, "groups": self.layers, "kv_heads": self.heads}
+        for name, whole in wholes.items():
             if getattr(self, name) == whole:  # one way to say it, so that equal shapes are equal
                 object.__setattr__(self, name, 0)
+        if self.norm == "rms":
+            object.__setattr__(self, "norm_biases", False)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(
@@ -129,6 +168,10 @@ class ModelConfig:
             raise ConfigError(
                 f"model.hidden {self.hidden} is not divisible by model.heads {self.heads}; "
                 f"choose hidden = heads x head size, for instance {self.heads * 64}."
+            )
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ConfigError(
+                f"model.heads {self.heads} is not divisible by model.kv_heads {self.kv_heads}."
             )
         if self.groups > self.layers:
             raise ConfigError(
@@ -185,6 +228,17 @@ class ModelConfig:
         return self.hidden // self.heads
 
     @property
+    def qkv_rows(self) -> tuple[int, ...]:
+        """Widths of queries, keys and values, which one linear map computes."""
+        shared = (self.kv_heads or self.heads) * self.head_size
+        return self.hidden, shared, shared
+
+    @property
+    def expand_rows(self) -> tuple[int, ...]:
+        """Widths of the inner layer and, with gates, of these."""
+        return (self.intermediate,) * (2 if self.gated else 1)
+
+    @property
     def padded_vocab(self) -> int:
         """Rows of the embedding matrix: the vocabulary size rounded up to a multiple of 64."""
         return math.ceil(self.vocab_size / 64) * 64
@@ -213,18 +267,34 @@ class ModelConfig:
         """Whose weights a layer has: layers are divided into consecutive runs."""
         return layer * self.distinct_layers // self.layers
 
-    def is_local(self, layer: int) -> bool:
-        """Whether a layer's tokens attend to a window only."""
-        return bool(self.window and layer % self.global_every)
+    def layer(self, number: int) -> AttentionSpec:
+        """What the tokens of a layer attend to."""
+        local = bool(self.window and number % self.global_every)
+        return AttentionSpec(
+            causal=self.left_to_right,
+            window=self.window if local else 0,
+            rotary=(self.rotary_local if local else self.rotary_global)
+            if self.place == "rotary"
+            else 0.0,
+            relative=self.place == "disentangled",
+        )
 
     def at_depth(self, layers: int) -> ModelConfig:
         """The same shape with another number of layers."""
         return replace(self, layers=layers, groups=min(self.groups, layers))
 
     @property
-    def has_local_layers(self) -> bool:
-        """Whether any layer's tokens attend to a window only."""
-        return any(self.is_local(layer) for layer in range(self.layers))
+    def attention(self) -> list[AttentionSpec]:
+        """What the tokens of each layer attend to."""
+        return [self.layer(number) for number in range(self.layers)]
+
+    @property
+    def read_at(self) -> Literal["first", "last", "mean"]:
+        """What stands for a whole sequence: a token, or the mean of all. Left to right it is the
+        last, because the first sees no other (as in Radford et al. 2018, 3.2)."""
+        if self.left_to_right:
+            return "last"
+        return "mean" if self.pooling == "mean" else "first"
 
     @property
     def dropout_of_heads(self) -> float:

@@ -42,7 +42,13 @@ DISTILBERT = Family(
     },
     heads={
         "masked_lm": HeadForm(
-            {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"}
+            {
+                "dense": "vocab_transform",
+                "norm": "vocab_layer_norm",
+                "bias": "vocab_projector.bias",
+            },
+            dense=True,
+            norm=True,
         ),
         "classifier": _OF_TEXTS,
         "tagger": HeadForm(CLASSIFIER, dropout="hidden"),

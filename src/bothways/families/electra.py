@@ -22,6 +22,8 @@ ELECTRA = Family(
                 "bias": "generator_lm_head.bias",
             },
             activation="gelu",
+            dense=True,
+            norm=True,
         ),
         "classifier": HeadForm(
             {"dense": "classifier.dense", "output": "classifier.out_proj"},

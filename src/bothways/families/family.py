@@ -6,14 +6,35 @@ Nothing here computes, so nothing imports torch: the same tables serve every eng
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from bothways.errors import ConfigError, ModelError
 from bothways.families.config import ModelConfig, shortened
 
-Names = str | tuple[str, ...]
+Array = TypeVar("Array", bound=Any)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A weight in a file, or a module's weights, and their form there.
+
+    Attributes:
+        name: in the file.
+        turned: matrices are [inputs, outputs].
+    """
+
+    name: str
+    turned: bool = False
+
+    def formed(self, values: Array) -> Array:
+        """Values of the file in our form, and the reverse."""
+        turned: Array = values.T if self.turned and values.ndim == 2 else values
+        return turned
+
+
+Names = str | Part | tuple[str | Part, ...]
 """Of a weight or a module in a file; those of several are stacked in ours."""
 REQUIRED = ...
 """In place of a default: the key has to be there."""
@@ -280,48 +301,57 @@ def own_type(family: str, suffix: str = "") -> str:
 # ------------------------------------------------------------------------------- names of weights
 
 
-def with_kinds(ours: str, theirs: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def with_kinds(ours: str, theirs: Names) -> dict[str, tuple[Part, ...]]:
     """The weight and the bias of a module; of a weight's name, itself."""
+    parts = _parts(theirs)
     if ours.endswith((".weight", ".bias")):
-        return {ours: tuple(theirs)}
-    return {f"{ours}.{k}": tuple(f"{n}.{k}" for n in theirs) for k in ("weight", "bias")}
+        return {ours: parts}
+    return {
+        f"{ours}.{k}": tuple(replace(p, name=f"{p.name}.{k}") for p in parts)
+        for k in ("weight", "bias")
+    }
 
 
-def encoder_names(family: Family, config: ModelConfig) -> dict[str, tuple[str, ...]]:
+def _parts(names: Names) -> tuple[Part, ...]:
+    every = names if isinstance(names, tuple) else (names,)
+    return tuple(Part(name) if isinstance(name, str) else name for name in every)
+
+
+def encoder_names(family: Family, config: ModelConfig) -> dict[str, tuple[Part, ...]]:
     """The encoder's weights, ours -> those of a file.
 
     What the family's files never have, as studies of single axes need it, has our name.
     """
-    table: dict[str, tuple[str, ...]] = {}
+    table: dict[str, tuple[Part, ...]] = {}
     own = ("embeddings.project", "embeddings.norm", "final_norm", "pooler")
     rules: dict[str, Names] = {name: f"bothways.{name}" for name in own}
     rules |= family.encoder
     for ours, theirs in rules.items():
-        names = (theirs,) if isinstance(theirs, str) else theirs
         for i in range(config.distinct_layers) if "{}" in ours else (0,):
-            full = [f"{family.prefix}.{name.format(i)}" for name in names]
-            table |= with_kinds(f"encoder.{ours.format(i)}", full)
+            full = (
+                replace(part, name=f"{family.prefix}.{part.name.format(i)}")
+                for part in _parts(theirs)
+            )
+            table |= with_kinds(f"encoder.{ours.format(i)}", tuple(full))
     return table
 
 
-def head_names(form: HeadForm, name: str) -> dict[str, tuple[str, ...]]:
+def head_names(form: HeadForm, name: str) -> dict[str, tuple[Part, ...]]:
     """A head's weights, ours -> those of a file."""
-    table: dict[str, tuple[str, ...]] = {}
+    table: dict[str, tuple[Part, ...]] = {}
     for part, theirs in form.names.items():
-        if part == "bias":
-            table[f"{name}.bias"] = (theirs,)
-        else:
-            table |= with_kinds(f"{name}.{part}", [theirs])
+        ours = f"{name}.{part}"
+        table |= {ours: (Part(theirs),)} if part == "bias" else with_kinds(ours, theirs)
     return table
 
 
 def layer_number(family: Family, name: str) -> int | None:
     """Which layer a weight of a file is of; None: of none."""
     places = {
-        theirs.partition("{}")[0]
+        part.name.partition("{}")[0]
         for names in family.encoder.values()
-        for theirs in ((names,) if isinstance(names, str) else names)
-        if "{}" in theirs
+        for part in _parts(names)
+        if "{}" in part.name
     }
     for place in places:
         found = re.search(rf"(?:^|\.){re.escape(place)}(\d+)\.", name)
@@ -348,8 +378,9 @@ def heads_of(
 ) -> list[str]:
     """The heads that a file has.
 
-    Several heads may have the same names; the classes that config.json names decide. What these do
-    not explain belongs to the first head that has all of its weights, or else some.
+    Several heads may have the same names, or a head no weights; the classes that config.json names
+    decide. What these do not explain belongs to the first head that has all of its weights, or else
+    some.
 
     Args:
         forms: the heads that there may be.
@@ -357,13 +388,13 @@ def heads_of(
         names: of the file's weights.
     """
     tables = {
-        head: {theirs for name in head_names(form, head).values() for theirs in name}
+        head: {part.name for parts in head_names(form, head).values() for part in parts}
         for head, form in forms.items()
     }
     left, found = set(names), []
 
     def claim(head: str) -> None:
-        if head in tables and tables[head] & left:
+        if head in tables and (tables[head] & left or not tables[head]):
             found.append(head)
             left.difference_update(tables.pop(head))
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bothways.errors import ModelError
-from bothways.families import FAMILIES, HeadForm, ModelConfig, family_of
+from bothways.families import FAMILIES, NETWORKS, HeadForm, ModelConfig, family_of
+from bothways.families.parameters import (
+    Parameter,
+    Table,
+    encoder_parameters,
+    linear,
+    norm,
+    piece_rows,
+)
 
 MASKED_LM, NEXT_SENTENCE, REPLACED = "masked_lm", "next_sentence", "replaced"
 CLASSIFIER, TAGGER, SPAN, CHOICE = "classifier", "tagger", "span", "choice"
@@ -128,9 +136,13 @@ def activation_of(form: HeadForm, config: ModelConfig) -> str:
 
 def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
     """All heads that a family has, in the order in which a file's weights are given to them."""
-    own = family_of(config).heads
-    found = {name: own.get(name, head.form) for name, head in HEADS.items()}
-    return {name: form for name, form in found.items() if form is not None}
+    family = family_of(config)
+    found = {name: family.heads.get(name, head.form) for name, head in HEADS.items()}
+    forms = {name: form for name, form in found.items() if form is not None}
+    if MASKED_LM in forms and not config.tied:
+        names = {**forms[MASKED_LM].names, "decoder": family.tied.removesuffix(".weight")}
+        forms[MASKED_LM] = replace(forms[MASKED_LM], names=names)
+    return forms
 
 
 def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
@@ -153,13 +165,13 @@ def task_head(heads: Collection[str]) -> str:
     return next((name for name in HEADS if name in heads and HEADS[name].task), "")
 
 
-# -------------------------------------------------------------------------------- shapes of weights
+# -------------------------------------------------------------------------------------- parameters
 
 
-def weight_shapes(
-    config: ModelConfig, heads: Mapping[str, int], *, lstm: int = 0, pooler: bool
-) -> dict[str, tuple[int, ...]]:
-    """The weights of a model by name, with their shapes in memory.
+def parameters(
+    config: ModelConfig, heads: Mapping[str, int], *, lstm: int = 0, pooler: bool = True
+) -> Table:
+    """The parameters of a model, by name.
 
     Args:
         config: the encoder's shape.
@@ -167,14 +179,16 @@ def weight_shapes(
         lstm: units of each direction of a BiLSTM under the task head; 0 for none.
         pooler: whether the encoder has one.
     """
-    shapes = {f"encoder.{name}": shape for name, shape in _encoder(config, pooler=pooler).items()}
+    encoder = encoder_parameters(config, pooler=pooler)
+    table = {f"encoder.{name}": parameter for name, parameter in encoder.items()}
     for name, outputs in heads.items():
-        shapes |= {f"{name}.{part}": s for part, s in _head(config, name, outputs, lstm).items()}
+        table |= _head(config, name, outputs, lstm)
     if lstm:
         for name in LSTM_WEIGHTS:
             width = config.hidden if "_ih_" in name else lstm
-            shapes[name] = (4 * lstm, width) if ".weight_" in name else (4 * lstm,)
-    return shapes
+            shape = (4 * lstm, width) if ".weight_" in name else (4 * lstm,)
+            table[name] = Parameter(shape, "uniform", shape[:1])
+    return table
 
 
 def parameter_count(
@@ -187,62 +201,30 @@ def parameter_count(
     """Number of weights of a model, without padding rows.
 
     Args:
-        config, heads, lstm, pooler: as for :func:`weight_shapes`.
+        config, heads, lstm, pooler: as for :func:`parameters`.
     """
-    shapes = weight_shapes(config, heads or {}, lstm=lstm, pooler=pooler)
-    padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
-    return sum(math.prod(shape) for shape in shapes.values()) - padding
+    table = parameters(config, heads or {}, lstm=lstm, pooler=pooler)
+    return sum(math.prod(shape) for p in table.values() for shape in p.stored(1))
 
 
-_Shapes = dict[str, tuple[int, ...]]
-
-
-def _encoder(config: ModelConfig, *, pooler: bool) -> _Shapes:
-    H, E, I = config.hidden, config.embedding_width, config.intermediate  # noqa: E741
-    shapes: _Shapes = {"embeddings.tokens.weight": (config.padded_vocab, E)}
-    for table, rows in (("positions", config.place_rows), ("segments", config.segments)):
-        if rows:
-            shapes[f"embeddings.{table}.weight"] = (rows, E)
-    if config.embedding_norm:
-        shapes |= _norm("embeddings.norm", E, config)
-    if config.projects:
-        shapes |= _linear("embeddings.project", E, H)
-    for number in range(config.distinct_layers):
-        layer = f"layers.{number}"
-        shapes |= _linear(f"{layer}.attention.qkv", H, 3 * H, bias=config.biases)
-        shapes |= _linear(f"{layer}.attention.output", H, H, bias=config.biases)
-        if number or config.norm_at == "post" or config.first_norm:
-            shapes |= _norm(f"{layer}.attention_norm", H, config)
-        width = 2 * I if config.gated else I
-        shapes |= _linear(f"{layer}.expand", H, width, bias=config.biases)
-        shapes |= _linear(f"{layer}.contract", I, H, bias=config.biases)
-        shapes |= _norm(f"{layer}.norm", H, config)
-    if config.final_norm:
-        shapes |= _norm("final_norm", H, config)
-    return shapes | (_linear("pooler", H, H) if pooler and config.pooler else {})
-
-
-def _head(config: ModelConfig, name: str, outputs: int, lstm: int) -> _Shapes:
+def _head(config: ModelConfig, name: str, outputs: int, lstm: int) -> Table:
     H, biases = config.hidden, config.head_biases
     if HEADS[name].reads == "masked":
-        E = config.embedding_width
-        bias: _Shapes = {"bias": (config.vocab_size,)} if config.output_bias else {}
-        return bias | _linear("dense", H, E, bias=biases) | _norm("norm", E, config)
+        form, E = form_of(name, config), config.embedding_width
+        table = linear(f"{name}.dense", H, E, bias=biases) if form.dense else {}
+        if form.norm:
+            table |= norm(f"{name}.norm", E, config)
+        if not config.tied:
+            table[f"{name}.decoder.weight"] = piece_rows(config, config.padded_vocab, E)
+        if config.output_bias and "bias" in form.names:
+            table[f"{name}.bias"] = piece_rows(config, config.vocab_size)
+        return table
     on_lstm = bool(lstm) and HEADS[name].task
     form, width = (ON_LSTM, 2 * lstm) if on_lstm else (form_of(name, config), H)
-    dense = _linear("dense", width, width, bias=biases) if form.dense else {}
-    norm = _norm("norm", width, config) if form.norm else {}
-    return dense | norm | _linear("output", width, outputs)
-
-
-def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> _Shapes:
-    shapes: _Shapes = {f"{name}.weight": (outputs, inputs)}
-    return shapes | ({f"{name}.bias": (outputs,)} if bias else {})
-
-
-def _norm(name: str, width: int, config: ModelConfig) -> _Shapes:
-    kinds = ("weight", "bias") if config.norm_biases else ("weight",)
-    return {f"{name}.{kind}": (width,) for kind in kinds}
+    table = linear(f"{name}.output", width, outputs)
+    if form.dense:
+        table |= linear(f"{name}.dense", width, width, bias=biases)
+    return table | (norm(f"{name}.norm", width, config) if form.norm else {})
 
 
 # -------------------------------------------------------------- what a family or a folder cannot do
@@ -261,7 +243,7 @@ def no_such_head(family: str, head: str) -> str:
     """That a family has no such head at all."""
     others = [f.title for f in FAMILIES.values() if head in f.heads]
     return (
-        f"{FAMILIES[family].title} has no {HEADS[head].title}; of the families here "
+        f"{NETWORKS[family].title} has no {HEADS[head].title}; of the families here "
         f"{', '.join(others) or 'none'} {'has' if len(others) == 1 else 'have'} one. Use such a "
         "model."
     )
@@ -278,7 +260,7 @@ def missing_head(
         present: the heads that it has.
         causal: it reads left to right.
     """
-    if head not in FAMILIES[family].heads and HEADS[head].form is None:
+    if head not in NETWORKS[family].heads and HEADS[head].form is None:
         return no_such_head(family, head)
     why = f"this model has no {HEADS[head].title}"
     if head == MASKED_LM and REPLACED in present:

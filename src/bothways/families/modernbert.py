@@ -97,7 +97,9 @@ MODERNBERT = Family(
         "final_norm": "final_norm",
     },
     heads={
-        "masked_lm": HeadForm({**_PREDICTION, "bias": "decoder.bias"}, activation="own"),
+        "masked_lm": HeadForm(
+            {**_PREDICTION, "bias": "decoder.bias"}, activation="own", dense=True, norm=True
+        ),
         **dict.fromkeys(("classifier", "tagger", "span", "choice"), _TASK),
     },
     classes=classes("ModernBert"),

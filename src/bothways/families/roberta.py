@@ -39,6 +39,8 @@ ROBERTA = Family(
         "masked_lm": HeadForm(
             {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
             activation="gelu",
+            dense=True,
+            norm=True,
         ),
         "classifier": HeadForm(
             {"dense": "classifier.dense", "output": "classifier.out_proj"},

@@ -25,11 +25,13 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, shared: Shared):
         super().__init__()
-        self.qkv = Linear(config.hidden, 3 * config.hidden, bias=config.biases)
+        self.qkv = Linear(config.hidden, sum(config.qkv_rows), bias=config.biases)
         self.output = Linear(config.hidden, config.hidden, bias=config.biases)
         self._heads, self._head_size = config.heads, config.head_size
+        self._widths = config.qkv_rows
+        self._sharing = config.hidden // self._widths[1]  # queries' heads for one of keys
         self._shared, self._probability = shared, config.attention_dropout
-        self._causal = config.left_to_right
+        self._causal = config.layer(0).causal
 
     def forward(
         self, x_TH: Tensor, layout: Tiles | VarlenLayout, weights: list[Tensor] | None = None
@@ -42,6 +44,9 @@ class Attention(nn.Module):
             weights: if given, receives one [b, A, L, L] of probabilities for each tile.
         """
         qkv = self.qkv(x_TH)
+        if self._sharing > 1:
+            q, kv = qkv.split([self._widths[0], sum(self._widths[1:])], 1)
+            qkv = torch.cat([q, self._for_all_heads(kv)], 1)
         if layout.rotation is not None:
             q, k, v = self._split_heads(qkv)
             qkv = torch.stack([layout.rotation(q), layout.rotation(k), v], 1).flatten(1)
@@ -58,10 +63,11 @@ class Attention(nn.Module):
         Args:
             x_NH: hidden states of the selected positions.
             x_TH: hidden states of all tokens.
-            layout: queries at the selected positions; not left to right, without a window.
+            layout: queries at the selected positions, which attend to all tokens.
         """
-        H = x_TH.shape[-1]
-        q, kv = self.qkv.divided([x_NH, x_TH], [H, 2 * H])
+        q, kv = self.qkv.divided([x_NH, x_TH], [self._widths[0], sum(self._widths[1:])])
+        if self._sharing > 1:
+            kv = self._for_all_heads(kv)
         if layout.rotation is not None and layout.key_rotation is not None:
             k, v = self._split_heads(kv)
             q = layout.rotation(*self._split_heads(q)).flatten(1)
@@ -97,10 +103,17 @@ class Attention(nn.Module):
 
     def _tiled(self, qkv_T3H: Tensor, tiles: Tiles, weights: list[Tensor] | None) -> Tensor:
         rows = tiles.gather(qkv_T3H)
+        places = tiles.places
+        projected = None if places is None else places.projected(self.qkv, self._heads)
         contexts = []
         for tile in tiles.tiles:
             q, k, v = self._tile_rows(rows, tile.start, tile.sequences, tile.length)
-            contexts.append(self._plain(q, k, v, tile.bias, weights))
+            q, bias = q * self._head_size**-0.5, tile.bias
+            if places is not None and projected is not None:
+                q = q * places.terms**-0.5
+                added = places.scores(q, k, projected)
+                bias = added if bias is None else added + bias
+            contexts.append(self._plain(q, k, v, bias, weights))
         return tiles.scatter(_concatenate(contexts))
 
     def _tiled_at(self, q_NH: Tensor, kv_T2H: Tensor, layout: QueryTiles) -> Tensor:
@@ -109,7 +122,8 @@ class Attention(nn.Module):
         for tile, own in zip(layout.keys.tiles, layout.queries, strict=True):
             (q,) = self._tile_rows(q_rows, own.start, tile.sequences, own.queries)
             k, v = self._tile_rows(kv_rows, tile.start, tile.sequences, tile.length)
-            contexts.append(self._plain(q, k, v, tile.bias, None))
+            scaled = q * self._head_size**-0.5
+            contexts.append(self._plain(scaled, k, v, tile.bias, None))
         return layout.scatter(_concatenate(contexts))
 
     def _varlen(self, qkv: Sequence[Tensor], layout: VarlenLayout) -> Tensor:
@@ -117,6 +131,11 @@ class Attention(nn.Module):
         q, k, v = qkv
         dropout = self._shared.dropout.for_kernel(self._probability, q.device)
         return attend_varlen(q, k, v, layout, dropout=dropout).flatten(1)
+
+    def _for_all_heads(self, kv: Tensor) -> Tensor:
+        """Keys and values that heads share, one for each head: [T, ...] -> [T, 2 H]."""
+        shared = kv.view(len(kv), -1, 1, self._head_size)
+        return shared.expand(-1, -1, self._sharing, -1).flatten(1)
 
     def _split_heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """[T, n * H] -> n times [T, A, D], views."""
@@ -136,8 +155,8 @@ class Attention(nn.Module):
         bias: Tensor | None,
         weights: list[Tensor] | None,
     ) -> Tensor:
-        """Contexts of one tile, [b * Q, H], in library operations."""
-        scores = (q_bAQD * self._head_size**-0.5) @ k_bALD.transpose(-1, -2)
+        """Contexts of one tile, [b * Q, H], in library operations, from scaled queries."""
+        scores = q_bAQD @ k_bALD.transpose(-1, -2)
         if bias is not None:
             scores += bias
         probabilities = scores.softmax(-1)

@@ -48,12 +48,14 @@ class Inputs:
         segments: int64 [T]; 0 for the first text and its specials, 1 for the second.
         positions: int64 [T]; position in the sequence, from 0.
         bounds: int64 [B + 1]; sequence b is ``tokens[bounds[b]:bounds[b + 1]]``. On the CPU.
+        embedded: token embeddings to use in place of the table's, [T, E], without a tail; None.
     """
 
     tokens: Tensor
     segments: Tensor
     positions: Tensor
     bounds: NDArray[np.int64]
+    embedded: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Inputs:

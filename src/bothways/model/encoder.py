@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import LengthError
-from bothways.families.config import ModelConfig
-from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
+from bothways.families.config import AttentionSpec, ModelConfig
+from bothways.families.parameters import Parameter, encoder_parameters
+from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
 from bothways.model.layers import Embeddings, Layer
+from bothways.model.places import Disentangled
 from bothways.model.rotary import Rotation
-from bothways.model.shared import LayerNorm, Linear, Shared
+from bothways.model.shared import Linear, Shared, make_norm
 from bothways.model.tiles import Tiles, make_tiles
 from bothways.randomness import Purpose, derived_seed
 
@@ -52,9 +53,8 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(
             Layer(config, self.shared, number) for number in range(config.distinct_layers)
         )
-        self.final_norm = (
-            LayerNorm(H, config.norm_eps, bias=config.norm_biases) if config.final_norm else None
-        )
+        self.places = Disentangled(config, self.shared) if config.layer(0).relative else None
+        self.final_norm = make_norm(config) if config.final_norm else None
         self.pooler = Linear(H, H) if pooler and config.pooler else None
 
     def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -90,12 +90,38 @@ class Encoder(nn.Module):
             LengthError: a sequence is longer than the encoder's positions.
             ModelError: a token or segment id is outside the model's range.
         """
+        layouts = self.layouts(inputs, dtype, weights=weights is not None)
+        return self.run(self.embed(inputs, dtype), layouts, keep_all=keep_all, weights=weights)
+
+    def embed(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
+        """The first layer's input, [T, H].
+
+        Raises:
+            LengthError, ModelError: as :meth:`hidden_states`.
+        """
         self._check(inputs)
-        layouts = self._layouts(inputs, dtype, weights=weights is not None)
-        states = [self.embeddings(inputs, dtype)]
+        x_TH: Tensor = self.embeddings(inputs, dtype)
+        return x_TH
+
+    def run(
+        self,
+        x_TH: Tensor,
+        layouts: Sequence[Tiles | VarlenLayout],
+        *,
+        keep_all: bool = False,
+        weights: list[list[Tensor]] | None = None,
+    ) -> list[Tensor]:
+        """Compute all layers on an input, from :meth:`embed` or elsewhere.
+
+        Args:
+            x_TH: [T, H], in the dtype of the layers.
+            layouts: of each layer, from :meth:`layouts`.
+            keep_all, weights: as for :meth:`hidden_states`.
+        """
+        states = [x_TH]
         for layer, layout in zip(self._sequence(), layouts, strict=True):
             if weights is None:
-                hidden = self._run(layer, states[-1], layout)
+                hidden = self._compute(layer, states[-1], layout)
             else:
                 weights.append([])
                 hidden = layer(states[-1], layout, weights[-1])
@@ -127,19 +153,17 @@ class Encoder(nn.Module):
         """
         # Left to right, the language model needs nearly all positions. Windows are masks of tiles
         # whose queries are all positions.
-        config = self.config
-        windowed = config.is_local(config.layers - 1)
-        if config.left_to_right or windowed or not self.shared.fast:
+        reads_all = self.config.layer(self.config.layers - 1).reads_all
+        if not (reads_all and self.shared.fast):
             x_TH = self.forward(inputs, dtype=dtype)
             return [
                 x_TH.index_select(0, selected.positions.index_select(0, r)) for r in selected.rows
             ]
-        self._check(inputs)
-        *lower_layouts, layout = self._layouts(inputs, dtype)
-        x_TH = self.embeddings(inputs, dtype)
+        *lower_layouts, layout = self.layouts(inputs, dtype)
+        x_TH = self.embed(inputs, dtype)
         *lower, last = self._sequence()
         for layer, own in zip(lower, lower_layouts, strict=True):
-            x_TH = self._run(layer, x_TH, own)
+            x_TH = self._compute(layer, x_TH, own)
         queries = layout.select(inputs, selected)
         x_NH = self.shared.run(
             *(last.forward_at, x_TH, selected.positions, queries),
@@ -153,7 +177,7 @@ class Encoder(nn.Module):
         own = cast("list[Layer]", list(self.layers))
         return [own[self.config.group_of(number)] for number in range(self.config.layers)]
 
-    def _run(self, layer: Layer, x_TH: Tensor, layout: Tiles | VarlenLayout) -> Tensor:
+    def _compute(self, layer: Layer, x_TH: Tensor, layout: Tiles | VarlenLayout) -> Tensor:
         return self.shared.run(layer, x_TH, layout, compiled=layer.compiles(x_TH, layout))
 
     def _finish(self, x_TH: Tensor) -> Tensor:
@@ -165,95 +189,43 @@ class Encoder(nn.Module):
         reused = {id(layer): layer for layer in sequence if sequence.count(layer) > 1}
         return [parameter for layer in reused.values() for parameter in layer.parameters()]
 
-    def _layouts(
+    def layouts(
         self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False
     ) -> list[Tiles | VarlenLayout]:
-        """The batch's sequences in the form that each layer's attention takes."""
-        config = self.config
-        local = [config.is_local(number) for number in range(config.layers)]
-        kinds = {kind: self._layout(inputs, dtype, kind, weights=weights) for kind in set(local)}
-        return [kinds[kind] for kind in local]
-
-    def _layout(
-        self, inputs: Inputs, dtype: torch.dtype, local: bool = False, *, weights: bool = False
-    ) -> Tiles | VarlenLayout:
-        """The batch's sequences in the form that attention takes, of local layers or of others.
+        """The batch's sequences in the form that each layer's attention takes.
 
         A GPU's variable-length kernels work on the flat batch. Padded tiles work on every device
         and in every dtype, and give access to the attention probabilities (``weights``).
         """
-        config = self.config
-        device, causal = inputs.tokens.device, config.left_to_right
+        specs = self.config.attention
+        kernels = self.shared.fast and not weights
+        flat = kernels and why_not_varlen(self.config, dtype, inputs.tokens.device) is None
+        made = {spec: self._layout(inputs, dtype, spec, flat=flat) for spec in set(specs)}
+        return [made[spec] for spec in specs]
+
+    def _layout(
+        self, inputs: Inputs, dtype: torch.dtype, spec: AttentionSpec, *, flat: bool
+    ) -> Tiles | VarlenLayout:
         rotation = None
-        if config.place == "rotary":
-            rotation = Rotation.of(inputs.positions, config, dtype, local=local)
-        kernels = self.shared.fast and not weights and not local
-        if kernels and why_not_varlen(config, dtype, device) is None:
-            return VarlenLayout(inputs.spans, inputs.spans, causal, rotation, rotation)
-        window = config.window if local else 0
-        return make_tiles(inputs, dtype, causal=causal, window=window, rotation=rotation)
+        if spec.rotary:
+            rotation = Rotation.of(inputs.positions, self.config, dtype, spec.rotary)
+        if flat:
+            spans = inputs.spans
+            return VarlenLayout(spans, spans, spec.causal, spec.window, rotation, rotation)
+        places = None if self.places is None else self.places(dtype)
+        return make_tiles(
+            inputs,
+            dtype,
+            causal=spec.causal,
+            window=spec.window,
+            rotation=rotation,
+            places=places,
+        )
 
     def pool(self, x_BH: Tensor) -> Tensor:
         """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""
         assert self.pooler is not None, "this encoder has no pooler"
         return torch.tanh(self.pooler(x_BH))
-
-    def forward_padded(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Tensor:
-        """The conventional call with padded rows: computed flat, returned padded.
-
-        Args:
-            input_ids: int [B, L].
-            attention_mask: int or bool [B, L]; 1 for tokens. All ones if not given.
-            token_type_ids: int [B, L]; zeros if not given.
-
-        Returns:
-            [B, L, H]; zeros where the mask is 0.
-
-        Raises:
-            LengthError: a token is beyond the encoder's positions.
-            InputError: a row has no tokens.
-            ModelError: a token or segment id is outside the model's range.
-        """
-        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        real = real.bool()
-        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        positions = self._places_in_rows(input_ids, real)[real.cpu()]
-        if len(positions) and int(positions.max()) >= self.config.positions:
-            raise LengthError(
-                f"a token is at position {int(positions.max()) + 1} of its row; this encoder has "
-                f"positions for {self.config.positions}. Truncate the rows, or pad on the right."
-            )
-        lengths = real.sum(1).cpu()
-        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).numpy()
-        inputs = flat_inputs(
-            input_ids[real].cpu().numpy(),
-            segments[real].cpu().numpy(),
-            bounds,
-            max_positions=self.config.positions,
-        )
-        inputs.positions[: len(positions)] = positions
-        self._check(inputs)
-        flat = self.forward(inputs.to(input_ids.device))
-        out = flat.new_zeros(*input_ids.shape, self.config.hidden)
-        out[real] = flat[: int(bounds[-1])]
-        return out
-
-    def _places_in_rows(self, input_ids: Tensor, real: Tensor) -> Tensor:
-        """Positions as transformers counts them, so that padding on any side agrees: int64 [B, L]
-        -> [B, L] on the CPU.
-
-        They count along the padded row; or, where the table has rows before the first token's, what
-        is not padding. That among the real tokens is taken off by :meth:`Inputs.table_rows`.
-        """
-        if not self.config.place_offset:
-            return torch.arange(input_ids.shape[1]).expand(input_ids.shape)
-        counted = (input_ids != self.config.place_offset - 1) | real
-        return counted.cpu().cumsum(1) - 1
 
     def _check(self, inputs: Inputs) -> None:
         if inputs.tokens.device.type != "cpu":
@@ -269,30 +241,39 @@ def _ends(ids: Tensor) -> tuple[int, int]:
     return int(lowest), int(highest)
 
 
+def init_encoder(encoder: Encoder, seed: int) -> None:
+    """Initialise a new encoder."""
+    table, std = encoder_parameters(encoder.config), encoder.config.init_std
+    init_weights(encoder, table, std, seed=seed, purpose=Purpose.WEIGHTS)
+
+
 def init_weights(
-    module: nn.Module, config: ModelConfig, *, seed: int, purpose: Purpose, index: int = 0
+    module: nn.Module,
+    table: Mapping[str, Parameter],
+    std: float,
+    *,
+    seed: int,
+    purpose: Purpose,
+    index: int = 0,
 ) -> None:
-    """Initialise weights: truncated normal (2 deviations), LayerNorm 1 and 0, biases 0.
+    """Initialise weights as their table says: truncated normal (2 deviations), 1, or 0.
 
     The draw is keyed by the seed and follows the order of the parameters, so the same seed gives
-    the same network. ``index`` distinguishes modules with the same purpose. Padding rows of the
-    vocabulary are 0. Parameters on the meta device, which have only shapes, are skipped.
+    the same network. ``index`` distinguishes modules with the same purpose. Parameters on the meta
+    device, which have only shapes, are skipped.
     """
     own = [(name, values) for name, values in module.named_parameters() if not values.is_meta]
     if not own:
         return
     generator = torch.Generator().manual_seed(derived_seed(seed, purpose, index))
-    std = config.init_std
-    for name, parameter in own:
-        with torch.no_grad():
-            if parameter.ndim == 2:
+    with torch.no_grad():
+        for name, parameter in own:
+            entry = table[name]
+            if entry.initial == "normal":
                 _truncated_normal(parameter, std, generator)
-                if name.endswith("embeddings.tokens.weight"):
-                    parameter[config.vocab_size :] = 0
-            elif name.endswith("norm.weight"):
-                parameter.fill_(1)
+                parameter[entry.pieces or len(parameter) :] = 0
             else:
-                parameter.zero_()
+                parameter.fill_(entry.initial == "one")
 
 
 def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:

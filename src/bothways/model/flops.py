@@ -1,16 +1,19 @@
 """The cost of training or using an encoder in floating-point operations, from its shape.
 
-H hidden size, I feed-forward size, E width of the embeddings, V vocabulary, L sequence length.
+H hidden size, E width of the embeddings, V vocabulary, L sequence length.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bothways.families.config import ModelConfig
+from bothways.families.parameters import encoder_parameters
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,15 @@ def _masked_head(config: ModelConfig) -> int:
 
 
 def _cost(config: ModelConfig, length: int, targets: float, head: int) -> TrainingCost:
-    H, I = config.hidden, config.intermediate  # noqa: E741
+    products = _products(config)
+    attention = full_attention = 4 * length * config.hidden
+    if config.layer(0).causal:
+        attention = 2 * (length + 1) * config.hidden
     selected = min(1.0, (targets + 1) / length)  # fraction of positions with a loss; 1 for [CLS]
-    key_value, query, full_attention = 4 * H * H, 2 * H * H, 4 * length * H
-    attention = 2 * (length + 1) * H if config.left_to_right else full_attention
-    output_and_ffn = 2 * H * H + (6 if config.gated else 4) * H * I
-    layer = key_value + query + attention + output_and_ffn
-    last = key_value + selected * (query + attention + output_and_ffn)
-    pooler = 2 * H * H / length if config.pooler else 0
-    projection = 2 * config.embedding_width * H if config.projects else 0
-    once = pooler + projection
+    key_value = 2 * config.hidden * sum(config.qkv_rows[1:])
+    layer = products["layers.0"] + attention
+    last = key_value + selected * (layer - key_value)
+    once = products["pooler"] / length + products["embeddings.project"]
     forward = (config.layers - 1) * layer + last + targets / length * head + once
     whole = config.layers * (layer + full_attention - attention) + head + once
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
@@ -106,8 +108,19 @@ def forward_operations(config: ModelConfig, lengths: NDArray[np.int64]) -> float
         config: the shape.
         lengths: int64 [B]; tokens of each sequence.
     """
-    H, I = config.hidden, config.intermediate  # noqa: E741
-    per_token = 8 * H * H + (6 if config.gated else 4) * H * I
+    per_token = _products(config)["layers.0"]
     pairs = float((lengths.astype(np.float64) ** 2).sum())
-    attention = 4 * H * pairs * (0.5 if config.left_to_right else 1)
+    attention = 4 * config.hidden * pairs * (0.5 if config.layer(0).causal else 1)
     return config.layers * (per_token * float(lengths.sum()) + attention)
+
+
+@cache
+def _products(config: ModelConfig) -> dict[str, int]:
+    """Operations of the linear maps for a token, forward: of one layer, the embeddings' projection,
+    and the pooler."""
+    found = dict.fromkeys(("layers.0", "embeddings.project", "pooler"), 0)
+    for name, entry in encoder_parameters(config).items():
+        for part in found:
+            if name.startswith(f"{part}.") and len(entry.shape) == 2:
+                found[part] += 2 * math.prod(entry.shape)
+    return found

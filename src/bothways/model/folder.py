@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bothways.errors import ModelError
 from bothways.families.config import ModelConfig
-from bothways.families.heads import HEADS, POOLER_KEY
+from bothways.families.heads import POOLER_KEY, parameters
+from bothways.families.parameters import under
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.model.encoder import init_weights
 from bothways.model.model import EncoderModel
@@ -26,10 +27,8 @@ from bothways.runtime.folder import (
 from bothways.runtime.saving import complete_folder
 from bothways.runtime.stored import WEIGHTS
 from bothways.runtime.weights import (
-    TABLE,
     constants,
     has_lstm,
-    heads_in,
     name_table,
     parts_in,
     same_names,
@@ -46,17 +45,20 @@ def make_network(loaded: LoadedModel) -> EncoderModel:
     if loaded.fresh:
         assert network.encoder.pooler is not None
         pooler = network.encoder.pooler.to_empty(device="cpu")
-        init_weights(pooler, loaded.config, seed=0, purpose=Purpose.HEAD, index=POOLER_KEY)
+        own = under(network.table(), "encoder.pooler")
+        std = loaded.config.init_std
+        init_weights(pooler, own, std, seed=0, purpose=Purpose.HEAD, index=POOLER_KEY)
     return network.eval()
 
 
-def model_of(config: ModelConfig, state: Mapping[str, Tensor]) -> EncoderModel:
-    """A model around the tensors of a state, with the heads that it has weights for."""
-    heads, lstm = parts_in({name: tuple(value.shape) for name, value in state.items()})
-    pooler = any(name.startswith("encoder.pooler.") for name in state)
-    model = _empty(config, heads, lstm, pooler=pooler)
+def model_like(
+    other: EncoderModel, state: Mapping[str, Tensor], config: ModelConfig | None = None
+) -> EncoderModel:
+    """A model with another one's parts, around the tensors of a state; of its shape, or another."""
+    pooler = other.encoder.pooler is not None
+    model = _empty(config or other.config, other.outputs, other.lstm_units, pooler=pooler)
     model.load_state_dict(state, assign=True)
-    return model
+    return model.train(other.training)
 
 
 def _empty(
@@ -74,10 +76,9 @@ def describe(network: EncoderModel, tokenizer: Tokenizer, about: dict[str, Any])
         tokenizer: with the same vocabulary size.
         about: for bothways.json.
     """
-    outputs = {name: HEADS[name].outputs or network.task_outputs for name in network.heads}
     pooler = network.encoder.pooler is not None
     lstm = network.lstm_units
-    return LoadedModel(network.config, tokenizer, about, outputs, lstm=lstm, pooler=pooler)
+    return LoadedModel(network.config, tokenizer, about, network.outputs, lstm=lstm, pooler=pooler)
 
 
 def save_model(
@@ -138,14 +139,16 @@ def to_theirs(
     Raises:
         ModelError: two heads that have the same names in a file.
     """
-    heads = heads_in(state)
-    table = name_table(config, heads, lstm=has_lstm(state))
+    heads, lstm = parts_in({name: tuple(value.shape) for name, value in state.items()})
+    places = name_table(config, heads, lstm=has_lstm(state))
+    table = parameters(config, heads, lstm=lstm)
     out: dict[str, Tensor] = {}
     for ours, value in state.items():
-        if ours == TABLE:
-            value = value[: config.vocab_size]
-        for name, chunk in zip(table[ours], value.chunk(len(table[ours])), strict=True):
-            if name in out:
-                raise ModelError(same_names(heads, config, name))
-            out[name] = chunk.detach().cpu().to(getattr(torch, dtype)).contiguous()
+        entry, own = table[ours], places[ours]
+        rows = entry.matrices if len(own) > 1 else [entry.pieces or len(value)]
+        for place, chunk in zip(own, torch.split(value[: sum(rows)], list(rows)), strict=True):
+            if place.name in out:
+                raise ModelError(same_names(heads, config, place.name))
+            chunk = place.formed(chunk.detach().cpu().to(getattr(torch, dtype)))
+            out[place.name] = chunk.contiguous()
     return out

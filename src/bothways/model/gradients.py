@@ -6,18 +6,18 @@ S copies of a text, T its tokens, E width of the embeddings, N rows of outputs, 
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from bothways.config.fields import require_count
 from bothways.model.batch import Inputs, move
 from bothways.model.encoder import Encoder
 from bothways.model.engine import evaluating, exact_fp32, network_of
 from bothways.model.model import EncoderModel
-from bothways.model.shared import Shared
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.inspection import GRADIENTS, Attribution, Question, ask, refuse_ensemble
 
@@ -76,32 +76,17 @@ def integrated_gradients(
     return asked.answer(scores_T[own], GRADIENTS, output, without, loaded.tokenizer, delta)
 
 
-M = TypeVar("M", bound=nn.Module)
-
-
-class _Rows(nn.Module):
-    """Stands for the token table: gives some rows, whatever the ids are."""
-
-    def __init__(self, rows: Tensor, weight: Tensor):
-        super().__init__()
-        self.rows = rows
-        self.weight = weight
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """int64 [tokens and tail] -> their rows; the tail's are zeros."""
-        tail = len(ids) - len(self.rows)
-        return torch.cat([self.rows, self.rows.new_zeros(tail, self.rows.shape[1])])
-
-
 def _outputs(network: EncoderModel, encoder: Encoder, asked: Question, rows_STE: Tensor) -> Tensor:
     """The output that is explained, [S], of copies of the text with these token embeddings."""
     copies, count = len(rows_STE), len(asked.encoding)
+    rows = rows_STE.flatten(0, 1)
     examples = asked.examples([asked.encoding.ids] * copies)
     batch = examples.batch(np.arange(copies), max_positions=network.config.positions)
     inputs = Inputs.of(batch.inputs).to(network.device)
     at = move(torch.from_numpy(batch.read_positions), network.device)
-    own_rows = _encoder_of_rows(encoder, rows_STE.flatten(0, 1))
-    outputs_RC = network.task_logits(network.task_vectors(inputs, at, encoder=own_rows)).float()
+    inputs = replace(inputs, embedded=F.pad(rows, (0, 0, 0, len(inputs.tokens) - len(rows))))
+    vectors = network.task_vectors(inputs, at, encoder=encoder)
+    outputs_RC = network.task_logits(vectors).float()
     if len(outputs_RC) != copies:  # every token is read, and they are averaged
         outputs_RC = outputs_RC.view(copies, count, -1).mean(1)
     own = outputs_RC[:, asked.column]
@@ -111,24 +96,8 @@ def _outputs(network: EncoderModel, encoder: Encoder, asked: Question, rows_STE:
 def _for_gradients(encoder: Encoder) -> Encoder:
     """The same encoder; weights that were laid out for inference, of which torch gives no
     gradients, are copies."""
-    made = _copied(encoder)
-    if any(parameter.is_inference() for parameter in encoder.layers.parameters()):
-        made.layers = copy.deepcopy(encoder.layers)
-    return made
-
-
-def _encoder_of_rows(encoder: Encoder, rows: Tensor) -> Encoder:
-    """The same encoder, computed from some token embeddings."""
-    embeddings = _copied(encoder.embeddings)
-    embeddings._shared = Shared(fast=False).eval()  # looks rows up in the table by calling it
-    embeddings.tokens = _Rows(rows, encoder.embeddings.tokens.weight)  # type: ignore[assignment]
-    made = _copied(encoder)
-    made.embeddings = embeddings
-    return made
-
-
-def _copied(module: M) -> M:
-    """A module whose parts can be exchanged; it shares them with the other."""
-    made = copy.copy(module)
-    made._modules = dict(module._modules)
+    if not any(parameter.is_inference() for parameter in encoder.layers.parameters()):
+        return encoder
+    made = copy.copy(encoder)
+    made._modules = {**encoder._modules, "layers": copy.deepcopy(encoder.layers)}
     return made

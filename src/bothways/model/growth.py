@@ -18,7 +18,7 @@ from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
 from bothways.model.engine import network_of
-from bothways.model.folder import model_of, save_model
+from bothways.model.folder import model_like, save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
@@ -35,8 +35,6 @@ from bothways.tokenization.tokenizer import Tokenizer
 # --------------------------------------------------------------------------------
 # Extending a model to a larger vocabulary.
 
-_TOKENS, _BIAS = "encoder.embeddings.tokens.weight", "masked_lm.bias"
-
 
 @torch.no_grad()
 def grow_vocabulary(model: EncoderModel, parts: Sequence[Sequence[int]]) -> EncoderModel:
@@ -49,15 +47,15 @@ def grow_vocabulary(model: EncoderModel, parts: Sequence[Sequence[int]]) -> Enco
         model: with a vocabulary of V pieces.
         parts: for each new piece, the old ones; its row becomes their mean. Never empty.
     """
-    old = model.config.vocab_size
-    config = replace(model.config, vocab_size=old + len(parts))
+    config = replace(model.config, vocab_size=model.config.vocab_size + len(parts))
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    rows = _with_means(state[_TOKENS][:old], parts)
-    padding = rows.new_zeros(config.padded_vocab - config.vocab_size, rows.shape[1])
-    state[_TOKENS] = torch.cat([rows, padding])
-    if _BIAS in state:
-        state[_BIAS] = _with_means(state[_BIAS], parts)
-    return model_of(config, state).train(model.training)
+    grown = model.table(config)
+    for name, entry in model.table().items():
+        if entry.pieces is not None:
+            rows = _with_means(state[name][: entry.pieces], parts)
+            padding = rows.new_zeros(grown[name].shape[0] - len(rows), *rows.shape[1:])
+            state[name] = torch.cat([rows, padding])
+    return model_like(model, state, config)
 
 
 def _with_means(rows: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:

@@ -15,19 +15,25 @@ from torch import Tensor, nn
 
 from bothways.families import HeadForm, ModelConfig
 from bothways.families.heads import MASKED_LM, activation_of, form_of
-from bothways.model.shared import LayerNorm, Linear, Shared, activate
+from bothways.model.shared import Linear, Shared, activate, make_norm
 
 
 class MaskedLMHead(nn.Module):
-    """Dense, activation, LayerNorm, then the tied output embedding (Devlin et al. 2019, 3.1, task
-    1), of its width."""
+    """The output over the vocabulary, of the embeddings' width, with the layers that the family has
+    before it: in BERT dense, activation and norm (Devlin et al. 2019, 3.1, task 1).
+
+    Attributes:
+        decoder: the output's own weight; None where it is the token table.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         form, E = form_of(MASKED_LM, config), config.embedding_width
-        self.dense = Linear(config.hidden, E, bias=config.head_biases)
-        self.norm = LayerNorm(E, config.norm_eps, bias=config.norm_biases)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        self.dense = Linear(config.hidden, E, bias=config.head_biases) if form.dense else None
+        self.norm = make_norm(config, E) if form.norm else None
+        self.decoder = None if config.tied else Linear(E, config.padded_vocab, bias=False)
+        biased = config.output_bias and "bias" in form.names
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if biased else None
         self._activation, self._vocabulary = activation_of(form, config), config.vocab_size
 
     def forward(self, x_MH: Tensor, embedding_VE: Tensor) -> Tensor:
@@ -36,6 +42,7 @@ class MaskedLMHead(nn.Module):
 
     def output(self, x_MH: Tensor, embedding_VE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The output layer's input, weight and bias: [M, E], [V padded, E], [V padded]."""
+        embedding_VE = embedding_VE if self.decoder is None else self.decoder.weight
         extra = len(embedding_VE) - self._vocabulary
         bias = F.pad(self.bias_V(x_MH.device), (0, extra), value=-math.inf)
         return self.transform(x_MH), embedding_VE.to(x_MH.dtype), bias.to(x_MH.dtype)
@@ -46,8 +53,9 @@ class MaskedLMHead(nn.Module):
 
     def transform(self, x_MH: Tensor) -> Tensor:
         """The output layer's input, [M, H] -> [M, E]."""
-        transformed: Tensor = self.norm(activate(self._activation, self.dense(x_MH)))
-        return transformed
+        if self.dense is not None:
+            x_MH = activate(self._activation, self.dense(x_MH))
+        return x_MH if self.norm is None else self.norm(x_MH)
 
 
 class OutputHead(nn.Module):
@@ -72,9 +80,7 @@ class OutputHead(nn.Module):
         self.form = form
         biases = config.head_biases
         self.dense = Linear(width, width, bias=biases) if form.dense else None
-        self.norm = (
-            LayerNorm(width, config.norm_eps, bias=config.norm_biases) if form.norm else None
-        )
+        self.norm = make_norm(config, width) if form.norm else None
         self.output = Linear(width, outputs)
         self._activation = activation_of(form, config)
         probabilities = {"head": config.dropout_of_heads, "hidden": config.dropout, "": 0.0}

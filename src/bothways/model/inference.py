@@ -103,7 +103,7 @@ class PreparedEncoder:
         self, inputs: Inputs, selected: SelectedPositions, *, dtype: torch.dtype = torch.float32
     ) -> list[Tensor]:
         """As :meth:`bothways.model.encoder.Encoder.hidden_at`."""
-        if self.config.left_to_right:
+        if not self.config.layer(self.config.layers - 1).reads_all:
             x_TH = self(inputs, dtype=dtype)
             return [x_TH.index_select(0, selected.positions[rows]) for rows in selected.rows]
         last = self.config.layers
@@ -147,7 +147,7 @@ class _Pass:
         self.tokens = self.rows = int(inputs.bounds[-1])
         if _by_onednn(dtype):
             self.rows = round_up(self.tokens, _ROUND_MANY if self.tokens > _MANY else _ROUND_FEW)
-        self.heads, self.causal = config.heads, config.left_to_right
+        self.heads, self.causal = config.heads, config.layer(0).causal
         exact = np.float64 if dtype == torch.float64 else np.float32
         self.eps, self.scale = exact(config.norm_eps), exact(config.head_size**-0.5)
         self.run = compiled.runner()

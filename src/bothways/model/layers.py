@@ -9,7 +9,6 @@ used, so the precision of a forward pass is decided once, at the embeddings.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.families.config import ModelConfig
@@ -18,7 +17,7 @@ from bothways.model.batch import Inputs
 from bothways.model.kernels import compiled
 from bothways.model.kernels.layer import LayerRun, compiled_layer
 from bothways.model.kernels.varlen import VarlenLayout
-from bothways.model.shared import LayerNorm, Linear, Shared, activate
+from bothways.model.shared import Embedding, Linear, Shared, activate, make_norm
 from bothways.model.tiles import QueryTiles, Tiles
 
 
@@ -40,11 +39,11 @@ class Layer(nn.Module):
         self.attention = Attention(config, shared)
         pre = config.norm_at == "pre"
         self.attention_norm: nn.Module = (
-            nn.Identity() if pre and not config.first_norm and number == 0 else _norm(config)
+            nn.Identity() if pre and not config.first_norm and number == 0 else make_norm(config)
         )
-        self.expand = Linear(H, I * (2 if config.gated else 1), bias=biases)
+        self.expand = Linear(H, sum(config.expand_rows), bias=biases)
         self.contract = Linear(I, H, bias=biases)
-        self.norm = _norm(config)
+        self.norm = make_norm(config)
         self._shared, self._probability = shared, config.dropout
         self._pre, self._gated, self._activation = pre, config.gated, config.activation
         self._covered = compiled.why_not_covered(config) is None
@@ -117,36 +116,6 @@ class Layer(nn.Module):
         return compiled_layer(run, x_TH, parameters)
 
 
-def _norm(config: ModelConfig, width: int = 0) -> LayerNorm:
-    return LayerNorm(width or config.hidden, config.norm_eps, bias=config.norm_biases)
-
-
-class Embedding(nn.Embedding):
-    """An embedding table that starts at zero; ``init_weights`` initialises it.
-
-    The library's own normal initialisation, on the meta device, imports its compiler, which takes
-    3 seconds per process.
-
-    Attributes:
-        row_of_id: int64 [V]; the row of each id while the weight holds only some of the rows
-            (:class:`bothways.training.frozen_rows.PrunedEmbedding`); None: all of them.
-    """
-
-    row_of_id: Tensor | None = None
-
-    def rows(self, ids: Tensor) -> Tensor:
-        """The rows of the weight that hold some ids, int64 [...]."""
-        return ids if self.row_of_id is None else self.row_of_id.index_select(0, ids)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """int64 [...] -> [..., H]."""
-        return F.embedding(self.rows(ids), self.weight)
-
-    def reset_parameters(self) -> None:
-        """All zeros."""
-        nn.init.zeros_(self.weight)
-
-
 class Embeddings(nn.Module):
     """Token embeddings, and where the shape has them: learned positions, segments, a norm (Devlin
     et al. 2019, figure 2), a projection to the layers' width (Lan et al. 2020, 3.1).
@@ -160,7 +129,7 @@ class Embeddings(nn.Module):
         self.tokens = Embedding(config.padded_vocab, E)
         self.positions = Embedding(rows, E) if rows else None
         self.segments = Embedding(segments, E) if segments else None
-        self.norm = _norm(config, E) if config.embedding_norm else None
+        self.norm = make_norm(config, E) if config.embedding_norm else None
         self.project = Linear(E, config.hidden) if config.projects else None
         self._shared, self._probability = shared, config.dropout
         self._offset = config.place_offset
@@ -168,7 +137,9 @@ class Embeddings(nn.Module):
 
     def forward(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
         """A flat batch -> [T, H] in ``dtype``."""
-        summed = self._token_rows(inputs.tokens, dtype)
+        summed = inputs.embedded
+        if summed is None:
+            summed = self._token_rows(inputs.tokens, dtype)
         if self.positions is not None:
             summed = summed + self.positions(inputs.table_rows(self._offset))
         if self.segments is not None:

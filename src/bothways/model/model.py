@@ -28,10 +28,12 @@ from bothways.families.heads import (
     TAGGER,
     form_of,
     has_pooler,
+    parameters,
     task_head,
 )
+from bothways.families.parameters import Table, under
 from bothways.model.batch import Inputs, SelectedPositions, item_means
-from bothways.model.encoder import Encoder, HiddenStates, init_weights
+from bothways.model.encoder import Encoder, HiddenStates, init_encoder, init_weights
 from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
@@ -112,7 +114,7 @@ class EncoderModel(Trainable):
         if pooler is None:
             pooler = has_pooler(config, wanted, lstm=bool(lstm))
         self.encoder = Encoder(config, self.shared, pooler=pooler)
-        init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
+        init_encoder(self.encoder, seed)
         self.parts = nn.ModuleDict()  # after the encoder, whose names its embeddings keep
         H, shared = config.hidden, self.shared
         for name in _BEFORE_LSTM:
@@ -150,6 +152,14 @@ class EncoderModel(Trainable):
         found = {name: getattr(self, name, None) for name in HEADS}
         return {name: head for name, head in found.items() if head is not None}
 
+    @property
+    def outputs(self) -> dict[str, int]:
+        """The heads that the model has, with their numbers of outputs."""
+        return {
+            name: head.output.out_features if isinstance(head, OutputHead) else 1
+            for name, head in self.heads.items()
+        }
+
     def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
         """Give the model a new head, as a new model with this seed has it; and a pooler, if the
         head reads one and the model has none.
@@ -166,7 +176,7 @@ class EncoderModel(Trainable):
         self._init_head(name, seed)
         if self.encoder.pooler is None and has_pooler(self.config, [name]):  # as a tagger's
             new = Encoder(self.config, self.shared)
-            init_weights(new, self.config, seed=seed, purpose=Purpose.WEIGHTS)
+            init_encoder(new, seed)
             self.encoder.pooler = new.pooler
 
     def drop_task_heads(self) -> None:
@@ -177,8 +187,22 @@ class EncoderModel(Trainable):
                 setattr(self, name, None)
 
     def _init_head(self, name: str, seed: int) -> None:
-        key = HEADS[name].key
-        init_weights(getattr(self, name), self.config, seed=seed, purpose=Purpose.HEAD, index=key)
+        head: nn.Module = getattr(self, name)
+        own, std, key = under(self.table(), name), self.config.init_std, HEADS[name].key
+        init_weights(head, own, std, seed=seed, purpose=Purpose.HEAD, index=key)
+
+    def table(self, config: ModelConfig | None = None) -> Table:
+        """The model's own parameters by name, or those of such a model of another shape."""
+        pooler = self.encoder.pooler is not None
+        return parameters(config or self.config, self.outputs, lstm=self.lstm_units, pooler=pooler)
+
+    def stacked(self) -> dict[str, tuple[int, ...]]:
+        """As :meth:`Trainable.stacked`, with those of :attr:`parts`."""
+        found = {name: p.matrices for name, p in self.table().items() if len(p.matrices) > 1}
+        for name, part in self.parts.items():
+            if isinstance(part, Trainable):
+                found |= {f"parts.{name}.{own}": rows for own, rows in part.stacked().items()}
+        return found
 
     def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
         """The outputs by name, for every sequence and token.
@@ -234,10 +258,17 @@ class EncoderModel(Trainable):
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
         if self.shared.compiles(x_MH):
             x_ME, head = self._masked_lm.transform(x_MH), self._masked_lm
-            weight_VE = self.encoder.embeddings.output_weight(x_ME.dtype)
+            weight_VE = self._output_weight(x_ME.dtype)
             bias_V = head.bias_V(ids.device)
             return compiled.cross_entropy(x_ME, weight_VE, bias_V, ids, self.shared.pool)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
+
+    def _output_weight(self, dtype: torch.dtype) -> Tensor:
+        """Of the masked-LM output, [V padded, E], in this dtype."""
+        own = self._masked_lm.decoder
+        if own is not None:
+            return own.weight.to(dtype)
+        return self.encoder.embeddings.output_weight(dtype)
 
     @property
     def _masked_lm(self) -> MaskedLMHead:
@@ -307,14 +338,13 @@ class EncoderModel(Trainable):
     ) -> Tensor:
         """One vector per sequence: [B, H], or with a BiLSTM [B, 2 * units] in fp32.
 
-        With a BiLSTM it is the final state of both directions. Otherwise it is the first token's
-        hidden state, or the mean of all where the shape says so; or, left to right, the last
-        token's, because the first token sees no other (as in Radford et al. 2018, 3.2).
+        With a BiLSTM it is the final state of both directions; otherwise what the shape's
+        ``read_at`` says.
         """
         encoder = encoder or self.encoder
         if self.lstm is not None:
             return final_states(self._lstm_outputs(inputs, dtype, encoder), inputs)
-        if self.config.left_to_right or self.config.pooling == "mean":
+        if self.config.read_at != "first":
             return self._sequences(encoder(inputs, dtype=dtype), inputs)
         first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
         (x_BH,) = encoder.hidden_at(inputs, first_tokens, dtype=dtype)
@@ -322,9 +352,9 @@ class EncoderModel(Trainable):
 
     def _sequences(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
         """What stands for each sequence, [B, H], from the last layer's states."""
-        if self.config.left_to_right:
+        if self.config.read_at == "last":
             return x_TH.index_select(0, inputs.lasts)
-        if self.config.pooling == "mean":
+        if self.config.read_at == "mean":
             real = x_TH[: inputs.bounds[-1]]
             return item_means(real.to(compiled.exact(real)), inputs.bounds)
         return x_TH.index_select(0, inputs.starts)

@@ -95,6 +95,8 @@ def primed_rows(encoder: Encoder, name: str) -> dict[str, Tensor]:
         bool [3 H] by parameter, or nothing.
     """
     config, qkv = encoder.config, cast(Layer, encoder.layers[0]).attention.qkv
+    if config.place != "learned" or config.kv_heads or qkv.bias is None:
+        return {}
     duplicate = torch.arange(config.hidden) >= _num_offset_heads(config) * config.head_size
     rows = torch.cat([duplicate, duplicate, torch.zeros_like(duplicate)])
     for parameter in (qkv.weight, qkv.bias):

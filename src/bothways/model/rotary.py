@@ -29,7 +29,7 @@ class Rotation:
 
     @classmethod
     def of(
-        cls, positions: Tensor, config: ModelConfig, dtype: torch.dtype, *, local: bool
+        cls, positions: Tensor, config: ModelConfig, dtype: torch.dtype, base: float
     ) -> Rotation:
         """The rotations of tokens at some positions.
 
@@ -37,11 +37,11 @@ class Rotation:
 
         Args:
             positions: int64 [T].
-            config: the shape; the longest wavelength is about its base in tokens, times 2 pi.
+            config: the shape.
             dtype: of the layers.
-            local: of layers with a window.
+            base: about the longest wavelength in tokens, divided by 2 pi.
         """
-        size, base = config.head_size, config.rotary_local if local else config.rotary_global
+        size = config.head_size
         pairs = torch.arange(0, size, 2, dtype=torch.float32, device=positions.device)
         angles = positions.float()[:, None] * (1.0 / base ** (pairs / size))
         adjacent = config.rotary_pairs == "adjacent"

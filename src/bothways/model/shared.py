@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from bothways.families.config import ModelConfig
 from bothways.model.dropout import KeyedDropout
 from bothways.model.kernels.compiled import compiles
 from bothways.model.kernels.memory import Pool
@@ -103,6 +104,10 @@ class Trainable(nn.Module):
         """
         return function(self, *args, **kwargs)
 
+    def stacked(self) -> dict[str, tuple[int, ...]]:
+        """The parameters in which several matrices are stacked, by name, with the rows of each."""
+        return {}
+
     def reused_parameters(self) -> list[nn.Parameter]:
         """The weights of which one backward pass may compute several gradients, to be added."""
         return []
@@ -141,6 +146,46 @@ class LayerNorm(nn.LayerNorm):
         own: Tensor | None = self.bias
         bias = None if own is None else own.to(x.dtype)
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), bias, self.eps)
+
+
+class RMSNorm(LayerNorm):
+    """Division by the root mean square (Zhang and Sennrich 2019), without a bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., H] -> [..., H]."""
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
+def make_norm(config: ModelConfig, width: int = 0) -> LayerNorm:
+    """A norm as the shape says, of the hidden size if no width is given."""
+    kind = RMSNorm if config.norm == "rms" else LayerNorm
+    return kind(width or config.hidden, config.norm_eps, bias=config.norm_biases)
+
+
+class Embedding(nn.Embedding):
+    """An embedding table that starts at zero; ``init_weights`` initialises it.
+
+    The library's own normal initialisation, on the meta device, imports its compiler, which takes
+    3 seconds per process.
+
+    Attributes:
+        row_of_id: int64 [V]; the row of each id while the weight holds only some of the rows
+            (:class:`bothways.training.frozen_rows.PrunedEmbedding`); None: all of them.
+    """
+
+    row_of_id: Tensor | None = None
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The rows of the weight that hold some ids, int64 [...]."""
+        return ids if self.row_of_id is None else self.row_of_id.index_select(0, ids)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """int64 [...] -> [..., H]."""
+        return F.embedding(self.rows(ids), self.weight)
+
+    def reset_parameters(self) -> None:
+        """All zeros."""
+        nn.init.zeros_(self.weight)
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

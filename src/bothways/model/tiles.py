@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.model.batch import Inputs, SelectedPositions, move
+from bothways.model.places import PlaceScores
 from bothways.model.rotary import Rotation
 
 # What a tile costs in itself, in scores of one head: its calls take as long as that many. Measured
@@ -108,10 +109,12 @@ class Tiles(RowMap):
     Attributes:
         tiles: longest first.
         rotation: of the queries and keys of all T tokens; None if they are not rotated.
+        places: what adds to the scores; None if nothing does.
     """
 
     tiles: tuple[Tile, ...]
     rotation: Rotation | None = None
+    places: PlaceScores | None = None
 
     def select(self, inputs: Inputs, selected: SelectedPositions) -> QueryTiles:
         """Queries at the selected positions only, keys and values at all.
@@ -181,6 +184,7 @@ def make_tiles(
     causal: bool = False,
     window: int = 0,
     rotation: Rotation | None = None,
+    places: PlaceScores | None = None,
 ) -> Tiles:
     """Group the sequences of a batch into padded tiles, for the least work.
 
@@ -190,6 +194,7 @@ def make_tiles(
         causal: a token attends to itself and earlier tokens only.
         window: a token attends to so many tokens before and after itself only; 0: to all.
         rotation: of queries and keys.
+        places: what adds to the scores.
     """
     T, device, lengths = len(inputs.tokens), inputs.tokens.device, inputs.lengths
     multiple = ROUND_LENGTH if dtype == torch.bfloat16 and device.type == "cpu" else 1
@@ -210,7 +215,7 @@ def make_tiles(
         tile = (start, len(members), longest, bias, members, rows[-1], lengths[members])
         tiles.append(Tile(*tile))
         start += len(members) * longest
-    return Tiles(*_row_map(rows, T, device), tiles=tuple(tiles), rotation=rotation)
+    return Tiles(*_row_map(rows, T, device), tiles=tuple(tiles), rotation=rotation, places=places)
 
 
 def _cuts(lengths: NDArray[np.int64]) -> list[int]:

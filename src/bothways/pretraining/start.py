@@ -16,7 +16,7 @@ from bothways.io.hub import model_folder
 from bothways.io.terminal import print_note
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
-from bothways.model.folder import model_of
+from bothways.model.folder import model_like
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
 from bothways.objectives.masked import PAIRS, MaskedLM
@@ -158,7 +158,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     shape.refuse_to_train()
     network = network_of(loaded)
     # Another model around the same weights: layers take their dropout when they are made.
-    return model_of(shape, network.state_dict()).train(network.training)
+    return model_like(network, network.state_dict(), shape)
 
 
 def check_direction(config: PretrainConfig, shape: ModelConfig, model: str, remedy: str) -> None:

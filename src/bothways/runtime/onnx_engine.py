@@ -128,11 +128,15 @@ class GraphEngine(ABC):
 
     @classmethod
     def check(cls, loaded: LoadedModel) -> None:
-        """Refuse a precision that this engine does not have for a folder.
+        """Refuse a network or a precision that this engine does not have for a folder.
 
         Raises:
-            UnsuitedError: naming those that it has.
+            UnsuitedError: naming it.
         """
+        if loaded.config.layer(0).relative:
+            raise UnsuitedError(
+                f"the engine {cls.name} does not compute relative places; choose torch"
+            )
         check_precision(cls.name, cls.precisions, loaded.options.precision)
 
     @classmethod

@@ -32,8 +32,10 @@ from bothways.families.heads import (
     SPAN,
     activation_of,
     form_of,
+    parameters,
     task_head,
 )
+from bothways.families.parameters import under
 from bothways.io.files import new_file
 from bothways.runtime.weights import Weights
 
@@ -151,7 +153,7 @@ def build_graph(
         int8: the layers' linear maps and the token table in 8 bits; needs ``fused``.
 
     Raises:
-        ModelError: the weights of a head are not there.
+        ModelError: the weights of a head are not there, or the network has relative places.
     """
     builder = _Builder(config, state, outputs, fused=fused, int8=int8)
     graph = builder.model()
@@ -194,7 +196,7 @@ def write_graph(
         external: from how many bytes of weights on.
 
     Raises:
-        ModelError: the weights of a head are not there.
+        ModelError: as :func:`build_graph`.
         DiskError: it could not be written.
     """
     builder = _Builder(config, state, outputs, fused=fused, int8=int8)
@@ -234,6 +236,10 @@ class _Builder:
         int8: Int8 | None,
     ):
         assert fused or int8 is None, "products of 8 bits are onnxruntime's own"
+        if config.layer(0).relative:
+            raise ModelError(
+                f"no graph is built for the relative places of {config.family}; use engine torch."
+            )
         self.config, self.state, self.asked = config, state, outputs
         self.fused, self.int8 = fused, int8
         self.shapes = state.shapes if isinstance(state, Weights) else _shapes(state)
@@ -491,6 +497,10 @@ class _Builder:
 
     def _norm(self, x: str, name: str) -> str:
         weights = [self._weight(f"{name}.{part}") for part in self._norm_parts(name)]
+        if self.config.norm == "rms":
+            mean = self._op("ReduceMean", [self._op("Mul", [x, x])], axes=[-1], keepdims=1)
+            root = self._op("Sqrt", [self._op("Add", [mean, self._number(self.config.norm_eps)])])
+            return self._op("Mul", [self._op("Div", [x, root]), *weights])
         return self._op(
             "LayerNormalization", [x, *weights], name, axis=-1, epsilon=self.config.norm_eps
         )
@@ -559,13 +569,13 @@ class _Builder:
         scales = self._op("Gather", [self._constant(f"{_TOKENS}.scale", scale[:, None]), IDS])
         return self._op("Mul", [rows, scales])
 
-    def _table(self) -> str:
-        """The token table without the rows that only fill it up, [V, E]."""
+    def _table(self, name: str = _TOKENS) -> str:
+        """A table without the rows that only fill it up, [V, E]."""
         count = self.config.vocab_size
         return self._later(
-            _TOKENS,
+            name,
             (count, self.config.embedding_width),
-            lambda: self.state[_TOKENS][:count].astype(np.float32),
+            lambda: self.state[name][:count].astype(np.float32),
         )
 
     def _table_of_8_bits(self) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -582,21 +592,19 @@ class _Builder:
         real = self._op("Unsqueeze", [real, self._ints(1, 2)])
         hidden = self._op("Sub", [self._number(1.0), real])
         self.whole = self.local = self._op("Mul", [hidden, self._number(_HIDDEN_SCORE)], "hidden")
-        if config.left_to_right or config.has_local_layers:
+        causal, window = config.layer(0).causal, max(spec.window for spec in config.attention)
+        if causal or window:
             rows = self._op("Unsqueeze", [self.places, self._ints(1, 3)])  # [B, 1, L, 1]
             columns = self._op("Unsqueeze", [self.places, self._ints(1, 2)])
             distance = self._op("Sub", [columns, rows])
-            if config.left_to_right:
+            if causal:
                 later = self._op("Greater", [distance, self._int(0)])
                 self.whole = self.local = self._hide(self.whole, later)
-            if config.has_local_layers:
-                far = self._op("Greater", [self._op("Abs", [distance]), self._int(config.window)])
+            if window:
+                far = self._op("Greater", [self._op("Abs", [distance]), self._int(window)])
                 self.local = self._hide(self.whole, far)
-        if config.place == "rotary":
-            bases = {config.rotary_global: False}
-            if config.has_local_layers:
-                bases[config.rotary_local] = True
-            self.rotations = {base: self._rotation(base) for base in bases}
+        bases = dict.fromkeys(spec.rotary for spec in config.attention if spec.rotary)
+        self.rotations = {base: self._rotation(base) for base in bases}
 
     def _hide(self, scores: str, where: str) -> str:
         more = self._op("Cast", [where], to=TensorProto.FLOAT)
@@ -685,11 +693,10 @@ class _Builder:
         """Without the last bias, [B, L, H]."""
         config = self.config
         A, D, H = config.heads, config.head_size, config.hidden
-        local = config.is_local(number)
+        spec = config.layer(number)
         shown = number + 1 in self.asked.attentions
-        scores_mask = self.local if local else self.whole
-        rotary = config.place == "rotary"
-        plainly = not (local or config.left_to_right or rotary or shown)
+        scores_mask = self.local if spec.window else self.whole
+        plainly = spec.reads_all and not (spec.rotary or shown or config.kv_heads)
         if self.fused and plainly:
             qkv = self._product(x, f"{own}.attention.qkv")
             q, k, v = self._ops("Split", [qkv, self._ints(H, H, H)], 3, axis=-1)
@@ -703,11 +710,18 @@ class _Builder:
             return self._product(mixed, f"{own}.attention.output")
         qkv = self._linear(x, f"{own}.attention.qkv")
         q, k, v = (
-            self._op("Reshape", [part, self._ints(0, 0, A, D)])
-            for part in self._ops("Split", [qkv, self._ints(H, H, H)], 3, axis=-1)
+            self._op("Reshape", [part, self._ints(0, 0, width // D, D)])
+            for part, width in zip(
+                self._ops("Split", [qkv, self._ints(*config.qkv_rows)], 3, axis=-1),
+                config.qkv_rows,
+                strict=True,
+            )
         )
-        if rotary:
-            rotation = self.rotations[config.rotary_local if local else config.rotary_global]
+        if config.kv_heads:
+            heads = self._ints(*np.repeat(np.arange(config.kv_heads), A // config.kv_heads))
+            k, v = (self._op("Gather", [part, heads], axis=2) for part in (k, v))
+        if spec.rotary:
+            rotation = self.rotations[spec.rotary]
             q, k = self._rotate(q, rotation), self._rotate(k, rotation)
         q = self._op("Transpose", [q], perm=[0, 2, 1, 3])
         k = self._op("Transpose", [k], perm=[0, 2, 3, 1])
@@ -731,7 +745,8 @@ class _Builder:
 
     def _head(self, name: str, x: str) -> None:
         """Compute a head and add its output."""
-        if not any(key.startswith(f"{name}.") for key in self.state):
+        own = under(parameters(self.config, {name: 1}), name)
+        if own and not any(f"{name}.{part}" in self.state for part in own):
             raise ModelError(f"this model has no weights of a {name} head.")
         form = form_of(name, self.config)
         reads = HEADS[name].reads
@@ -773,12 +788,15 @@ class _Builder:
     def _vocabulary(self, x: str, name: str) -> str:
         """The masked-LM head, [..., H] -> [..., V]; the output's matrix is the token table."""
         config = self.config
-        kind = activation_of(form_of(name, config), config)
-        x = self._activate(kind, self._linear(x, f"{name}.dense"))
-        x = self._norm(x, f"{name}.norm")
+        form = form_of(name, config)
+        if form.dense:
+            x = self._activate(activation_of(form, config), self._linear(x, f"{name}.dense"))
+        if form.norm:
+            x = self._norm(x, f"{name}.norm")
+        output = self._table() if config.tied else self._table(f"{name}.decoder.weight")
         rows = self._op("Reshape", [x, self._ints(-1, config.embedding_width)])
         bias = [self._weight(f"{name}.bias")] if f"{name}.bias" in self.state else []
-        logits = self._op("Gemm", [rows, self._table(), *bias], "vocabulary", transB=1)
+        logits = self._op("Gemm", [rows, output, *bias], "vocabulary", transB=1)
         if self.asked.chosen:
             return logits
         size = self._op("Concat", [self._op("Shape", [IDS]), self._ints(config.vocab_size)], axis=0)
@@ -787,9 +805,9 @@ class _Builder:
     def _sequence(self, x: str) -> str:
         """What stands for each row, [B, L, H] -> [B, H]."""
         config = self.config
-        if config.left_to_right:
+        if config.read_at == "last":
             return self._at(x, self._last())
-        if config.pooling == "mean":
+        if config.read_at == "mean":
             real = self._op("Unsqueeze", [MASK, self._ints(2)])
             real = self._op("Cast", [real], to=TensorProto.FLOAT)
             sums = self._op("ReduceSum", [self._op("Mul", [x, real]), self._ints(1)], keepdims=0)

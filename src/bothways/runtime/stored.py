@@ -11,7 +11,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ModelError, not_installed
+from bothways.families.family import Part
 from bothways.io.folder_files import first_bytes, map_file
 from bothways.io.json_files import parse_json
 
@@ -82,6 +83,10 @@ class Stored:
         if self.source is not None:
             self.source.check()
         return self.data
+
+    def formed(self, place: Part) -> Stored:
+        """The same in our form."""
+        return replace(self, data=place.formed(self.data))
 
     def values(self) -> Floats:
         """A copy in memory, contiguous, in fp32.

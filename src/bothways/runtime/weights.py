@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, TensorSpec, serialize_file
 
 from bothways.errors import InputError, ModelError, NonFiniteError
-from bothways.families import FAMILIES, Family, HeadForm, ModelConfig, family_of
-from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
+from bothways.families import NETWORKS, Family, HeadForm, ModelConfig, family_of
+from bothways.families.family import (
+    Part,
+    encoder_names,
+    head_names,
+    heads_of,
+    layer_number,
+    modern_name,
+)
 from bothways.families.heads import (
     CHOICE,
     CLASSIFIER,
@@ -35,8 +43,9 @@ from bothways.families.heads import (
     form_of,
     forms_of,
     has_pooler,
-    weight_shapes,
+    parameters,
 )
+from bothways.families.parameters import Parameter, Table
 from bothways.io.folder_files import checked, is_there
 from bothways.io.json_files import read_json_file
 from bothways.runtime import diagnosis
@@ -52,14 +61,15 @@ from bothways.runtime.stored import (
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
 _NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
 # Constants in files made elsewhere.
-_REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
+_REDUNDANT = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq|attn\.(masked_)?bias)$"
+)
 # What wrappers of single modules leave inside names: of compiling, FSDP, recomputing, XLA.
 _INSIDE = re.compile(
     r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_fpw_module|_checkpoint_wrapped_module|_orig_module)\."
 )
 TABLE = "encoder.embeddings.tokens.weight"
 """The name of the token table in memory."""
-_BIAS = f"{MASKED_LM}.bias"
 
 
 # ---------------------------------------------------------------------------------- names and heads
@@ -67,8 +77,8 @@ _BIAS = f"{MASKED_LM}.bias"
 
 def name_table(
     config: ModelConfig, heads: Iterable[str], *, lstm: bool = False
-) -> dict[str, tuple[str, ...]]:
-    """The name of every weight in memory -> its name or names on disk.
+) -> dict[str, tuple[Part, ...]]:
+    """The name of every weight in memory -> its part or parts on disk.
 
     Args:
         config: the shape.
@@ -80,7 +90,7 @@ def name_table(
     for name in heads:
         table |= head_names(forms[name], name)
     if lstm:
-        table |= {name: (name,) for name in LSTM_WEIGHTS}
+        table |= {name: (Part(name),) for name in LSTM_WEIGHTS}
     return table
 
 
@@ -237,10 +247,22 @@ class Weights(Mapping[str, Floats]):
     dtype: str
     refused: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def table(self) -> Table:
+        """What a network as this one has."""
+        return parameters(self.config, self.heads, lstm=self.lstm)
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of every weight, by our name."""
-        return _shapes(self.parts, self.config, self.rows)
+        shapes = _shapes(self.parts)
+        for name, shape in shapes.items():
+            if self._pieces(name) is not None and shape[:1] == (self.rows,):
+                shapes[name] = (self.table[name].shape[0], *shape[1:])
+        return shapes
+
+    def _pieces(self, name: str) -> int | None:
+        return self.table[name].pieces if name in self.table else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
@@ -251,10 +273,11 @@ class Weights(Mapping[str, Floats]):
     def __getitem__(self, name: str) -> Floats:
         values = [part.values() for part in self.parts[name]]
         value = values[0] if len(values) == 1 else np.concatenate(values)
-        if name == TABLE:
-            extra = self.config.padded_vocab - self.config.vocab_size
-            return np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
-        return value[: self.config.vocab_size] if name == _BIAS else value
+        pieces = self._pieces(name)
+        if pieces is None:
+            return value
+        extra = self.table[name].shape[0] - pieces
+        return np.pad(value[:pieces], [(0, extra), *[(0, 0)] * (value.ndim - 1)])
 
 
 def refuse_hidden(weights: Weights, where: str) -> None:
@@ -305,13 +328,13 @@ def weights_by_name(weights: Weights, *, floats: bool = False) -> dict[str, NDAr
     found: dict[str, NDArray[Any]] = {}
     table = name_table(config, weights.heads, lstm=bool(weights.lstm))
     for ours, parts in weights.parts.items():
-        for name, part in zip(table[ours], parts, strict=True):
-            if name in found:
-                raise ModelError(same_names(weights.heads, config, name))
-            rows = config.vocab_size if ours in (TABLE, _BIAS) else None
+        for place, part in zip(table[ours], parts, strict=True):
+            if place.name in found:
+                raise ModelError(same_names(weights.heads, config, place.name))
             same = part.dtype == weights.dtype and not floats
             data = part.whole() if same else part.values()
-            found[name] = np.ascontiguousarray(data[:rows])
+            rows = place.formed(data[: weights.table[ours].pieces])
+            found[place.name] = np.ascontiguousarray(rows)
     return found
 
 
@@ -376,10 +399,10 @@ def account_for(
     table = f"{family.prefix}.{family.tokens}"
     if tied and table not in remaining and family.tied in remaining:
         remaining[table] = remaining[family.tied]  # stored once, under its other name
-    untied = _is_untied(remaining, family, tied=tied)
-    remaining = {
-        n: v for n, v in remaining.items() if n != family.tied and not _REDUNDANT.search(n)
-    }
+    untied = config.tied and _is_untied(remaining, family, tied=tied)
+    if config.tied:
+        remaining.pop(family.tied, None)
+    remaining = {n: v for n, v in remaining.items() if not _REDUNDANT.search(n)}
     _refuse_other_constants(remaining, config, where)
     left_out = _choose_bias(remaining, family)
     refused = {}
@@ -395,19 +418,22 @@ def account_for(
     classes = [family.classes.get(name, ()) for name in architectures]
     found = heads_of(_forms(config, lstm=lstm), classes, remaining)
     names_of = name_table(config, _of_one_task(found, classes, where), lstm=lstm)
+    entries = parameters(config, {})
     parts: dict[str, tuple[Stored, ...]] = {}
-    for ours, names in names_of.items():
-        if all(name in remaining for name in names):
-            own = {name: remaining.pop(name) for name in names}
+    for ours, places in names_of.items():
+        if all(place.name in remaining for place in places):
+            own = {place.name: remaining.pop(place.name) for place in places}
             _refuse_whole_numbers(own, where)
-            _check_parts(ours, own, config, where)
-            parts[ours] = tuple(own.values())
+            _check_parts(ours, own, entries.get(ours), config, where)
+            parts[ours] = tuple(own[place.name].formed(place) for place in places)
     unused = sorted([*remaining, *left_out])
-    known = {name for names in names_of.values() for name in names}  # without others, missing ones
+    known = set(_flat(names_of))  # without others, missing ones
     _refuse_other_layers([name for name in unused if name not in known], config, where)
-    shapes = _shapes(parts, config, config.vocab_size)
+    shapes = _shapes(parts)
     _refuse_odd_heads(shapes, where)
     heads, units = parts_in(shapes)
+    without = [name for name in found if not any(n.startswith(f"{name}.") for n in names_of)]
+    heads = {name: HEADS[name].outputs for name in without} | heads
     if lstm and not any(HEADS[head].task for head in heads):
         raise ModelError(f"{where}: holds a BiLSTM but no head on top of it; it is incomplete.")
     dtype = floating.pop() if len(floating) == 1 else "float32"
@@ -431,22 +457,18 @@ def _of_one_task(found: Sequence[str], classes: Sequence[tuple[str, ...]], where
     return [name for name in found if name not in others]
 
 
-def _flat(table: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
-    return chain.from_iterable(table.values())
+def _flat(table: Mapping[str, tuple[Part, ...]]) -> Iterable[str]:
+    return (part.name for part in chain.from_iterable(table.values()))
 
 
-def _shapes(
-    parts: Mapping[str, tuple[Stored, ...]], config: ModelConfig, rows: int
-) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    for name, own in parts.items():
-        first = own[0].shape
-        shapes[name] = (len(own) * first[0], *first[1:]) if len(own) > 1 else first
-        if name == TABLE:
-            shapes[name] = (config.padded_vocab, *first[1:])
-        elif name == _BIAS and first == (rows,):
-            shapes[name] = (config.vocab_size,)
-    return shapes
+def _shapes(parts: Mapping[str, tuple[Stored, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of weights whose parts are stacked."""
+    return {
+        name: own[0].shape
+        if len(own) == 1
+        else (sum(part.shape[0] for part in own if part.shape), *own[0].shape[1:])
+        for name, own in parts.items()
+    }
 
 
 def _choose_bias(weights: dict[str, Stored], family: Family) -> list[str]:
@@ -510,7 +532,7 @@ def _wrapper(
         )
     prefix = next(iter(ends), "")
     wrapper = re.sub(rf"(^|(?<=\.)){re.escape(family.prefix)}\.$", "", prefix)
-    for other in FAMILIES.values():  # whose sizes may fit, with positions of another meaning
+    for other in NETWORKS.values():  # whose sizes may fit, with positions of another meaning
         named = [name for name in architectures if name in other.classes]
         if named and other.prefix != family.prefix and wrapper.endswith(f"{other.prefix}."):
             raise ModelError(
@@ -549,11 +571,20 @@ def _equal(one: Stored, other: Stored) -> bool:
     return one.shape == other.shape and np.array_equal(one.values(), other.values())
 
 
-def _check_parts(ours: str, parts: Mapping[str, Stored], config: ModelConfig, where: str) -> None:
+def _check_parts(
+    ours: str,
+    parts: Mapping[str, Stored],
+    entry: Parameter | None,
+    config: ModelConfig,
+    where: str,
+) -> None:
     shapes = {name: part.shape for name, part in parts.items()}
-    if len(parts) > 1 and (len(set(shapes.values())) > 1 or () in shapes.values()):
+    if len(parts) > 1 and entry and list(shapes.values()) != (wanted := entry.stored(len(parts))):
         differing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
+        raise ModelError(
+            f"{where}: {differing}; config.json calls for {', '.join(map(str, wanted))}; the "
+            "folder's files do not belong together."
+        )
     if ours == TABLE:
         (shape,) = shapes.values()
         if len(shape) != 2 or shape[0] != config.vocab_size:
@@ -609,7 +640,7 @@ def missing_weights(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
         ModelError: others are missing, a head reads the pooler, or a weight has another shape.
     """
     config, lstm = weights.config, weights.lstm
-    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
+    expected = parameters(config, weights.heads, lstm=lstm, pooler=pooler)
     names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
     missing = [name for name in expected if name not in found]
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
@@ -623,19 +654,19 @@ def missing_weights(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
     if fatal:
         raise ModelError(
             f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
-            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
-            "another architecture."
+            f"{', '.join(names[name][0].name for name in fatal[:3])}; the file is incomplete or "
+            "has another architecture."
         )
     if other := [name for name in found if name not in expected]:
         raise ModelError(
-            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
-            "not have; the folder's files do not belong together."
+            f"{path} holds {names[other[0]][0].name}, which a network as config.json describes it "
+            "does not have; the folder's files do not belong together."
         )
     for name, shape in found.items():
-        if expected[name] != shape:
+        if shape != expected[name].shape:
+            called = " + ".join(part.name for part in names[name])
             raise ModelError(
-                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
-                f"calls for {expected[name]}; the folder's files do not belong "
-                "together."
+                f"{path}: {called} has shape {shape}, config.json calls for "
+                f"{expected[name].shape}; the folder's files do not belong together."
             )
     return missing

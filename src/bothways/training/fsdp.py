@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.model.folder import model_of
+from bothways.model.folder import model_like
 from bothways.model.model import EncoderModel
 from bothways.model.shared import Trainable
 from bothways.training.ranks import Ranks
@@ -85,7 +85,7 @@ def whole_model(model: EncoderModel, ranks: Ranks) -> EncoderModel:
     state = gather(parameters(model), ranks)
     if not ranks.is_rank0:
         return model
-    return model_of(model.config, state)
+    return model_like(model, state)
 
 
 def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from bothways.model.kernels import compiled
 from bothways.model.kernels.compiled import why_not_compiled
 from bothways.model.kernels.rounded import RoundedWeights
+from bothways.model.shared import Trainable
 from bothways.training.fsdp import divided_as, whole
 from bothways.training.options import OptimizerOptions
 
@@ -48,14 +49,14 @@ class Lamb(torch.optim.Optimizer):
 
     The direction is Adam's plus the decay, r = m / (sqrt(v) + eps) + weight_decay * p, and each
     parameter tensor moves by lr * |p| / |r| * r. The trust ratio |p| / |r| is replaced by 1 if one
-    of the norms is 0, and in groups with ``parts`` 0: biases and LayerNorm, which Google's code
+    of the norms is 0, and in groups without ``rows``: biases and LayerNorm, which Google's code
     (``LAMBOptimizer`` of google-research/albert) excludes from ratio and decay. The bias
     corrections are the paper's; a step counter that starts at a large number makes them 1, as in
     that code.
 
     Args:
-        groups: parameter groups, each with ``weight_decay`` and ``parts``: how many matrices, each
-            with its own trust ratio, are stacked in one parameter.
+        groups: parameter groups, each with ``weight_decay`` and ``rows``: those of each matrix
+            (with a trust ratio of its own) that is stacked in a parameter; -1: all.
         lr: the peak rate; the group's ``lr`` is used at every step.
         betas: decay rates of the running means of gradient and squared gradient.
         eps: added to the root of the second moment.
@@ -90,17 +91,19 @@ class Lamb(torch.optim.Optimizer):
         root = (v / (1 - beta2**count)).sqrt_().add_(group["eps"])
         direction = (m / (1 - beta1**count)).div_(root)
         direction.add_(parameter, alpha=group["weight_decay"])
-        if group["parts"]:
-            direction.mul_(_trust_ratios(parameter, direction, group["parts"]))
+        if group["rows"]:
+            direction.mul_(_trust_ratios(parameter, direction, group["rows"]))
         parameter.add_(direction, alpha=-group["lr"])
 
 
-def _trust_ratios(parameter: Tensor, direction: Tensor, parts: int) -> Tensor:
+def _trust_ratios(parameter: Tensor, direction: Tensor, rows: tuple[int, ...]) -> Tensor:
     """The trust ratio of the matrix that each row belongs to, [rows, 1, ...], sharded like the
     parameter. Norms need the whole matrix, so shards are gathered first."""
-    matrices = zip(whole(parameter).chunk(parts), whole(direction).chunk(parts), strict=True)
-    rows = [_trust_ratio(p, r).expand(len(p)) for p, r in matrices]
-    return divided_as(parameter, torch.cat(rows).view(-1, *[1] * (parameter.ndim - 1)))
+    p, r = whole(parameter), whole(direction)
+    counts = [len(p)] if rows == (-1,) else list(rows)
+    matrices = zip(torch.split(p, counts), torch.split(r, counts), strict=True)
+    ratios = [_trust_ratio(*own).expand(len(own[0])) for own in matrices]
+    return divided_as(parameter, torch.cat(ratios).view(-1, *[1] * (parameter.ndim - 1)))
 
 
 def _trust_ratio(parameter: Tensor, direction: Tensor) -> Tensor:
@@ -230,8 +233,6 @@ Optimizer: TypeAlias = CompiledAdam | torch.optim.Optimizer
 # From this step on both bias corrections of Adam are exactly 1, for betas up to
 # LARGEST_UNCORRECTED_BETA. The counter is fp32 and stops at 2 ** 24, which does not matter.
 _NO_CORRECTION = 2.0**23
-# Parameters in which the query, key and value matrices are stacked.
-_FUSED = ".qkv.weight"
 
 
 def make_optimizer(
@@ -260,11 +261,13 @@ def make_optimizer(
     betas = (options.beta1, options.beta2)
     optimizer: Optimizer
     if options.name == "lamb":
-        fused = [p for name, p in by_name.items() if name.endswith(_FUSED)]
-        single = [p for p in matrices if all(p is not f for f in fused)]
-        groups[0] = {**groups[0], "params": single, "parts": 1}
-        groups[1]["parts"] = 0
-        groups.append({**groups[0], "params": fused, "parts": 3})
+        stacked = model.stacked() if isinstance(model, Trainable) else {}
+        by_rows: dict[tuple[int, ...], list[nn.Parameter]] = {}
+        for name, parameter in by_name.items():
+            if parameter.ndim > 1:
+                by_rows.setdefault(stacked.get(name, (-1,)), []).append(parameter)
+        decayed = [{**groups[0], "params": own, "rows": rows} for rows, own in by_rows.items()]
+        groups = [*decayed, {**groups[1], "rows": ()}]
         optimizer = Lamb(groups, lr=options.lr, betas=betas, eps=options.eps)
     elif rounded is not None and all(map(_compiles, parameters)) and why_not_compiled() is None:
         optimizer = CompiledAdam(

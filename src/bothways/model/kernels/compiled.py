@@ -62,7 +62,10 @@ def why_not_covered(config: ModelConfig) -> str | None:
     reasons = {
         "norms before the branches": config.norm_at != "post",
         "rotary positions": config.place == "rotary",
-        "attention in windows": config.has_local_layers,
+        "attention in windows": any(spec.window for spec in config.attention),
+        "relative places": config.layer(0).relative,
+        "keys that heads share": config.kv_heads > 0,
+        "norms by the root mean square": config.norm == "rms",
         "gated layers": config.gated,
         "linear maps without biases": not config.biases,
         "norms without biases": not config.norm_biases,

@@ -36,6 +36,7 @@ class VarlenLayout:
         queries: the sequences, and the tail; or the selected positions of each.
         keys: the sequences, and the tail.
         causal: a token attends to itself and earlier tokens only; needs queries equal to keys.
+        window: a token attends to so many tokens on each side only; 0: to all.
         rotation: of the queries; None if they are not rotated.
         key_rotation: the same of the keys.
     """
@@ -43,6 +44,7 @@ class VarlenLayout:
     queries: VarlenBounds
     keys: VarlenBounds
     causal: bool
+    window: int = 0
     rotation: Rotation | None = None
     key_rotation: Rotation | None = None
 
@@ -58,6 +60,8 @@ def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device
         return "FlashAttention's kernels need an NVIDIA GPU"
     if dtype not in (torch.bfloat16, torch.float16):
         return f"FlashAttention's kernels need bf16, not {str(dtype).removeprefix('torch.')}"
+    if config.layer(0).relative:
+        return "FlashAttention's kernels have no scores of relative places"
     if config.head_size % 8 or config.head_size > _LARGEST_HEAD:
         return (
             f"FlashAttention's kernels need a head size that is a multiple of 8, at most "
@@ -109,8 +113,10 @@ class _FlashAttention(torch.autograd.Function):
         queries, keys = layout.queries, layout.keys
         cu_seqlens = (queries.cu_seqlens, keys.cu_seqlens)
         ctx.settings = (queries.max_seqlen, keys.max_seqlen, dropout, layout.causal)
+        side = layout.window or None
+        ctx.window = {"window_size_left": side, "window_size_right": side}
         out, logsumexp, rng, unused, _ = torch.ops.aten._flash_attention_forward(
-            q, k, v, *cu_seqlens, *ctx.settings, False
+            q, k, v, *cu_seqlens, *ctx.settings, False, **ctx.window
         )
         ctx.save_for_backward(q, k, v, out, logsumexp, *cu_seqlens, rng, unused)
         return out  # type: ignore[no-any-return]
@@ -121,7 +127,8 @@ class _FlashAttention(torch.autograd.Function):
         cu_seqlens = (cu_seqlens_q, cu_seqlens_k)
         with _deterministic():
             q_k_v_grads = torch.ops.aten._flash_attention_backward(
-                grads[0], q, k, v, out, logsumexp, *cu_seqlens, *ctx.settings, rng, unused
+                *(grads[0], q, k, v, out, logsumexp, *cu_seqlens, *ctx.settings, rng, unused),
+                **ctx.window,
             )
         return (*q_k_v_grads, None, None)
 
