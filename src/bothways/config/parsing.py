@@ -25,7 +25,6 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from bothways.config.fields import (
-    REMOVED,
     FieldType,
     Option,
     Options,
@@ -209,8 +208,7 @@ def _spread(name: str, value: Any, types: Mapping[str, Any]) -> Iterator[tuple[s
         full = f"{name}.{key}"
         if full not in types and not any(known.startswith(f"{full}.") for known in types):
             known = [n.removeprefix(f"{name}.") for n in types if n.startswith(f"{name}.")]
-            close = full if full in REMOVED else str(key)
-            hint = hint_for(close, known) or f"it has {', '.join(known)}."
+            hint = hint_for(str(key), known) or f"it has {', '.join(known)}."
             raise ConfigError(f"{name} has no option {key!r}; {hint}")
         yield from _spread(full, inner, types)
 
@@ -457,8 +455,6 @@ _NO_OPTION = {
 def hint_for(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
     """What to write in place of what is no option: what another library calls so, or the nearest
     name; empty if there is none."""
-    if name in REMOVED:
-        return f"leave it out: it is no option any more, and always {REMOVED[name]}."
     close = _meant(name, known)
     if close is None and name in _NO_OPTION:
         return f"{_NO_OPTION[name]}."
@@ -475,7 +471,6 @@ def _meant(name: str, known: Sequence[str]) -> str | None:
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    name = prefix + name if prefix + name in REMOVED else name
     hint = hint_for(name, [*option_types(cls), *field_types(cls)], lambda n: repr(prefix + n))
     return f"; {hint}" * bool(hint)
 

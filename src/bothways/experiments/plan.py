@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.config.fields import to_dict
 from bothways.corpus.store import TokenStore
@@ -43,6 +43,7 @@ from bothways.experiments.devices import (
 )
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
+from bothways.families.heads import HEADS
 from bothways.io import html
 from bothways.io.files import write_json
 from bothways.io.terminal import counted, print_note, text_console
@@ -55,14 +56,14 @@ from bothways.model.device import (
     choose_for_training,
     set_threads,
 )
-from bothways.model.flops import mean_operations, training_cost
+from bothways.model.flops import mean_operations
 from bothways.model.kernels.compiled import compiles, why_not_compiled
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluations, total_steps
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.pretrain import check_micro_batches
 from bothways.pretraining.snapshots import check_snapshots
-from bothways.pretraining.start import generator_of, load_start, new_model, objective_of
+from bothways.pretraining.start import load_start, new_model, objective_of
 from bothways.training.options import Phase
 from bothways.training.runfolder import versions
 from bothways.training.trainer import Trainer, step_loss
@@ -191,7 +192,8 @@ def plan(config: PlanConfig) -> Forecast:
     if config.start:
         shape = load_start(config, store).config
     else:
-        shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
+        size = store.tokenizer.vocab_size if store else config.vocab_size
+        shape = config.shape(size, left_to_right=objective_of(config).causal)
     forecast = _from_shape(config, shape, precision, threads, process)
     texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
     heldout = count_heldout(config, store) if store else config.evaluate.sequences
@@ -214,11 +216,6 @@ def _check_computed(config: PlanConfig) -> ChosenPrecision:
         raise ConfigError(
             f"precision is fp32, but of {config.device} only the rate of bf16 products is known; "
             "leave --precision out."
-        )
-    if config.objectives.replaced:
-        raise ConfigError(
-            f"the cost of objectives.replaced on {config.device} is not computed; plan it on this "
-            "machine (--device cpu), or without."
         )
     return ChosenPrecision("bf16", f"computed for {config.device}, not run")
 
@@ -255,19 +252,26 @@ def _from_shape(
     """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
         model = new_model(config, shape)
+    if len(model.parts) and config.device in ACCELERATORS:
+        raise ConfigError(
+            f"the cost of objective {config.objective[0]} on {config.device} is not computed; plan "
+            "it on this machine (--device cpu)."
+        )
     padding = (shape.padded_vocab - shape.vocab_size) * shape.embedding_width
     modules = {
         "embeddings": model.encoder.embeddings,
         "layers": model.encoder.layers,
         "pooler": model.encoder.pooler,
-        "masked-LM head": model.masked_lm,
-        "pair head": model.next_sentence,
+        **{HEADS[name].title: head for name, head in model.heads.items()},
+        **dict(model.parts.named_children()),
     }
-    parameters = {
-        name: sum(parameter.numel() for parameter in module.parameters())
-        for name, module in modules.items()
-        if module is not None
-    }
+    parameters: dict[str, int] = {}
+    counted: set[nn.Parameter] = set()  # a part may share some of the model's
+    for name, module in modules.items():
+        own = set() if module is None else {*module.parameters()} - counted
+        if own:
+            parameters[name] = sum(parameter.numel() for parameter in own)
+        counted |= own
     in_memory = sum(parameters.values())
     parameters["embeddings"] -= padding
     model_folder = 4 * (in_memory - padding)
@@ -315,7 +319,7 @@ def _sample_text(
     config: PlanConfig, phase: Phase, store: TokenStore | None, shape: ModelConfig, number: int
 ) -> _SampleText:
     """Sequences of the corpus; without a corpus, sequences of full length with random words."""
-    micro_batch = min(phase.micro_batch, phase.batch)
+    micro_batch, objective = min(phase.micro_batch, phase.batch), objective_of(config)
     if store is None:
 
         def random_batches(sequences: int) -> list[PretrainingBatch]:
@@ -325,7 +329,8 @@ def _sample_text(
                 length=phase.length,
                 count=_PARTS,
                 pairs=config.pairs.kind,
-                masking=config.masking,
+                rate=config.masking.rate,
+                causal=objective.causal,
             )
             return [batch for step in steps for batch in step]
 
@@ -340,6 +345,7 @@ def _sample_text(
             replace(phase, batch=_PARTS * sequences, micro_batch=sequences),
             pairs=config.pairs,
             masking=config.masking,
+            objective=objective,
             seed=config.seed,
             number=number,
             epoch_sizes=epoch_sizes,
@@ -364,9 +370,8 @@ def _phase(
     # The sequences for a step of about a second on a small machine.
     deepest = forecast.model.at_depth(max(_depths(forecast.model)))
     length = max(1, round(mean))
-    cost_of_one = training_cost(
-        deepest, length=length, targets=text.targets, generator=generator_of(config, deepest)
-    )
+    objective = objective_of(config)
+    cost_of_one = objective.operations(deepest, length, text.targets)
     one = cost_of_one.matrix * mean
     timed = text.batches_of(max(1, min(micro_batch, round(_OPERATIONS / one))))
     cost = probe(config, forecast.model, text.micro_batch, timed, forecast.precision)
@@ -379,7 +384,7 @@ def _phase(
         micro_batch=micro_batch,
         sequence_tokens=mean,
         operations=mean_operations(
-            forecast.model, text.lengths, text.targets, generator_of(config, forecast.model)
+            forecast.model, text.lengths, text.targets, objective.operations
         ),
         tokens_per_second=tokens / seconds,
         step_seconds=seconds,
@@ -590,7 +595,7 @@ def _computed(
     mean = float(text.lengths.mean())
     micro_batch = min(phase.micro_batch, phase.batch)
     rounds = -(-phase.batch // micro_batch // ranks)
-    operations = mean_operations(shape, text.lengths, text.targets)
+    operations = mean_operations(shape, text.lengths, text.targets, objective_of(config).operations)
     layer = 4 * forecast.parameters["layers"] / shape.layers
     whole = parallel == "ddp" or ranks == 1  # a single process shards nothing
     if whole:

@@ -111,7 +111,7 @@ class Phase(Options):
 
 
 PairKind = Literal["next", "order", "full", "single"]
-MaskKind = Literal["pieces", "words", "left_to_right"]
+MaskKind = Literal["pieces", "words"]
 
 
 # --------------------------------------------------------------------------------
