@@ -103,8 +103,7 @@ class LeftToRight(MaskedLM):
         if pairs in PAIRS:
             raise ConfigError(
                 f"objective left_to_right with pairs.kind {pairs}: the second loss reads the "
-                "first token, which under causal attention sees no other; choose pairs.kind full or "
-                "single."
+                "first token, which sees no other; choose pairs.kind full or single."
             )
         super().__init__(pairs)
         self._words = replace(WORDS, title="left-to-right")

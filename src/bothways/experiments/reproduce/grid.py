@@ -374,7 +374,8 @@ def difference(base: Any, config: Any) -> str:
     for name, value in recipe_fields(config).items():
         if value != before[name]:
             short = name.removesuffix(".kind").rpartition(".")[2]
-            parts += [short, f"{value:g}" if isinstance(value, float) else str(value)]
+            values = value if isinstance(value, list) else [value]
+            parts += [short, *(f"{v:g}" if isinstance(v, float) else str(v) for v in values)]
     return "-".join(parts)
 
 
