@@ -85,7 +85,7 @@ _IN: Mapping[str, Words] = {
     "order": ("--corpus", "../inputs/corpus", "--pairs.kind", "order", "--recompute", "true"),
     "left to right": (
         *("--corpus", "../inputs/corpus", "--pairs.kind", "full"),
-        *("--masking.kind", "left_to_right"),
+        *("--objective", "left_to_right"),
     ),
     "words": (
         *("--corpus", "../inputs/single", "--pairs.kind", "single", "--masking.kind", "words"),

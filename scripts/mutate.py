@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LEAST_KILLED = 0.85
 
 MODULES = {
-    "masking": ("pretraining/masking.py", "pretraining/test_masking.py"),
+    "masking": ("objectives/masking.py", "objectives/test_masking.py"),
     "pairs": (
         "pretraining/instances.py",
         "pretraining/test_instances.py pretraining/test_sequences.py",

@@ -34,6 +34,7 @@ from bothways.families.config import ModelConfig
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.objectives.masked import LeftToRight
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, below, bits, derived_seed, element_words, permutation
@@ -202,7 +203,8 @@ def shown() -> Items:
         for masks in ("pieces", "words", "left_to_right"):
             if masks == "left_to_right" and pairs in ("next", "order"):
                 continue
-            words = "--pairs.kind", pairs, "--masking.kind", masks, "--length", 32
+            chosen = "--objective" if masks == "left_to_right" else "--masking.kind"
+            words = "--pairs.kind", pairs, chosen, masks, "--length", 32
             split = ("--split", "heldout") if pairs == "order" else ()
             found[f"{pairs}/{masks}"] = run("corpus", "show", f"corpus/{corpus}", *words, *split)
     return found
@@ -419,7 +421,7 @@ _PAIRS = {"next": "en", "order": "en", "full": "en", "single": "keep"}
 def _batches(
     corpus: str,
     pairs: Any,
-    kind: Any = "pieces",
+    kind: Any = "pieces",  # of masks, or left_to_right
     *,
     length: int = 40,
     number: int = 0,
@@ -429,7 +431,8 @@ def _batches(
         TokenStore.open(f"corpus/{corpus}", "train"),
         Phase(length=length, batch=12, micro_batch=5),
         pairs=PairOptions(kind=pairs, short=0.3),
-        masking=MaskOptions(kind=kind, **masks),
+        masking=MaskOptions() if kind == "left_to_right" else MaskOptions(kind=kind, **masks),
+        objective=LeftToRight() if kind == "left_to_right" else None,
         seed=17,
         number=number,
     )

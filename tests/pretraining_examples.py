@@ -16,6 +16,7 @@ from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
+from bothways.objectives.objective import PretrainingObjective
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.tokenization.tokenizer import Tokenizer
@@ -56,6 +57,7 @@ def pair_batches(
     epoch_sizes: list[int] | None = None,
     pairs: PairOptions | None = None,
     masking: MaskOptions | None = None,
+    objective: PretrainingObjective | None = None,
 ) -> PhaseBatches:
     """The batches of one phase, with the paper's options if no others are given."""
     return PhaseBatches(
@@ -63,6 +65,7 @@ def pair_batches(
         Phase(length=length, batch=batch, micro_batch=micro_batch),
         pairs=pairs or PairOptions(),
         masking=masking or MaskOptions(),
+        objective=objective,
         seed=seed,
         number=number,
         epoch_sizes=epoch_sizes,

@@ -745,7 +745,7 @@ def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
 
 
 def test_a_step_is_of_the_direction_of_the_model(corpus: bw.Corpus, tmp_path: Path) -> None:
-    causal: dict[str, Any] = {"masking": {"kind": "left_to_right"}, "pairs": {"kind": "full"}}
+    causal: dict[str, Any] = {"objective": "left_to_right", "pairs": {"kind": "full"}}
     size: dict[str, Any] = {"layers": 1, "hidden": 16, "heads": 2}
     both, left = (bw.new_model(corpus, **size, **options) for options in ({}, causal))
     for model, options in ((both, causal), (left, {"pairs": {"kind": "full"}})):

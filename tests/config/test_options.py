@@ -616,19 +616,3 @@ def test_empty_paths_are_refused(words: list[str], capsys: pytest.CaptureFixture
     assert cli.main(["vocab", *words]) == 2
     said = "it names a file or folder (is a variable of the shell not set?)"
     assert said in capsys.readouterr().err
-
-
-def test_options_of_earlier_versions_say_what_holds_now(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a recipe, on the command line and in Python."""
-    said = "leave it out: it is no option any more, and always 1.0."
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("objectives:\n  mlm: 2.0\n")
-    with pytest.raises(ConfigError, match=r"yaml:2: unknown key 'objectives\.mlm'; " + said):
-        options.load_recipe(PretrainConfig, recipe)
-    for values in ({"objectives": {"mlm": 2.0}}, {"objectives.mlm": 2.0}):
-        with pytest.raises(ConfigError, match=said):
-            options.options_from(PretrainConfig, values)
-    assert cli.main(["pretrain", "tiny", "--corpus", "c", "--objectives.mlm", "2"]) == 2
-    assert said in capsys.readouterr().err

@@ -32,7 +32,7 @@ from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.model.device import Peak
 from bothways.model.flops import training_cost
-from bothways.pretraining.options import MaskOptions
+from bothways.objectives.replaced import ReplacedTokens, generator_shape
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
@@ -259,12 +259,9 @@ def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("pairs", ["full", "next"])
-@pytest.mark.parametrize("kind", ["pieces", "left_to_right"])
-def test_full_batches_of_other_kinds(pairs: Any, kind: Any) -> None:
-    ((part,),) = full_batches(
-        100, batch=3, length=10, count=1, pairs=pairs, masking=MaskOptions(kind=kind)
-    )
-    causal = kind == "left_to_right"
+@pytest.mark.parametrize("causal", [False, True])
+def test_full_batches_of_other_kinds(pairs: Any, causal: bool) -> None:
+    ((part,),) = full_batches(100, batch=3, length=10, count=1, pairs=pairs, causal=causal)
     assert part.masked.count == 3 * (9 if causal else 2)
     assert (part.random_next is None) == (pairs == "full")
     assert bool(part.inputs.segments.any()) == (pairs == "next")
@@ -286,10 +283,9 @@ def test_operations_of_a_step_by_hand() -> None:
 
 
 def test_replaced_tokens_cost_the_generator_and_all_tokens_of_the_model() -> None:
-    small = ModelConfig(vocab_size=64, layers=1, hidden=4, heads=1, intermediate=16, pooler=False)
     shape = ModelConfig(vocab_size=64, layers=2, hidden=8, heads=2, intermediate=32, pooler=False)
-    cost = training_cost(shape, length=10, targets=2, generator=small)
-    generator = training_cost(small, length=10, targets=2)
+    cost = ReplacedTokens(size=0.5).operations(shape, 10, 2)
+    generator = training_cost(generator_shape(shape, size=0.5), length=10, targets=2)
     layer = 2 * 4 * 8 * 8 + 2 * 2 * 8 * 32 + 2 * 2 * 10 * 8
     judged = 3 * (2 * layer + 2 * 8 * 8 + 2 * 8)  # no piece of the vocabulary is scored
     assert cost.matrix == pytest.approx(generator.matrix + judged)

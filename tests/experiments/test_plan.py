@@ -22,14 +22,12 @@ from bothways.experiments.plan import Forecast, Probe, _bytes, _time, plan, tabl
 from bothways.families.options import SizeOptions
 from bothways.model.flops import mean_operations, training_cost
 from bothways.model.folder import save_model
-from bothways.objectives.replaced import generator_shape
+from bothways.objectives.replaced import ReplacedTokens, generator_shape
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import (
     CheckpointOptions,
     EvaluateOptions,
-    GeneratorOptions,
     MaskOptions,
-    ObjectiveOptions,
     PairOptions,
     PretrainConfig,
 )
@@ -188,20 +186,18 @@ def test_what_pre_training_would_refuse_is_refused(tiny_corpus: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("pairs", "masking"),
+    ("pairs", "objective"),
     [
-        ("order", "pieces"),
-        ("full", "pieces"),
-        ("single", "pieces"),
+        ("order", "masked"),
+        ("full", "masked"),
+        ("single", "masked"),
         ("full", "left_to_right"),
         ("single", "left_to_right"),
     ],
 )
-def test_other_kinds_of_sequences_without_a_corpus(pairs: Any, masking: Any) -> None:
+def test_other_kinds_of_sequences_without_a_corpus(pairs: Any, objective: Any) -> None:
     phases = (Phase(length=16, batch=4, micro_batch=4),)
-    found = plan(
-        config(pairs=PairOptions(kind=pairs), masking=MaskOptions(kind=masking), phases=phases)
-    )
+    found = plan(config(pairs=PairOptions(kind=pairs), objective=objective, phases=phases))
     assert found.phases[0].sequence_tokens == 16
     assert (found.steps, found.hours, found.phases[0].epochs) == (None, None, None)
 
@@ -299,14 +295,13 @@ def test_a_generator_of_replaced_tokens_is_counted() -> None:
         config(
             model=electra,
             pairs=PairOptions(kind="full"),
-            objectives=ObjectiveOptions(replaced=50.0),
-            generator=GeneratorOptions(size=0.5),
+            objective=["replaced", "size=0.5"],
         )
     )
     phase, shape = found.phases[0], electra.resolve(300)
     targets = 4  # of 24 tokens, 22 of a text
     small = generator_shape(shape, size=0.5)
-    cost = training_cost(shape, length=24, targets=targets, generator=small)
+    cost = ReplacedTokens(size=0.5).operations(shape, 24, targets)
     assert phase.operations == pytest.approx(cost.matrix, rel=0.02)
     assert phase.operations > cost.matrix - training_cost(small, length=24, targets=4).matrix
 

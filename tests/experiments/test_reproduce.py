@@ -138,7 +138,7 @@ def test_runs_of_the_curves_are_those_of_table5(world: dict[str, Any]) -> None:
 def test_an_interrupted_table_goes_on_and_shows_what_is_missing(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped = Pretence(monkeypatch, stop_at="finetune-sick-pairs-full-masking")
+    stopped = Pretence(monkeypatch, stop_at="finetune-sick-pairs-full-objective")
     with pytest.raises(KeyboardInterrupt):
         reproduce(ReproduceConfig("table5", **world))
     page = (Path(world["out"]) / "table5-cpu/table.md").read_text()

@@ -187,10 +187,7 @@ def next_sentences(folder: Path, work: Path) -> object:
 
 
 def replaced_tokens(folder: Path, work: Path) -> object:
-    from bothways.pretraining.options import ObjectiveOptions
-
-    objectives = ObjectiveOptions(replaced=50.0)
-    return pretrain(folder, work, pairs=bw_pairs("full"), objectives=objectives)
+    return pretrain(folder, work, pairs=bw_pairs("full"), objective="replaced")
 
 
 def bw_pairs(kind: Any) -> Any:

@@ -321,7 +321,7 @@ def test_running_ahead_keeps_the_order(ahead: int) -> None:
 
 def test_utilization_is_needed_operations_over_the_peak() -> None:
     model = small_model()
-    meter = Utilization(model, torch.float32)
+    meter = Utilization(model, MaskedLM(), torch.float32)
     parts = BATCHES.micro_batches(0)
     meter.add(parts)
     assert meter.close(1000.0) == {}, "nothing on a CPU"

@@ -41,7 +41,7 @@ def _loss(model: EncoderModel, places: Tensor, ids: Tensor, dtype: torch.dtype) 
     inputs = random_inputs(model.config.vocab_size, RAGGED, limit=64)
     selected = SelectedPositions.of(inputs, places, inputs.starts)
     x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=dtype)
-    masked, _ = model.masked_lm_loss(x_MH, ids)
+    masked, _ = model.piece_loss(x_MH, ids)
     labels = torch.arange(inputs.sequences) % 2
     return masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
 
@@ -110,7 +110,7 @@ def test_the_token_table_has_one_gradient_from_its_two_uses() -> None:
         return x_MH.square().sum()
 
     def predicted(x_MH: Tensor) -> Tensor:
-        return model.masked_lm_loss(x_MH, ids)[0]
+        return model.piece_loss(x_MH, ids)[0]
 
     def both(x_MH: Tensor) -> Tensor:
         return looked_up(x_MH) + predicted(x_MH)

@@ -370,9 +370,7 @@ def test_a_head_for_whole_texts_needs_a_pooler(tmp_path: Path) -> None:
     _rewrite(folder, dict.fromkeys(pooler))
     assert load_network(folder).tagger is not None
     _change_config(folder, architectures=["BertModel"])
-    with pytest.raises(
-        ModelError, match=r'no weights of the pooler.*BertForTokenClassification'
-    ):
+    with pytest.raises(ModelError, match=r"no weights of the pooler.*BertForTokenClassification"):
         load_model(folder)
 
 

@@ -34,7 +34,7 @@ def one_step(
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
         selected = SelectedPositions.of(inputs, places, inputs.starts)
         x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=dtype)
-        masked, _ = model.masked_lm_loss(x_MH, torch.arange(6))
+        masked, _ = model.piece_loss(x_MH, torch.arange(6))
         labels = torch.arange(inputs.sequences) % 2
         loss = masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
     in_frames = model.shared.pool.kept

@@ -185,7 +185,7 @@ def loss_and_gradients(
     x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=torch.float64)
     ids = torch.arange(len(places)) % 97
     ids[-1] = IGNORE
-    masked, _ = model.masked_lm_loss(x_MH, ids)
+    masked, _ = model.piece_loss(x_MH, ids)
     labels = torch.arange(inputs.sequences) % 2
     loss = masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
     loss.backward()  # type: ignore[no-untyped-call]

@@ -24,9 +24,11 @@ from bothways.batch import IGNORE
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.families import new_shape
+from bothways.families.heads import REPLACED
 from bothways.model.batch import PretrainingBatch, collate
 from bothways.model.engine import load_network
 from bothways.model.model import EncoderModel
+from bothways.objectives.kinds import make_objective
 from bothways.objectives.replaced import (
     GENERATOR,
     ReplacedTokens,
@@ -36,13 +38,12 @@ from bothways.objectives.replaced import (
 )
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import (
-    GeneratorOptions,
     MaskOptions,
-    ObjectiveOptions,
     PairOptions,
     PretrainConfig,
 )
 from bothways.pretraining.pretrain import pretrain
+from bothways.pretraining.start import new_model
 from bothways.randomness import Purpose, uniform
 from bothways.training.trainer import step_loss
 from pretrain_runs import ALWAYS, after_step, records, short_recipe, stop
@@ -91,7 +92,7 @@ def test_both_losses_are_those_of_the_paper() -> None:
     labels = torch.zeros(total)
     labels[at] = (proposed != ids).float()
     x_TH = model.encoder(replace(batch.inputs, tokens=tokens))[:total]
-    guesses = model.replaced_logits(x_TH)
+    guesses = model.logits(REPLACED, x_TH).squeeze(-1)
     expected = F.binary_cross_entropy_with_logits(guesses, labels, reduction="sum")
     torch.testing.assert_close(found["rtd"].loss, expected)
     assert found["rtd"].right == ((guesses > 0) == (labels > 0)).sum()
@@ -131,7 +132,7 @@ def test_embeddings_are_shared_as_asked(share: Any, own: int) -> None:
     generator = model.parts[GENERATOR]
     assert isinstance(generator, EncoderModel)
     assert (generator.embedding_VH is table) == (share != "none")
-    assert any(p is table for p in model.reused_parameters()) == (share != "none")
+    assert any(p is table for p in model.reused_parameters())
     assert not any(name.startswith("parts.") for name in model.own_state())
 
 
@@ -183,8 +184,7 @@ def make(tiny_corpus: Path) -> Callable[..., PretrainConfig]:
                 "model": replace(made.model, family="electra", hidden=32, heads=4, layers=2),
                 "pairs": PairOptions(kind="full"),
                 "masking": MaskOptions(mask=1.0, random=0.0),
-                "objectives": ObjectiveOptions(replaced=50),
-                "generator": GeneratorOptions(size=0.5),
+                "objective": ("replaced", "size=0.5"),
                 **changes,
             },
         )
@@ -260,16 +260,27 @@ def test_both_folders_are_theirs(make: Callable[..., PretrainConfig], tmp_path: 
 
 
 def test_what_it_does_not_go_with() -> None:
-    given: dict[str, Any] = {"objectives": ObjectiveOptions(replaced=50)}
-    with pytest.raises(ConfigError, match=r"choose pairs.kind full or single"):
-        PretrainConfig(**given)
-    full = PairOptions(kind="full")
-    with pytest.raises(ConfigError, match="left_to_right"):
-        PretrainConfig(**given, pairs=full, masking=MaskOptions(kind="left_to_right"))
-    with pytest.raises(ConfigError, match="fsdp"):
-        PretrainConfig(**given, pairs=full, parallel="fsdp")
+    for name in ("replaced", "left_to_right"):
+        with pytest.raises(ConfigError, match=r"choose pairs.kind full or single"):
+            make_objective([name], "next")
     shape = discriminator().config
-    with pytest.raises(ConfigError, match=r"generator\.size is 0\.3; .*0\.25, 0\.5, 0\.75, 1\."):
+    config = PretrainConfig(
+        objective="replaced",  # type: ignore[arg-type]
+        parallel="fsdp",
+        pairs=PairOptions(kind="full"),
+    )
+    with pytest.raises(ConfigError, match="fsdp"):
+        new_model(config, shape)
+    for words, problem in {
+        ("mlm",): "choose from masked",
+        ("no_such:Thing",): "cannot be imported",
+        ("replaced", "sizes=1"): "no option 'sizes'; it has size",
+        ("replaced", "size=x"): "must be of type float",
+        ("replaced", "share=some"): "choose from all",
+    }.items():
+        with pytest.raises(ConfigError, match=problem):
+            make_objective(words, "full")
+    with pytest.raises(ConfigError, match=r"size is 0\.3; .*0\.25, 0\.5, 0\.75, 1\."):
         generator_shape(shape, size=0.3)
 
 

@@ -17,6 +17,7 @@ from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch
+from bothways.objectives.masked import LeftToRight
 from bothways.pretraining import batches as module
 from bothways.pretraining.batches import PhaseBatches, prefetch, truncation
 from bothways.pretraining.options import MaskOptions, PairOptions
@@ -364,9 +365,7 @@ def test_invariants_of_other_kinds(store: TokenStore, kind: PairKind, masks: Mas
 
 
 def test_left_to_right(store: TokenStore) -> None:
-    batches = pair_batches(
-        store, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
-    )
+    batches = pair_batches(store, pairs=PairOptions(kind="single"), objective=LeftToRight())
     for part in chain.from_iterable(map(batches.micro_batches, range(10))):
         tokens, bounds = part.inputs.tokens.numpy(), part.inputs.bounds
         at, ids = (x[: part.masked.count].numpy() for x in (part.masked.positions, part.masked.ids))

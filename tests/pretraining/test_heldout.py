@@ -21,7 +21,7 @@ from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import WORDS
 from bothways.pretraining.evaluation import Score
-from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
+from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from pretraining_examples import memory_store, random_documents, small_model
@@ -44,17 +44,17 @@ def test_what_is_measured_and_how_it_is_called(
     seen = {}
 
     def measure(_: EncoderModel, own: TokenStore, recipe: PretrainConfig, **asked: int) -> Any:
-        seen.update(asked, store=own, masking=recipe.masking, pairs=recipe.pairs)
+        seen.update(asked, store=own, objective=recipe.objective, pairs=recipe.pairs)
         return SimpleNamespace(
             words=Score(WORDS, 1.0, 0.25, 0.05, 3), perplexity=2.0, sequences=4, second=None
         )
 
     monkeypatch.setattr(steps, "measure_store", measure)
-    masking, pairs = MaskOptions(rate=0.3), PairOptions(kind="full")
-    options = HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24, pairs, masking)
+    objective, pairs = ("left_to_right",), PairOptions(kind="full")
+    options = HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24, pairs, objective)
     scores = measure_heldout(options)
     assert seen == {
-        "length": 24, "sequences": 20, "store": store, "masking": masking, "pairs": pairs
+        "length": 24, "sequences": 20, "store": store, "objective": objective, "pairs": pairs
     }  # fmt: skip
     assert (scores["accuracy"], scores["baseline"], scores["perplexity"]) == (0.25, 0.05, 2.0)
     assert "pair_accuracy" not in scores

@@ -13,9 +13,9 @@ import torch
 from bothways.batch import IGNORE
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
-from bothways.objectives.masked import PAIRS, WORDS, MaskedLM
+from bothways.objectives.masked import PAIRS, WORDS, LeftToRight, MaskedLM
 from bothways.pretraining.evaluation import HeldOut, Score, measure
-from bothways.pretraining.options import MaskOptions, PairOptions
+from bothways.pretraining.options import PairOptions
 from bothways.training.options import PairKind
 from model_examples import BOTH_HEADS
 from pretraining_examples import (
@@ -189,11 +189,9 @@ def test_other_kinds(kind: PairKind) -> None:
 
 
 def test_left_to_right_learns_from_every_place() -> None:
-    parts = parts_of(
-        12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
-    )
+    parts = parts_of(12, 4, pairs=PairOptions(kind="single"), objective=LeftToRight())
     model = EncoderModel(replace(small_shape(), left_to_right=True), **BOTH_HEADS, seed=3)
-    result = measure(model, parts, torch.float32, MaskedLM("single"))
+    result = measure(model, parts, torch.float32, LeftToRight())
     assert result.words.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
     assert result.sentence().startswith("held-out left-to-right perplexity ")
 

@@ -101,7 +101,7 @@ def test_it_learns(unbroken: PretrainResult) -> None:
 @pytest.mark.usefixtures("drawn")
 def test_curves_of_a_run_are_drawn(unbroken: PretrainResult, tmp_path: Path) -> None:
     shutil.copy(unbroken.run / METRICS, tmp_path)
-    draw_curves(tmp_path)
+    draw_curves(tmp_path, MaskedLM().terms)
     assert int.from_bytes((tmp_path / "curves.png").read_bytes()[16:20], "big") > 1000  # wide
 
 
@@ -256,7 +256,7 @@ def test_other_kinds_of_sequences(
     assert (result.heldout.second is not None) == (kind == "order")
     shown: dict[str, Any] = {}
     monkeypatch.setattr(recording, "plot_panels", lambda _, panels: shown.update(panels))
-    draw_curves(result.run)
+    draw_curves(result.run, MaskedLM(kind).terms)
     expected = ["masked-LM loss (nats)", "masked-LM accuracy"]
     assert list(shown) == expected + ["sentence-order accuracy"] * (kind == "order")
     # The folder is one of a model with those heads, and no untrained one.
@@ -315,10 +315,10 @@ def test_documents_of_one_sentence(make: Make, tmp_path: Path, tiny_tokenizer_fo
 
 
 def test_left_to_right(make: Make, tmp_path: Path) -> None:
-    ltr = {"pairs": PairOptions(kind="single"), "masking": MaskOptions(kind="left_to_right")}
+    ltr = {"pairs": PairOptions(kind="single"), "objective": "left_to_right"}
     result = pretrain(make(tmp_path / "run", clock=ClockOptions(steps=3), **ltr))
     assert result.heldout is not None
-    assert result.heldout.causal
+    assert result.heldout.sentence().startswith("held-out left-to-right")
     said = evaluate_pretraining(load_model(result.model), make(result.run).corpus, sequences=20)
     assert "held-out left-to-right perplexity" in said
     assert "masked" not in said
@@ -363,7 +363,7 @@ def test_speed_is_real_tokens_in_the_time_that_was_not_paused(
     batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
     tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
     assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
-    window = Window(Utilization(small_model(), torch.float32), MaskedLM())
+    window = Window(Utilization(small_model(), MaskedLM(), torch.float32), MaskedLM())
     for _ in range(2):
         now += 3
         window.add({"mlm_loss": torch.tensor(2.0)}, batches)
@@ -585,5 +585,5 @@ def test_measuring_with_another_vocabulary_is_refused(
 def test_there_are_no_curves_before_the_first_record(tmp_path: Path) -> None:
     """Ctrl-C, or a checkpoint, in a run without held-out text."""
     (tmp_path / "metrics.jsonl").touch()
-    draw_curves(tmp_path)
+    draw_curves(tmp_path, MaskedLM().terms)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -82,7 +82,7 @@ def test_other_kinds(show: Show, kind: PairKind) -> None:
 
 
 def test_left_to_right_marks_nothing(show: Show) -> None:
-    text = "\n".join(show(masking=MaskOptions(kind="left_to_right")))
+    text = "\n".join(show(pairs=PairOptions(kind="full"), objective="left_to_right"))
     assert "{" not in text
     assert "[MASK]" not in text
 

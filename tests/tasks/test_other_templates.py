@@ -18,6 +18,7 @@ from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.io.annotations.squad import Questions
 from bothways.model.batch import collate
 from bothways.model.engine import as_loaded
+from bothways.objectives.masked import LeftToRight
 from bothways.pretraining.batches import PhaseBatches, find_spans, join_spans
 from bothways.pretraining.instances import create_instances
 from bothways.pretraining.options import MaskOptions, PairOptions
@@ -247,7 +248,7 @@ def test_without_a_mask_piece_only_left_to_right() -> None:
     store = store_of(NO_MASK)
     phase = Phase(length=20, batch=2, micro_batch=2)
     given: dict[str, Any] = {"pairs": PairOptions(kind="single"), "seed": 1}
-    with pytest.raises(ModelError, match=r"no mask role.* masking.kind left_to_right"):
+    with pytest.raises(ModelError, match=r"no mask role.* objective left_to_right"):
         PhaseBatches(store, phase, masking=MaskOptions(), **given)
-    batches = PhaseBatches(store, phase, masking=MaskOptions(kind="left_to_right"), **given)
+    batches = PhaseBatches(store, phase, masking=MaskOptions(), objective=LeftToRight(), **given)
     assert batches.micro_batches(0)[0].masked.count > 0

@@ -95,7 +95,7 @@ def loss_and_gradients(
     moved = inputs.to(model.device)
     selected = SelectedPositions.of(moved, places, inputs.starts)
     x_MH, x_BH = model.encoder.hidden_at(moved, selected, dtype=dtype)
-    loss, _ = model.masked_lm_loss(x_MH, ids.to(model.device))
+    loss, _ = model.piece_loss(x_MH, ids.to(model.device))
     labels = torch.arange(inputs.sequences, device=model.device) % 2
     logits = model.next_sentence_logits(x_BH)
     loss = loss + torch.nn.functional.cross_entropy(logits, labels, reduction="sum")

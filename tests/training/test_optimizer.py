@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import torch
 from torch import nn
 
 from bothways.model.kernels.rounded import RoundedWeights
-from bothways.training.optimizer import CompiledAdam, Optimizer, make_optimizer
+from bothways.model.model import EncoderModel
+from bothways.training.optimizer import CompiledAdam, Optimizer, frozen_below, make_optimizer
 from bothways.training.options import OptimizerOptions
-from pretraining_examples import small_model
+from pretraining_examples import BOTH_HEADS, small_model, small_shape
 
 STEPS = 50
 
@@ -208,6 +210,99 @@ def test_with_correction_it_is_adamw() -> None:
     without = Two()
     train(without, make_optimizer(without, OptimizerOptions()))
     assert (without.matrix - ours.matrix).abs().max() > 1e-2, "the two differ"
+
+
+def other(name: str, start: np.ndarray, o: OptimizerOptions, decay: float) -> np.ndarray:
+    """The rules of the papers, in float64. Liu et al. 2020; Kingma and Ba 2015, 7.1; Shazeer and
+    Stern 2018, with relative steps."""
+    p = start.astype(np.float64)
+    m, v = np.zeros_like(p), np.zeros_like(p)
+    row, column = np.zeros((len(p), 1)), np.zeros((1, p.shape[-1]))
+    for step in range(STEPS):
+        size = np.sqrt((p**2).mean())
+        t, lr, g = step + 1, rate_of(step), gradient_of(step, p.shape).astype(np.float64)
+        if name in ("radam", "adafactor"):
+            p *= 1 - lr * decay
+        else:
+            g = g + decay * p
+        if name == "sgd":
+            m = o.beta1 * m + g
+            p -= lr * m
+            continue
+        if name == "adafactor":
+            beta = 1 - t**-0.8
+            square = g**2
+            if p.ndim > 1:
+                row = beta * row + (1 - beta) * square.mean(-1, keepdims=True)
+                column = beta * column + (1 - beta) * square.mean(0, keepdims=True)
+                v = row @ column / row.mean()
+            else:
+                v = beta * v + (1 - beta) * square
+            update = g / np.sqrt(v)
+            update /= max(1, np.sqrt((update**2).mean()))
+            p -= max(1e-3, size) * min(lr, t**-0.5) * update
+            continue
+        m = o.beta1 * m + (1 - o.beta1) * g
+        mean = m / (1 - o.beta1**t)
+        if name == "adamax":
+            v = np.maximum(o.beta2 * v, np.abs(g) + o.eps)
+            p -= lr * mean / v
+            continue
+        v = o.beta2 * v + (1 - o.beta2) * g**2
+        most = 2 / (1 - o.beta2) - 1
+        rho = most - 2 * t * o.beta2**t / (1 - o.beta2**t)
+        if rho > 5:
+            r = (rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho)
+            mean *= np.sqrt(r * (1 - o.beta2**t)) / (np.sqrt(v) + o.eps)
+        p -= lr * mean
+    return p
+
+
+@pytest.mark.parametrize("name", ["radam", "sgd", "adafactor", "adamax"])
+def test_other_optimizers_equal_their_papers(name: Any) -> None:
+    options, model = OptimizerOptions(name=name, weight_decay=0.1), Two()
+    start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
+    optimizer = make_optimizer(model, options)
+    before = {id(p): set(optimizer.state[p]) for p in model.parameters()}
+    train(model, optimizer)
+    for key, parameter in model.named_parameters():
+        assert set(optimizer.state[parameter]) == before[id(parameter)], "a checkpoint has it all"
+        expected = other(name, start[key], options, 0.1 if key == "matrix" else 0.0)
+        moved = np.abs(expected - start[key]).max()
+        assert moved > 1e-2
+        np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=0, atol=1e-4 * moved)
+
+
+@pytest.mark.parametrize("name", ["adam", "lamb", "sgd"])
+def test_rates_fall_from_layer_to_layer(name: Any) -> None:
+    """Those of equal gradients; the group of each layer is one made by hand."""
+    model = EncoderModel(replace(small_shape(), layers=2), **BOTH_HEADS, seed=3)
+    made: Any = make_optimizer(model, OptimizerOptions(name=name, layer_decay=0.5))
+    names = {id(p): n for n, p in model.named_parameters()}
+    scales = {names[id(p)]: g["scale"] for g in made.param_groups for p in g["params"]}
+    assert scales.keys() == set(names.values())
+    expected = {
+        "encoder.embeddings": 0.125,
+        "encoder.layers.0": 0.25,
+        "encoder.layers.1": 0.5,
+        "encoder.pooler": 1.0,
+        "masked_lm": 1.0,
+    }
+    for own, scale in scales.items():
+        assert [scale] == [s for start, s in expected.items() if own.startswith(start)] or (
+            own.startswith("next_sentence") and scale == 1.0
+        )
+    if name == "lamb":
+        kinds = {(g["parts"], g["weight_decay"]) for g in made.param_groups}
+        assert kinds == {(0, 0.0), (1, 0.01), (3, 0.01)}
+
+
+def test_layers_are_unfrozen_from_the_top() -> None:
+    options = OptimizerOptions(unfreeze=0.6)
+    below = [frozen_below(step, 100, 3, options) for step in range(100)]
+    assert [below.index(depth) for depth in (3, 2, 1, 0)] == [0, 20, 40, 60]
+    assert below == sorted(below, reverse=True)
+    assert not frozen_below(0, 100, 3, OptimizerOptions())
 
 
 def test_the_counter_may_stop() -> None:

@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from bothways.errors import ConfigError, RunError
-from bothways.pretraining.options import EvaluateOptions, ObjectiveOptions, PretrainConfig
+from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.training import runfolder
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.runfolder import (
@@ -66,23 +66,11 @@ def test_a_new_run_is_written_down(tmp_path: Path) -> None:
     assert record["versions"]["machine"]
 
 
-def test_a_run_of_a_version_with_other_options_goes_on(tmp_path: Path) -> None:
-    """Options that it did not have are at their defaults, and so were those it had besides."""
+def test_a_run_of_another_format_is_refused_by_its_number(tmp_path: Path) -> None:
     path = start(tmp_path / "run").folder / RUN_FILE
-    record = json.loads(path.read_text())
-    newer = ("objectives.", "generator.", "model.family")
-    record["recipe"] = {k: v for k, v in record["recipe"].items() if not k.startswith(newer)}
-    for value in (0.02, 0.1):
-        path.write_text(
-            json.dumps({**record, "recipe": {**record["recipe"], "model.init_std": value}})
-        )
-        if value == 0.02:
-            assert not start(tmp_path / "run").new
-            with pytest.raises(RunError, match=r"objectives\.pairs: 1\.0 in the folder, 2\.0 req"):
-                start(tmp_path / "run", replace(CONFIG, objectives=ObjectiveOptions(pairs=2.0)))
-        else:
-            with pytest.raises(RunError, match=r"model\.init_std: 0\.1 in the folder, None req"):
-                start(tmp_path / "run")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
+    with pytest.raises(RunError, match=r"a run of format 1, and this version continues format 2"):
+        start(tmp_path / "run")
 
 
 def test_processors_of_the_same_name_are_told_apart(

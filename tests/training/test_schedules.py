@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +49,45 @@ def test_always_above_zero_and_one_peak(total: int, warmup: float) -> None:
     peak = int(curve.argmax())
     assert (np.diff(curve[: peak + 1]) > 0).all()
     assert (np.diff(curve[peak:]) < 0).all()
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.25])
+def test_other_schedules_are_those_of_transformers(warmup: float) -> None:
+    """The warm-up begins one step later there, with a rate of 0."""
+    transformers = pytest.importorskip("transformers")
+    total, W = 80, int(80 * warmup)
+    parameter = torch.nn.Parameter(torch.zeros(1))
+
+    def theirs(name: str, **given: Any) -> Callable[[int], float]:
+        optimizer = torch.optim.SGD([parameter], lr=2.0)
+        made = getattr(transformers, f"get_{name}")(optimizer, num_warmup_steps=W, **given)
+        curve: Callable[[int], float] = made.lr_lambdas[0]
+        return curve
+
+    decay = {"num_decay_steps": 16, "num_training_steps": total, "decay_type": "linear"}
+    expected = {
+        "cosine": theirs("cosine_schedule_with_warmup", num_training_steps=total),
+        "constant": theirs("constant_schedule_with_warmup"),
+        "trapezoid": theirs("wsd_schedule", **decay),
+    }
+    if W:
+        later = theirs("inverse_sqrt_schedule")
+        expected["inverse_sqrt"] = lambda step: later(step + 1)
+    for name, curve in expected.items():
+        options = OptimizerOptions(lr=2.0, warmup=warmup, schedule=name)  # type: ignore[arg-type]
+        found = [learning_rate(step, total, options) for step in range(total)]
+        assert found[:W] == pytest.approx([2.0 * (step + 1) / W for step in range(W)])
+        assert found[W:] == pytest.approx([2.0 * curve(step) for step in range(W, total)]), name
+        assert min(found) > 0
+
+
+def test_noams_rate() -> None:
+    """Vaswani et al. 2017, equation 3, of a peak 1 / sqrt(hidden * warm-up steps)."""
+    hidden, W = 64, 20
+    options = OptimizerOptions(lr=(hidden * W) ** -0.5, warmup=0.2, schedule="inverse_sqrt")
+    for step in range(1, 101):
+        expected = hidden**-0.5 * min(step**-0.5, step * W**-1.5)
+        assert learning_rate(step - 1, 100, options) == pytest.approx(expected)
 
 
 @given(

@@ -57,6 +57,24 @@ def gradients(model: EncoderModel, number: int) -> list[torch.Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_frozen_layers_stay_as_they_are(dtype: torch.dtype) -> None:
+    """And do not count in the norm; with a rate for each layer as well."""
+    model = small_model()
+    one = trainer(model, dtype, unfreeze=0.5, layer_decay=0.5)
+    parts = BATCHES.micro_batches(0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    stats = one.step(0, parts, bert_loss(parts))
+    changed = {n for n, p in model.named_parameters() if not torch.equal(before[n], p)}
+    assert changed
+    assert not any(name.startswith(("encoder.embeddings", "encoder.layers")) for name in changed)
+    for number in range(1, 11):
+        later = step(one, number)
+    assert stats["lr"] > later["lr"]
+    after = {n for n, p in model.named_parameters() if not torch.equal(before[n], p)}
+    assert any(name.startswith("encoder.embeddings") for name in after)
+
+
 @pytest.mark.parametrize("clip", [1e-2, 1e6])
 def test_a_step_is_clip_rate_and_update(clip: float) -> None:
     model = small_model()

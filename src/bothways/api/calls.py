@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bothways.api import rows
 from bothways.api.corpus import Corpus, store_of
 from bothways.api.model import Model, folder_of, load
-from bothways.config.fields import changed, digest, recipe_fields, recorded_fields, to_dict
+from bothways.config.fields import changed, digest, recipe_fields, to_dict
 from bothways.config.parsing import load_recipe, options_from
 from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.config.spelling import as_keyword, options_named
@@ -625,7 +625,7 @@ def _is_begun_with(run: Path, recipe: str | None) -> bool:
         others = ("clock", "seed", "input")
         return {n: v for n, v in fields.items() if n.partition(".")[0] not in others}
 
-    return compared(recipe_fields(config)) == compared(recorded_fields(PretrainConfig, recorded))
+    return compared(recipe_fields(config)) == compared(recorded)
 
 
 def _chosen_run(name: str, config: Any, inputs: Sequence[Any]) -> str:

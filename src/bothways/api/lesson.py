@@ -27,6 +27,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bothways.model.batch import PretrainingBatch
     from bothways.model.model import EncoderModel
+    from bothways.objectives.objective import PretrainingObjective
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,13 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
         size: ``tiny``, ``mini``, ``small`` ... as for `bothways pretrain` (``model.size``).
         seed: of the weights.
         **options: of the group ``model``: ``layers``, ``hidden``, ``heads`` ...; ``kind`` of
-            pairs (``next``, ``full`` ...); and the groups ``masking`` and ``pairs``, as for
-            :func:`pretraining_step`: ``masking={"kind": "left_to_right"}``.
+            pairs (``next``, ``full`` ...); ``objective``, ``masking`` and ``pairs``, as for
+            :func:`pretraining_step`: ``objective="left_to_right"``.
 
     Raises:
         ConfigError: an option that there is not, or out of range.
     """
-    others = {"kind": "pairs.kind", "masking": "masking", "pairs": "pairs"}
+    others = {"kind": "pairs.kind", **{n: n for n in ("objective", "masking", "pairs")}}
     own = {others.get(name, f"model.{name}"): value for name, value in options.items()}
     given = {"seed": seed, "model.size": size, "phases": [{"length": 32}], **own}
     config = options_from(PretrainConfig, given)
@@ -188,10 +189,11 @@ def pretraining_step(
         length: limit of a sequence in tokens; None: 64, or the encoder's positions if fewer.
         seed: of pairs, masks and order.
         dropout: compute with dropout, as training does.
-        **options: of the groups ``masking`` and ``pairs``, as for `bothways corpus show`.
+        **options: ``objective``, and of the groups ``masking`` and ``pairs``, as for `bothways
+            corpus show`.
 
     Raises:
-        ConfigError: the tokenizers differ, the masks are of the other direction than the model's,
+        ConfigError: the tokenizers differ, the objective needs attention in the other direction,
             the model lacks a head, or something is of another type.
         LengthError: ``length`` is beyond the encoder's positions.
         StoreError: the corpus cannot be read.
@@ -217,30 +219,37 @@ def pretraining_step(
             "the corpus with the model's tokenizer, or make the model with the corpus's."
         )
     from bothways.pretraining.batches import PhaseBatches
-    from bothways.pretraining.start import check_direction
+    from bothways.pretraining.start import check_direction, objective_of
 
-    remedy = "Give bw.new_model the same masking"
+    remedy = "Give bw.new_model the same objective"
     check_direction(config, model.loaded.config, "the model", remedy)
+    objective = objective_of(config)
     source = PhaseBatches(
-        store, config.phases[0], pairs=config.pairs, masking=config.masking, seed=seed
+        store,
+        config.phases[0],
+        pairs=config.pairs,
+        masking=config.masking,
+        objective=objective,
+        seed=seed,
     )
     (made,) = source.micro_batches(step)
-    losses, loss, gradients = _gradients(model.network, made, config, dropout=dropout)
+    losses, loss, gradients = _gradients(model.network, made, objective, dropout=dropout)
     return _described(made, store.tokenizer, losses, loss, gradients, model.network)
 
 
 def _gradients(
-    network: EncoderModel, batch: PretrainingBatch, config: PretrainConfig, *, dropout: bool
+    network: EncoderModel,
+    batch: PretrainingBatch,
+    objective: PretrainingObjective,
+    *,
+    dropout: bool,
 ) -> tuple[dict[str, float], float, dict[str, NDArray[np.float32]]]:
     import torch
 
-    from bothways.families.heads import MASKED_LM, NEXT_SENTENCE
     from bothways.model.device import borrowed_process
-    from bothways.pretraining.start import objective_of
     from bothways.training.trainer import step_loss
 
-    wanted = [MASKED_LM, *([NEXT_SENTENCE] if batch.random_next is not None else [])]
-    if missing := [name for name in wanted if name not in network.heads]:
+    if missing := [name for name in objective.heads if name not in network.heads]:
         raise ConfigError(
             f"the model has no head {', '.join(missing)}; use bw.new_model, or a pre-trained "
             "model, or pairs={'kind': 'full'} for one without a second loss."
@@ -253,7 +262,7 @@ def _gradients(
             for parameter in network.parameters():
                 parameter.requires_grad_(True)
             own = dict(network.named_parameters())
-            value, stats = step_loss([batch], objective_of(config))(network, batch, torch.float32)
+            value, stats = step_loss([batch], objective)(network, batch, torch.float32)
             found = torch.autograd.grad(value, list(own.values()), allow_unused=True)
         finally:
             for module, mode in modes.items():

@@ -333,18 +333,6 @@ def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-REMOVED = {"model.init_std": 0.02, "pairs.random_next": 0.5, "objectives.mlm": 1.0}
-"""Recipe options that earlier versions had beside today's, and the values that all have now."""
-
-
-def recorded_fields(cls: type[Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """What :func:`recipe_fields` of an earlier version gave, as this one would: options that are
-    newer are at their defaults, and removed ones are left out where they are at theirs."""
-    newer = {} if required_fields(cls) else recipe_fields(cls())
-    kept = {n: v for n, v in recorded.items() if n not in REMOVED or v != REMOVED[n]}
-    return newer | kept
-
-
 def fingerprint(config: Any) -> str:
     """A short digest of a config's recipe fields."""
     return digest(recipe_fields(config))

@@ -25,7 +25,6 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from bothways.config.fields import (
-    REMOVED,
     FieldType,
     Option,
     Options,
@@ -209,8 +208,7 @@ def _spread(name: str, value: Any, types: Mapping[str, Any]) -> Iterator[tuple[s
         full = f"{name}.{key}"
         if full not in types and not any(known.startswith(f"{full}.") for known in types):
             known = [n.removeprefix(f"{name}.") for n in types if n.startswith(f"{name}.")]
-            close = full if full in REMOVED else str(key)
-            hint = hint_for(close, known) or f"it has {', '.join(known)}."
+            hint = hint_for(str(key), known) or f"it has {', '.join(known)}."
             raise ConfigError(f"{name} has no option {key!r}; {hint}")
         yield from _spread(full, inner, types)
 
@@ -375,14 +373,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 def hint_for(name: str, known: Sequence[str], shown: Callable[[str], str] = repr) -> str:
     """The option with the nearest name, as a question; empty if there is none."""
-    if name in REMOVED:
-        return f"leave it out: it is no option any more, and always {REMOVED[name]}."
     close = nearest(name, known)
     return f"did you mean {shown(close)}?" if close else ""
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    name = prefix + name if prefix + name in REMOVED else name
     hint = hint_for(name, [*option_types(cls), *field_types(cls)], lambda n: repr(prefix + n))
     return f"; {hint}" * bool(hint)
 

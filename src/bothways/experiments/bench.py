@@ -52,8 +52,8 @@ from bothways.model.device import (
 from bothways.model.flops import mean_operations
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
+from bothways.objectives.masking import max_predictions
 from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.masking import max_predictions
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.training.options import OptimizerOptions, PairKind, Phase
 from bothways.training.runfolder import versions
@@ -259,13 +259,13 @@ def full_batches(
     length: int,
     count: int,
     pairs: PairKind = "next",
-    masking: MaskOptions | None = None,
+    rate: float = MaskOptions.rate,
+    causal: bool = False,
 ) -> list[list[PretrainingBatch]]:
     """Steps of ``batch`` sequences of exactly ``length`` random tokens each."""
     rng = np.random.default_rng(0)
-    masking = masking or MaskOptions()
-    causal, paired = masking.left_to_right, pairs in ("next", "order")
-    targets = length - 1 if causal else max_predictions(length, masking.rate)
+    paired = pairs in ("next", "order")
+    targets = length - 1 if causal else max_predictions(length, rate)
     starts = np.arange(batch)[:, None] * length
     steps = []
     for _ in range(count):

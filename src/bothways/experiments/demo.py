@@ -44,6 +44,7 @@ from bothways.model.device import borrowed_process, choose_device
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import curves_of
+from bothways.pretraining.start import objective_of
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.metrics import check_measuring
 from bothways.tasks.options import TaskOptions
@@ -345,7 +346,7 @@ def _page(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str
             html.table(filled, _fillings(run.model, FILL_MASK)),
             html.heading(f"{DEFAULT}, the model that comes with bothways", 3),
             html.table(filled, _fillings(DEFAULT, FILL_MASK_SHIPPED)),
-            *curve_section(curves_of(run.run)),
+            *curve_section(curves_of(run.run, objective_of(PretrainConfig()).terms)),
             html.heading("Reports of fine-tuning"),
             html.table(["report"], [[name] for name, _ in reports], links=[p for _, p in reports]),
             html.heading("How this was made"),

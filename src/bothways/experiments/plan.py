@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
 from bothways.config.fields import to_dict
 from bothways.corpus.store import TokenStore
@@ -31,6 +31,7 @@ from bothways.experiments.bench import full_batches, memory_kib
 from bothways.experiments.devices import ACCELERATORS, Accelerator, computed_step, kept
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
+from bothways.families.heads import HEADS
 from bothways.io import html
 from bothways.io.files import write_json
 from bothways.io.terminal import counted, print_note, text_console
@@ -43,14 +44,14 @@ from bothways.model.device import (
     choose_for_training,
     set_threads,
 )
-from bothways.model.flops import mean_operations, training_cost
+from bothways.model.flops import mean_operations
 from bothways.model.kernels.compiled import compiles, why_not_compiled
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluations, total_steps
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.pretrain import check_micro_batches
 from bothways.pretraining.snapshots import check_snapshots
-from bothways.pretraining.start import generator_of, load_start, new_model, objective_of
+from bothways.pretraining.start import load_start, new_model, objective_of
 from bothways.training.options import Phase
 from bothways.training.runfolder import versions
 from bothways.training.trainer import Trainer, step_loss
@@ -177,7 +178,8 @@ def plan(config: PlanConfig) -> Forecast:
     if config.start:
         shape = load_start(config, store).config
     else:
-        shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
+        size = store.tokenizer.vocab_size if store else config.vocab_size
+        shape = config.shape(size, left_to_right=objective_of(config).causal)
     text = f"sequences of {config.corpus}" if store else "no corpus: full sequences"
     where = f"{config.ranks:,} x {config.device}" if gpu else counted(threads, "thread")
     setting = f"{text}; {precision.reason}; {where}"
@@ -221,11 +223,6 @@ def _check_computed(config: PlanConfig) -> ChosenPrecision:
             f"precision is fp32, but of {config.device} only the rate of bf16 products is known; "
             "leave --precision out."
         )
-    if config.objectives.replaced:
-        raise ConfigError(
-            f"the cost of objectives.replaced on {config.device} is not computed; plan it on this "
-            "machine (--device cpu), or without."
-        )
     return ChosenPrecision("bf16", f"bf16, computed for {config.device}")
 
 
@@ -254,19 +251,26 @@ def _from_shape(config: PlanConfig, shape: ModelConfig, process: int, setting: s
     """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
         model = new_model(config, shape)
+    if len(model.parts) and config.device in ACCELERATORS:
+        raise ConfigError(
+            f"the cost of objective {config.objective[0]} on {config.device} is not computed; plan "
+            "it on this machine (--device cpu)."
+        )
     padding = (shape.padded_vocab - shape.vocab_size) * shape.embedding_width
     modules = {
         "embeddings": model.encoder.embeddings,
         "layers": model.encoder.layers,
         "pooler": model.encoder.pooler,
-        "masked-LM head": model.masked_lm,
-        "pair head": model.next_sentence,
+        **{HEADS[name].title: head for name, head in model.heads.items()},
+        **dict(model.parts.named_children()),
     }
-    parameters = {
-        name: sum(parameter.numel() for parameter in module.parameters())
-        for name, module in modules.items()
-        if module is not None
-    }
+    parameters: dict[str, int] = {}
+    counted: set[nn.Parameter] = set()  # a part may share some of the model's
+    for name, module in modules.items():
+        own = set() if module is None else {*module.parameters()} - counted
+        if own:
+            parameters[name] = sum(parameter.numel() for parameter in own)
+        counted |= own
     in_memory = sum(parameters.values())
     parameters["embeddings"] -= padding
     model_folder = 4 * (in_memory - padding)
@@ -312,12 +316,19 @@ def _sample_text(
     config: PlanConfig, phase: Phase, store: TokenStore | None, shape: ModelConfig, number: int
 ) -> _SampleText:
     """Sequences of the corpus; without a corpus, sequences of full length with random words."""
-    micro_batch = min(phase.micro_batch, phase.batch)
+    micro_batch, objective = min(phase.micro_batch, phase.batch), objective_of(config)
     if store is None:
-        words = {"length": phase.length, "pairs": config.pairs.kind, "masking": config.masking}
 
         def random_batches(sequences: int) -> list[PretrainingBatch]:
-            steps = full_batches(shape.vocab_size, batch=sequences, count=_PARTS, **words)  # type: ignore[arg-type]
+            steps = full_batches(
+                shape.vocab_size,
+                batch=sequences,
+                length=phase.length,
+                count=_PARTS,
+                pairs=config.pairs.kind,
+                rate=config.masking.rate,
+                causal=objective.causal,
+            )
             return [batch for step in steps for batch in step]
 
         batch = random_batches(micro_batch)[0]
@@ -331,6 +342,7 @@ def _sample_text(
             replace(phase, batch=_PARTS * sequences, micro_batch=sequences),
             pairs=config.pairs,
             masking=config.masking,
+            objective=objective,
             seed=config.seed,
             number=number,
             epoch_sizes=epoch_sizes,
@@ -359,20 +371,17 @@ def _measured(
     micro_batch = min(phase.micro_batch, phase.batch)
     # The sequences for a step of about a second on a small machine.
     deepest = shape.at_depth(max(_depths(shape)))
-    generator = generator_of(config, deepest)
-    cost_of_one = training_cost(
-        deepest, length=max(1, round(mean)), targets=text.targets, generator=generator
-    )
+    operations = objective_of(config).operations
+    cost_of_one = operations(deepest, max(1, round(mean)), text.targets)
     sequences = round(_OPERATIONS / (cost_of_one.matrix * mean))
     timed = text.batches_of(max(1, min(micro_batch, sequences)))
     cost = probe(config, shape, text.micro_batch, timed, precision)
-    operations = mean_operations(shape, text.lengths, text.targets, generator_of(config, shape))
     return PhaseForecast(
         length=phase.length,
         batch=phase.batch,
         micro_batch=micro_batch,
         sequence_tokens=mean,
-        operations=operations,
+        operations=mean_operations(shape, text.lengths, text.targets, operations),
         step_seconds=phase.batch * mean * cost.token_seconds + cost.update_seconds,
         activations=cost.activations,
         peak=_peak(config, forecast, precision, phase, cost),

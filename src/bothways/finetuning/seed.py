@@ -142,7 +142,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
         )
         steps = batches.per_epoch * config.epochs
         self.pruned: PrunedEmbedding | None = None
-        if config.kernels == "fast" and config.optimizer.name == "adam":
+        plain = config.optimizer.layer_decay == 1 and not config.optimizer.unfreeze
+        if config.kernels == "fast" and config.optimizer.name == "adam" and plain:
             table = model.encoder.embeddings.tokens
             self.pruned = PrunedEmbedding(table, examples.tokens, config.optimizer, steps)
         super().__init__(

@@ -193,6 +193,7 @@ class PretrainingBatch:
         random_next: int64 [B]; 0 = the second segment follows, 1 = it is random (the original's
             labels), or for sentence order 1 = the segments are swapped; None for sequences of one
             segment, which have no second loss.
+        reads: int64 each; sets of further flat positions that the objective reads.
         precomputed: the selection, for a batch that :meth:`to` made. Computing it on a GPU would
             wait for the positions.
     """
@@ -200,22 +201,25 @@ class PretrainingBatch:
     inputs: Inputs
     masked: TokenTargets
     random_next: Tensor | None
+    reads: tuple[Tensor, ...] = ()
     precomputed: SelectedPositions | None = None
 
     @property
     def selected(self) -> SelectedPositions:
-        """The positions that the losses need: the masked ones, then for pairs every [CLS]."""
+        """The positions that the losses need: the targets, for pairs every [CLS], then
+        the sets of ``reads``."""
         return self.precomputed or self._select(self.inputs)
 
     def to(self, device: torch.device | str) -> PretrainingBatch:
         """The same on another device, with the indices that GPU kernels need."""
         inputs, pairs = self.inputs.to(device), self.random_next
         labels = None if pairs is None else move(pairs, device)
-        return PretrainingBatch(inputs, self.masked.to(device), labels, self._select(inputs))
+        reads = tuple(move(read, device) for read in self.reads)
+        return PretrainingBatch(inputs, self.masked.to(device), labels, reads, self._select(inputs))
 
     def _select(self, inputs: Inputs) -> SelectedPositions:
         starts = [] if self.random_next is None else [self.inputs.starts]
-        return SelectedPositions.of(inputs, self.masked.positions, *starts)
+        return SelectedPositions.of(inputs, self.masked.positions, *starts, *self.reads)
 
 
 @dataclass(frozen=True)

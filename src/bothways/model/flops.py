@@ -6,6 +6,7 @@ H hidden size, E width of the embeddings, V vocabulary, L sequence length.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -34,32 +35,19 @@ class TrainingCost:
 
 
 def training_cost(
-    config: ModelConfig, *, length: int, targets: float, generator: ModelConfig | None = None
+    config: ModelConfig, *, length: int, targets: float, head: int | None = None
 ) -> TrainingCost:
     """Operations per token of a sequence.
 
     Args:
         config: the shape.
         length: L.
-        targets: masked tokens per sequence.
-        generator: the shape of the masked LM that replaces tokens, if the model tells for every
-            token whether it was replaced; counted with the model.
+        targets: targets per sequence.
+        head: operations of the head for a target, forward; default: those of the vocabulary's.
     """
-    if generator is None:
-        return _cost(config, length, targets, _masked_head(config))
-    H = config.hidden
-    proposed = _cost(generator, length, targets, _masked_head(generator))
-    judged = _cost(config, length, length, 2 * H * H + 2 * H)
-    return TrainingCost(matrix=proposed.matrix + judged.matrix, whole=proposed.whole + judged.whole)
-
-
-def _masked_head(config: ModelConfig) -> int:
-    """Operations of the masked-LM head, forward, for a token."""
-    E = config.embedding_width
-    return 2 * config.hidden * E + 2 * E * config.padded_vocab
-
-
-def _cost(config: ModelConfig, length: int, targets: float, head: int) -> TrainingCost:
+    if head is None:
+        E = config.embedding_width
+        head = 2 * config.hidden * E + 2 * E * config.padded_vocab
     products = _products(config)
     attention = full_attention = 4 * length * config.hidden
     if config.layer(0).causal:
@@ -74,11 +62,15 @@ def _cost(config: ModelConfig, length: int, targets: float, head: int) -> Traini
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
 
 
+Operations = Callable[[ModelConfig, int, float], TrainingCost]
+"""From a shape, a length and the targets per sequence, as :func:`training_cost`."""
+
+
 def mean_operations(
     config: ModelConfig,
     lengths: NDArray[np.int64],
     targets: float,
-    generator: ModelConfig | None = None,
+    operations: Operations | None = None,
 ) -> float:
     """Operations per token that the result needs (``matrix``), over sequences of various lengths.
 
@@ -86,14 +78,12 @@ def mean_operations(
         config: the shape.
         lengths: int64 [B]; tokens of each sequence.
         targets: mean masked tokens per sequence; taken as spread evenly over the tokens.
-        generator: as in :func:`training_cost`.
+        operations: the objective's; default: those of a masked LM.
     """
     distinct, counts = np.unique(lengths, return_counts=True)
     rate = targets / float(lengths.mean())
-    costs = (
-        training_cost(config, length=length, targets=rate * length, generator=generator)
-        for length in distinct.tolist()
-    )
+    cost = operations or (lambda c, n, t: training_cost(c, length=n, targets=t))
+    costs = (cost(config, length, rate * length) for length in distinct.tolist())
     total = sum(
         count * length * cost.matrix
         for length, count, cost in zip(distinct.tolist(), counts.tolist(), costs, strict=True)

@@ -252,22 +252,32 @@ class EncoderModel(Trainable):
         logits: Tensor = self._masked_lm(x_MH, self.embedding_VH)
         return logits
 
-    def masked_lm_loss(self, x_MH: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy and number of correct predictions, as :func:`masked_lm_loss`."""
+    def piece_loss(
+        self, x_MH: Tensor, ids: Tensor, head: MaskedLMHead | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy over the pieces of the vocabulary and number of correct predictions,
+        as :func:`masked_lm_loss`. Objectives reach the tied token table by this alone: further uses
+        in a step add their gradients in fp32.
+
+        Args:
+            x_MH: hidden states.
+            ids: int64 [M].
+            head: of an objective's own, in ``parts``; default: the model's.
+        """
+        head = head or self._masked_lm
         if not self.shared.fast:
-            return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
+            return masked_lm_loss(head(x_MH, self.embedding_VH), ids)
         if self.shared.compiles(x_MH):
-            x_ME, head = self._masked_lm.transform(x_MH), self._masked_lm
-            weight_VE = self._output_weight(x_ME.dtype)
+            x_ME = head.transform(x_MH)
+            weight_VE = self._output_weight(head, x_ME.dtype)
             bias_V = head.bias_V(ids.device)
             return compiled.cross_entropy(x_ME, weight_VE, bias_V, ids, self.shared.pool)
-        return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
+        return fused_cross_entropy(*head.output(x_MH, self.embedding_VH), ids)
 
-    def _output_weight(self, dtype: torch.dtype) -> Tensor:
-        """Of the masked-LM output, [V padded, E], in this dtype."""
-        own = self._masked_lm.decoder
-        if own is not None:
-            return own.weight.to(dtype)
+    def _output_weight(self, head: MaskedLMHead, dtype: torch.dtype) -> Tensor:
+        """Of a masked-LM head's output, [V padded, E], in this dtype."""
+        if head.decoder is not None:
+            return head.decoder.weight.to(dtype)
         return self.encoder.embeddings.output_weight(dtype)
 
     @property
@@ -292,10 +302,6 @@ class EncoderModel(Trainable):
     def next_sentence_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, 2] from the hidden states of each [CLS]; column 0 = B follows A."""
         return self.logits(NEXT_SENTENCE, x_BH)
-
-    def replaced_logits(self, x_RH: Tensor) -> Tensor:
-        """One logit per token, [R], from their hidden states; above 0: it was replaced."""
-        return self.logits(REPLACED, x_RH).squeeze(-1)
 
     def task_vectors(
         self,
@@ -423,12 +429,16 @@ class EncoderModel(Trainable):
         """The weights of which one backward pass may compute several gradients, to be added: those
         of layers that are computed several times, and those that several modules hold.
 
-        Lookup and output layer of the token table have one gradient together.
+        Lookup and output layer of the token table have one gradient together, but a part of an
+        objective may use the table once more.
         """
         seen: set[int] = set()
-        shared = []
+        shared: list[nn.Parameter] = []
         for _, parameter in self.named_parameters(remove_duplicate=False):
             if id(parameter) in seen:
                 shared.append(parameter)
             seen.add(id(parameter))
+        if len(self.parts):
+            table: nn.Parameter = self.encoder.embeddings.tokens.weight  # type: ignore[assignment]
+            shared.append(table)
         return [*self.encoder.reused_parameters(), *shared]

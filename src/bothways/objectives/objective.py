@@ -8,12 +8,21 @@ them by the counts of the whole step, weighing and recording them are the same f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bothways.families.config import ModelConfig
+from bothways.model.batch import PretrainingBatch
+from bothways.model.flops import TrainingCost, training_cost
+from bothways.model.model import EncoderModel
+from bothways.pretraining.options import MaskOptions
+from bothways.tokenization.tokenizer import Tokenizer
 
 B = TypeVar("B")
 
@@ -28,7 +37,7 @@ class Term:
         title: what messages and plots call it.
         constant: what the best constant prediction is, in messages.
         weight: in the sum of all losses.
-        measure: what is recorded beside the loss.
+        measure: what is recorded beside the loss, in training and on held-out text.
     """
 
     key: str
@@ -83,3 +92,79 @@ class Objective(ABC, Generic[B]):
         """How many targets the best constant prediction gets right, for the losses whose targets
         are in the batches, by key."""
         return {}
+
+
+# --------------------------------------------------------------------------------
+# Objectives of pre-training. What the stage needs to know of one is in its own file.
+
+Ints = NDArray[np.int64]
+
+
+class Draw(NamedTuple):
+    """Keys of a batch's random draws.
+
+    Attributes:
+        seed: of the phase.
+        epoch: int64 [B]; of each sequence.
+        row: int64 [B]; its place among the epoch's instances.
+    """
+
+    seed: int
+    epoch: Ints
+    row: Ints
+
+
+class Targets(NamedTuple):
+    """What the model sees and predicts.
+
+    Attributes:
+        shown: int64 [T]; the tokens that it sees.
+        positions: int64 [M]; flat positions of the targets, increasing.
+        ids: int64 [M]; the tokens to predict there.
+        reads: int64 each; sets of further flat positions whose hidden states the objective reads.
+    """
+
+    shown: Ints
+    positions: Ints
+    ids: Ints
+    reads: tuple[Ints, ...] = ()
+
+
+ChooseTargets = Callable[[Ints, Ints, Draw], Targets]
+"""From the tokens of a flat batch, int64 [T], and its bounds, int64 [B + 1]."""
+
+
+class PretrainingObjective(Objective[PretrainingBatch]):
+    """An objective of pre-training.
+
+    A subclass is constructed with the kind of pairs and options of its own, which have defaults; it
+    refuses what it does not go with by :class:`bothways.errors.ConfigError`.
+
+    Attributes:
+        heads: heads of the model that it trains (:data:`bothways.families.heads.HEADS`).
+        causal: whether its targets need left-to-right attention.
+        marks: whether targets are marked where instances are shown: a model that predicts every
+            token has none to mark.
+        fills_masks: whether the trained model predicts hidden words.
+    """
+
+    causal: ClassVar[bool] = False
+    marks: ClassVar[bool] = True
+    fills_masks: ClassVar[bool] = False
+    heads: tuple[str, ...]
+
+    @abstractmethod
+    def targets(self, tokenizer: Tokenizer, masking: MaskOptions, length: int) -> ChooseTargets:
+        """How the targets of a batch are chosen, in sequences of at most ``length`` tokens."""
+
+    def parts(self, model: EncoderModel, seed: int) -> Mapping[str, nn.Module]:  # noqa: ARG002
+        """Modules to train with the model, which will hold them in ``model.parts``."""
+        return {}
+
+    def models(self, model: EncoderModel) -> Mapping[str, EncoderModel]:  # noqa: ARG002
+        """Parts that are saved as model folders of their own, by the folder's name."""
+        return {}
+
+    def operations(self, shape: ModelConfig, length: int, targets: float) -> TrainingCost:
+        """Operations per token of sequences of ``length`` tokens with so many targets each."""
+        return training_cost(shape, length=length, targets=targets)

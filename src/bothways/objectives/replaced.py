@@ -10,9 +10,9 @@ M masked positions, T tokens, E width of the embeddings, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -20,31 +20,79 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.batch import IGNORE
+from bothways.config.fields import require, require_choice
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
+from bothways.families.heads import REPLACED
 from bothways.model.batch import PretrainingBatch
+from bothways.model.flops import TrainingCost, training_cost
 from bothways.model.model import EncoderModel
-from bothways.objectives.masked import WORDS
-from bothways.objectives.objective import Objective, Sums, Term
+from bothways.objectives.masked import PAIRS, WORDS, masked_targets
+from bothways.objectives.objective import ChooseTargets, PretrainingObjective, Sums, Term
+from bothways.pretraining.options import MaskOptions
 from bothways.randomness import Purpose, derived_seed, uniform
+from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.options import PairKind
 
-REPLACED = Term("rtd", "replaced-token", "majority class")
+DECISION = Term("rtd", "replaced-token", "majority class")
 GENERATOR = "generator"
 """Its name among the parts of the model in training."""
 Sharing = Literal["all", "tokens", "none"]
 _CHUNK_BYTES = 2**21  # of probabilities that are summed up at once
 
 
-class ReplacedTokens(Objective[PretrainingBatch]):
+class ReplacedTokens(PretrainingObjective):
     """The generator's masked LM and the discriminator's decision on every token.
 
     Args:
-        replaced_weight: of the discriminator's loss, 50 in the paper; the generator's has 1.
+        pairs: the kind of sequences, ``full`` or ``single``.
+        weight: of the discriminator's loss, 50 in the paper; the generator's has 1.
+        size: the generator's hidden size, feed-forward size and heads as a fraction of the
+            discriminator's.
+        share: which embeddings are the discriminator's own: ``all`` (of tokens, positions and
+            segments, with their norm), those of ``tokens``, or ``none``.
     """
 
-    def __init__(self, *, replaced_weight: float = 50.0):
-        self._words = WORDS
-        self._replaced = replace(REPLACED, weight=replaced_weight)
+    heads = (REPLACED,)
+
+    def __init__(
+        self,
+        pairs: PairKind = "full",
+        *,
+        weight: float = 50.0,
+        size: float = 0.25,
+        share: Sharing = "all",
+    ):
+        if pairs in PAIRS:
+            raise ConfigError(
+                f"objective replaced with pairs.kind {pairs}: it has no loss on pairs; choose "
+                "pairs.kind full or single."
+            )
+        require("objective: weight", weight, 0)
+        require_choice("objective: share", share, get_args(Sharing))
+        self._words, self._replaced = WORDS, replace(DECISION, weight=weight)
+        self._size, self._share = size, share
+
+    def targets(self, tokenizer: Tokenizer, masking: MaskOptions, length: int) -> ChooseTargets:
+        """See :func:`masked_targets`."""
+        return masked_targets(tokenizer, masking, length)
+
+    def parts(self, model: EncoderModel, seed: int) -> Mapping[str, EncoderModel]:
+        """The generator."""
+        return {GENERATOR: make_generator(model, size=self._size, share=self._share, seed=seed)}
+
+    def models(self, model: EncoderModel) -> Mapping[str, EncoderModel]:
+        """The generator, which fills masks."""
+        generator = model.parts[GENERATOR]
+        assert isinstance(generator, EncoderModel)
+        return {GENERATOR: generator}
+
+    def operations(self, shape: ModelConfig, length: int, targets: float) -> TrainingCost:
+        """The generator's, and the discriminator's for every token."""
+        generator, H = generator_shape(shape, size=self._size), shape.hidden
+        proposed = training_cost(generator, length=length, targets=targets)
+        judged = training_cost(shape, length=length, targets=length, head=2 * H * H + 2 * H)
+        return TrainingCost(proposed.matrix + judged.matrix, proposed.whole + judged.whole)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -66,7 +114,7 @@ class ReplacedTokens(Objective[PretrainingBatch]):
         assert isinstance(generator, EncoderModel)
         masked, total = batch.masked, int(batch.inputs.bounds[-1])
         (x_MH,) = generator.encoder.hidden_at(batch.inputs, batch.selected, dtype=dtype)
-        words = generator.masked_lm_loss(x_MH, masked.ids)
+        words = generator.piece_loss(x_MH, masked.ids)
         with torch.no_grad():
             draws = uniform(*_key(model), np.arange(len(masked.positions)))
             proposed = sample(generator, x_MH.detach(), torch.from_numpy(draws).to(x_MH.device))
@@ -77,7 +125,7 @@ class ReplacedTokens(Objective[PretrainingBatch]):
             changed[at] = (proposed != masked.ids)[real].long()
             labels_T = changed[:total].float()
         x_TH = model.encoder(replace(batch.inputs, tokens=tokens), dtype=dtype)[:total]
-        logits_T = model.replaced_logits(x_TH)
+        logits_T = model.logits(REPLACED, x_TH).squeeze(-1)
         loss = F.binary_cross_entropy_with_logits(
             logits_T, labels_T.to(logits_T.dtype), reduction="sum"
         )
@@ -162,7 +210,7 @@ def generator_shape(config: ModelConfig, *, size: float) -> ModelConfig:
     if not 0 < size <= 1 or not math.isclose(hidden, config.hidden * size):
         choices = ", ".join(f"{n / config.heads:g}" for n in range(1, config.heads + 1))
         raise ConfigError(
-            f"generator.size is {size:g}; with {config.heads} heads of {config.head_size} it must "
+            f"objective: size is {size:g}; with {config.heads} heads of {config.head_size} it must "
             f"be one of {choices}."
         )
     return replace(

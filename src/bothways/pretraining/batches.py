@@ -18,6 +18,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch, flat_inputs, masked_targets
 from bothways.model.device import CPU
+from bothways.objectives.kinds import make_objective
+from bothways.objectives.objective import Draw, PretrainingObjective
 from bothways.pretraining.instances import (
     Instances,
     check_store,
@@ -25,8 +27,7 @@ from bothways.pretraining.instances import (
     texts_of,
     training_order,
 )
-from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions, next_tokens
-from bothways.pretraining.options import MaskOptions, PairOptions
+from bothways.pretraining.options import OBJECTIVE, MaskOptions, PairOptions
 from bothways.randomness import Purpose, bits, derived_seed
 from bothways.tokenization.template import WrappedSpans
 from bothways.training.fit import run_ahead
@@ -209,6 +210,7 @@ class PhaseBatches:
         phase: length and batch sizes.
         pairs: how sequences are made.
         masking: how targets are drawn.
+        objective: chooses the targets; default: BERT's.
         seed: of the run.
         number: of the phase in the run; every phase draws its own pairs and masks.
         epoch_sizes: how many instances the first epochs have, if known; saves creating those
@@ -227,18 +229,17 @@ class PhaseBatches:
         pairs: PairOptions,
         masking: MaskOptions,
         seed: int,
+        objective: PretrainingObjective | None = None,
         number: int = 0,
         epoch_sizes: list[int] | None = None,
     ):
         check_store(store, pairs.kind)
         self.phase = phase
         self.epoch_sizes = list(epoch_sizes or [])
-        self._store, self._pairs, self._masking = store, pairs, masking
+        self._store, self._pairs, self._duplicates = store, pairs, masking.duplicates
         self._seed = derived_seed(seed, Purpose.PHASE, number)
-        self._vocabulary = Vocabulary.of(
-            store.tokenizer, segmented=masking.segmented, hides=not masking.left_to_right
-        )
-        self._budget = max_predictions(phase.length, masking.rate)
+        objective = objective or make_objective(OBJECTIVE, pairs.kind)
+        self._choose = objective.targets(store.tokenizer, masking, phase.length)
         self._instances: dict[int, Instances] = {}
         self._orders: dict[int, Ints] = {}
         self._lock = RLock()
@@ -321,7 +322,7 @@ class PhaseBatches:
 
     def _source_epoch(self, epoch: EpochT) -> EpochT:
         """The epoch whose pairs and masks an epoch uses; works on arrays of epochs too."""
-        return epoch % self._masking.duplicates if self._masking.duplicates else epoch
+        return epoch % self._duplicates if self._duplicates else epoch
 
     def _epoch_size(self, epoch: int) -> int:
         source = self._source_epoch(epoch)
@@ -348,23 +349,13 @@ class PhaseBatches:
         sequences = join_spans(self._store, spans)
         tokens, bounds = sequences.tokens, sequences.bounds
         self._check_ids(tokens)
-        if self._masking.left_to_right:
-            shown, (at, ids) = tokens, next_tokens(tokens, bounds)
-        else:
-            shown, at, ids = mask_tokens(
-                tokens,
-                bounds,
-                self._vocabulary,
-                self._masking,
-                budget=self._budget,
-                seed=self._seed,
-                epoch=self._source_epoch(epoch),
-                index=index,
-            )
+        draw = Draw(self._seed, self._source_epoch(epoch), index)
+        targets = self._choose(tokens, bounds, draw)
         return PretrainingBatch(
-            flat_inputs(shown, sequences.segments, bounds, max_positions=self.phase.length),
-            masked_targets(at, ids),
+            flat_inputs(targets.shown, sequences.segments, bounds, max_positions=self.phase.length),
+            masked_targets(targets.positions, targets.ids),
             self._labels(by_epoch),
+            tuple(map(torch.from_numpy, targets.reads)),
         )
 
     def _labels(self, by_epoch: list[tuple[int, Ints]]) -> torch.Tensor | None:
@@ -374,10 +365,11 @@ class PhaseBatches:
 
     def _check_ids(self, tokens: Ints) -> None:
         """Refuse ids beyond the vocabulary, the one thing that opening a store does not check."""
-        if (highest := int(tokens.max())) >= len(self._vocabulary.special):
+        size = self._store.tokenizer.vocab_size
+        if (highest := int(tokens.max())) >= size:
             raise StoreError(
-                f"{self._store.folder}: id {highest} is beyond the vocabulary of "
-                f"{len(self._vocabulary.special)} pieces; a shard was damaged after it was built. "
+                f"{self._store.folder}: id {highest} is beyond the vocabulary of {size} pieces; "
+                "a shard was damaged after it was built. "
                 f"`bothways doctor {self._store.folder}` names it; build the corpus again."
             )
 

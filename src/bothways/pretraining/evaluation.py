@@ -13,14 +13,15 @@ import torch
 from bothways.batch import round_up
 from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE
+from bothways.families.heads import NEXT_SENTENCE
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import evaluating, network_of
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import Objective, Sums, Term
+from bothways.objectives.kinds import language_model
+from bothways.objectives.objective import Objective, PretrainingObjective, Sums, Term
 from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.instances import store_problem
-from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
+from bothways.pretraining.instances import store_problem, texts_of
+from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.pretraining.start import objective_of
 from bothways.runtime.folder import LoadedModel
 from bothways.training.options import Phase
@@ -38,7 +39,7 @@ class Score:
     Attributes:
         term: which.
         loss: mean cross-entropy, nats.
-        accuracy: share of targets predicted correctly.
+        accuracy: share of targets predicted correctly, or what the term's ``measure`` says.
         baseline: the accuracy of the best constant prediction. Of next sentences it is above a
             half: a chunk of one sentence has no second half and gets a random one, as in the
             original.
@@ -57,15 +58,12 @@ class HeldOut:
     """Measurements on held-out sequences.
 
     Attributes:
-        scores: of each loss of the objective, that of the language model first. Its targets are the
-            masked positions, or left to right all of them.
+        scores: of each loss of the objective, that of the language model first.
         sequences: number of sequences.
-        causal: the model is left to right, not a masked LM.
     """
 
     scores: tuple[Score, ...]
     sequences: int
-    causal: bool = False
 
     @property
     def words(self) -> Score:
@@ -84,18 +82,10 @@ class HeldOut:
 
     def sentence(self) -> str:
         """The measurements as printed in the log."""
-        words, second = self.words, self.second
-        text = (
-            f"held-out {'left-to-right' if self.causal else words.term.title} perplexity "
-            f"{self.perplexity:.1f}, accuracy {words.accuracy:.1%} ({words.term.constant} "
-            f"{words.baseline:.1%})"
-        )
-        if second is None:
-            return text
-        return (
-            f"{text}; {second.term.title} accuracy {second.accuracy:.1%} "
-            f"({second.term.constant} {second.baseline:.1%})"
-        )
+        measured = [_measured(score) for score in self.scores]
+        measured[0] = f"perplexity {self.perplexity:.1f}, {measured[0]}"
+        named = zip(self.scores, measured, strict=True)
+        return "held-out " + "; ".join(f"{score.term.title} {text}" for score, text in named)
 
     def record(self) -> dict[str, float]:
         """For metrics.jsonl."""
@@ -104,9 +94,17 @@ class HeldOut:
             key = f"heldout_{score.term.key}"
             record[f"{key}_loss"] = score.loss
             record.setdefault("heldout_perplexity", self.perplexity)
-            record[f"{key}_accuracy"] = score.accuracy
-            record[f"{key}_baseline"] = score.baseline
+            record[f"{key}_{score.term.measure}"] = score.accuracy
+            if score.term.measure == "accuracy":
+                record[f"{key}_baseline"] = score.baseline
         return record
+
+
+def _measured(score: Score) -> str:
+    term = score.term
+    if term.measure != "accuracy":
+        return f"{term.measure.replace('_', ' ')} {score.accuracy:.4f}"
+    return f"accuracy {score.accuracy:.1%} ({term.constant} {score.baseline:.1%})"
 
 
 @torch.no_grad()
@@ -150,11 +148,7 @@ def measure(
         majority = frequent.get(term.key, max(ones, count - ones))
         share = max(count, 1)
         scores.append(Score(term, loss / share, right / share, majority / share, count))
-    return HeldOut(
-        tuple(scores),
-        sequences=sum(b.inputs.sequences for b in batches),
-        causal=model.config.left_to_right,
-    )
+    return HeldOut(tuple(scores), sequences=sum(b.inputs.sequences for b in batches))
 
 
 _SEED = 20190610  # the same held-out sequences for every run on a corpus
@@ -199,22 +193,30 @@ def _heldout_store(config: PretrainConfig, store: TokenStore) -> TokenStore:
 
 
 def measure_store(
-    model: EncoderModel, store: TokenStore, config: PretrainConfig, *, length: int, sequences: int
+    model: EncoderModel,
+    store: TokenStore,
+    config: PretrainConfig,
+    *,
+    length: int,
+    sequences: int,
+    objective: PretrainingObjective | None = None,
 ) -> HeldOut:
     """Measure a model on a store, in fp32.
 
     Args:
-        model: with the heads that ``config`` trains.
+        model: with the heads that the objective trains.
         store: of the model's vocabulary.
         config: decides the pairs and the masks.
+        objective: default: that of ``config``.
         length: tokens of a sequence.
         sequences: how many; at most one pass over the store.
 
     Raises:
         StoreError: the store gives no such sequences.
     """
-    batches = evaluation_batches(store, length, sequences, config)
-    return measure(model, batches, torch.float32, objective_of(config))
+    objective = objective or objective_of(config)
+    batches = _source(store, length, config, _MICRO_BATCH, objective).first(sequences)
+    return measure(model, batches, torch.float32, objective)
 
 
 def evaluation_batches(
@@ -233,13 +235,18 @@ def evaluation_batches(
 
 
 def _source(
-    store: TokenStore, length: int, config: PretrainConfig, micro_batch: int
+    store: TokenStore,
+    length: int,
+    config: PretrainConfig,
+    micro_batch: int,
+    objective: PretrainingObjective | None = None,
 ) -> PhaseBatches:
     return PhaseBatches(
         store,
         Phase(length=length, batch=micro_batch, micro_batch=micro_batch),
         pairs=config.pairs,
         masking=config.masking,
+        objective=objective or objective_of(config),
         seed=_SEED,
     )
 
@@ -260,15 +267,17 @@ def evaluate_pretraining(
         ModelError: the model lacks a pre-training head.
         StoreError: the corpus is damaged, too small, or has another vocabulary.
     """
-    if MASKED_LM in loaded.refused:
-        raise ModelError(loaded.refused[MASKED_LM])
-    if MASKED_LM not in loaded.heads:
+    recipe = _pretraining_recipe(loaded)
+    objective = language_model(recipe.pairs.kind, causal=loaded.config.left_to_right)
+    head = objective.heads[0]
+    if head in loaded.refused:
+        raise ModelError(loaded.refused[head])
+    if head not in loaded.heads:
         raise ModelError(
             f"{corpus} is a folder, and this model lacks the pre-training heads that evaluating on "
             "a corpus needs; use a model that `bothways pretrain` wrote, or name a labelled file "
             "(.tsv or .jsonl)."
         )
-    recipe = _pretraining_recipe(loaded)
     kind = recipe.pairs.kind
     store = TokenStore.open(corpus, "heldout")
     split = "held-out split"
@@ -281,11 +290,14 @@ def evaluate_pretraining(
             "the model folder as --tokenizer."
         )
     length = min(_EVALUATION_LENGTH, loaded.config.positions)
-    result = measure_store(network_of(loaded), store, recipe, length=length, sequences=sequences)
+    network = network_of(loaded)
+    result = measure_store(
+        network, store, recipe, length=length, sequences=sequences, objective=objective
+    )
     unit = "sequences" if result.second is None else "pairs"
     line = (
         f"{corpus} ({split}), {result.sequences:,} {unit}, {result.words.targets:,} "
-        f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
+        f"targets: {result.sentence()}"
     )
     if result.second is None:
         return line
@@ -299,8 +311,6 @@ def _pretraining_recipe(loaded: LoadedModel) -> PretrainConfig:
     paper's, or single segments for a model without a next-sentence head. Masks are the original's
     whatever it was trained with, so that models compare."""
     pairs = PairOptions(kind=loaded.about.get("pairs", "next"))
-    if pairs.kind in ("next", "order") and NEXT_SENTENCE not in loaded.heads:
+    if texts_of(pairs.kind) == 2 and NEXT_SENTENCE not in loaded.heads:
         pairs = PairOptions(kind="single")
-    ltr = loaded.config.left_to_right
-    masking = MaskOptions(kind="left_to_right") if ltr else MaskOptions()
-    return PretrainConfig(pairs=pairs, masking=masking)
+    return PretrainConfig(pairs=pairs)

@@ -20,6 +20,9 @@ from bothways.training.options import (
     TrainingOptions,
 )
 
+OBJECTIVE = ("masked",)
+"""BERT's; see :data:`bothways.objectives.kinds.OBJECTIVES`."""
+
 
 @dataclass(frozen=True)
 class PairOptions(Options):
@@ -50,9 +53,7 @@ class MaskOptions(Options):
     random: float = 0.1
     """Fraction of the selected tokens replaced by a random token; the rest stay unchanged."""
     kind: MaskKind = "pieces"
-    """Unit of selection: single pieces, or all pieces of a word together (whole word masking).
-    left_to_right is not a masked LM: every token predicts the next one with causal attention, also
-    in all later use of the model; needs pairs.kind full or single."""
+    """Unit of selection: single pieces, or all pieces of a word together (whole word masking)."""
     segmented: bool = False
     """For kind words: the text was segmented, with spaces between words in every script. Otherwise
     each piece of a script without spaces (kana, Thai, ...) counts as a word."""
@@ -70,43 +71,6 @@ class MaskOptions(Options):
                 "and must add up to at most 1."
             )
         require("masking.duplicates", self.duplicates, 0)
-
-    @property
-    def left_to_right(self) -> bool:
-        """Whether the targets are the next tokens, under causal attention."""
-        return self.kind == "left_to_right"
-
-
-@dataclass(frozen=True)
-class ObjectiveOptions(Options):
-    """The weights of losses beside the language model's, which has 1, in their sum."""
-
-    pairs: float = 1.0
-    """Of pairs of segments (pairs.kind next and order)."""
-    replaced: float = 0.0
-    """ELECTRA's: which tokens a generator has replaced (in the paper 50; 0: no generator). The
-    language model is then the generator's, and the model of a family with such a head
-    (--model.family electra) learns from all tokens. Needs pairs.kind full or single."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("pairs", "replaced"):
-            require(f"objectives.{name}", getattr(self, name), 0)
-
-
-@dataclass(frozen=True)
-class GeneratorOptions(Options):
-    """The generator of replaced tokens."""
-
-    size: float = 0.25
-    """Its hidden size, feed-forward size and heads, as a fraction of the model's."""
-    share: Literal["all", "tokens", "none"] = "all"
-    """Which embeddings it shares with the model: all, those of tokens alone, or none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.size <= 1:
-            raise ConfigError(f"generator.size is {self.size}; it must be above 0 and at most 1.")
 
 
 @dataclass(frozen=True)
@@ -182,10 +146,10 @@ class PretrainConfig(TrainingOptions):
     """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
     """Prediction targets of the language model."""
-    objectives: ObjectiveOptions = field(default_factory=ObjectiveOptions)
-    """Losses and their weights."""
-    generator: GeneratorOptions = field(default_factory=GeneratorOptions)
-    """The generator, with objectives.replaced."""
+    objective: tuple[str, ...] = OBJECTIVE
+    """Objective, then its options as NAME=VALUE: masked (masked LM, and for pairs next and order
+    their loss, times pairs_weight), left_to_right, replaced (ELECTRA; weight, size, share), or
+    MODULE:CLASS of your own."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     """Optimizer and learning rate schedule."""
     seed: int = 0
@@ -218,36 +182,10 @@ class PretrainConfig(TrainingOptions):
                 f"phases: length {longest} exceeds model.positions, {self.model.positions}; "
                 "shorten the phase or give the model more positions."
             )
-        if self.masking.left_to_right and self.pairs.kind in ("next", "order"):
-            raise ConfigError(
-                f"masking.kind left_to_right with pairs.kind {self.pairs.kind}: the second loss "
-                "reads [CLS], which under causal attention sees no other token; choose pairs.kind "
-                "full or single."
-            )
-        self._check_replaced()
         require("log_every", self.log_every, 0)
         require("snapshots", min(self.snapshots, default=1), 1)
         if len(set(self.snapshots)) < len(self.snapshots):
             raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
-
-    def _check_replaced(self) -> None:
-        if not self.objectives.replaced:
-            return
-        if self.pairs.kind in ("next", "order"):
-            raise ConfigError(
-                f"objectives.replaced with pairs.kind {self.pairs.kind}: this objective has no "
-                "loss on pairs; choose pairs.kind full or single."
-            )
-        if self.masking.left_to_right:
-            raise ConfigError(
-                "objectives.replaced with masking.kind left_to_right: a generator fills masked "
-                "tokens; choose masking.kind pieces or words."
-            )
-        if self.parallel == "fsdp":
-            raise ConfigError(
-                "objectives.replaced with parallel fsdp: a generator's weights are not sharded; "
-                "choose parallel ddp."
-            )
 
     def resolved(self) -> PretrainConfig:
         """See :meth:`Options.resolved`: the dropout probabilities of a new encoder. With ``start``
@@ -258,9 +196,9 @@ class PretrainConfig(TrainingOptions):
         dropouts = shape.dropout, shape.attention_dropout
         return replace(self, model=self.model.with_dropouts(*dropouts))
 
-    def shape(self, vocab_size: int) -> ModelConfig:
+    def shape(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The architecture of a new encoder for a vocabulary of this size."""
-        return self.model.resolve(vocab_size, left_to_right=self.masking.left_to_right)
+        return self.model.resolve(vocab_size, left_to_right=left_to_right)
 
 
 @dataclass(frozen=True)
@@ -270,7 +208,7 @@ class ShowConfig(Options):
 
     first: ClassVar[tuple[str, ...]] = (
         *("folder", "instances", "length", "split", "masking.kind", "masking.rate", "pairs.kind"),
-        "seed",
+        *("objective", "seed"),
     )
 
     folder: str
@@ -287,6 +225,8 @@ class ShowConfig(Options):
     """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
     """Prediction targets of the language model."""
+    objective: tuple[str, ...] = OBJECTIVE
+    """Objective, as for `bothways pretrain`; it decides the targets."""
     seed: int = 0
     """Random seed; with the seed of a run, these are the first examples it reads."""
 

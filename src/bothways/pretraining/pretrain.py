@@ -129,7 +129,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
 def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     threads, device = set_threads(config.threads), choose_device(config.device)
     check_micro_batches(config, ranks.size)
-    store = open_corpus(config.corpus)
+    store, objective = open_corpus(config.corpus), objective_of(config)
     model = starting_model(config, store).to(device.torch)
     shape = model.config  # with --start, its dropouts are used unless others are given
     size = config.model.with_dropouts(shape.dropout, shape.attention_dropout)
@@ -138,7 +138,13 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     model.shared.recompute = config.recompute
     sources = [
         PhaseBatches(
-            store, phase, pairs=config.pairs, masking=config.masking, seed=config.seed, number=i
+            store,
+            phase,
+            pairs=config.pairs,
+            masking=config.masking,
+            objective=objective,
+            seed=config.seed,
+            number=i,
         )
         for i, phase in enumerate(config.phases)
     ]
@@ -186,11 +192,10 @@ def _write_model(plan: _Pretraining) -> PretrainResult:
     if plan.ranks.is_rank0:
         about = _about(config, store, plan.steps)
         save_model(path, model, store.tokenizer, about)
-        for name, part in plan.model.parts.items():
-            assert isinstance(part, EncoderModel)
+        for name, part in plan.objective.models(plan.model).items():
             about["made_by"] = f"bothways pretrain, as {name}"
             save_model(folder / name, part, store.tokenizer, about)
-        draw_curves(folder)
+        draw_curves(folder, plan.objective.terms)
         say = line_printer()
         samples = samples_of(path, config)
         page = write_page(folder, config, samples)
@@ -294,6 +299,7 @@ class _Pretraining(Plan[PretrainingBatch]):
         self.numerics, self.ranks, self.device_note = numerics, ranks, device_note
         self.objective = objective_of(config)
         self.heldout: HeldOut | None = None
+        primed = bool(config.start) or config.model.init == "primed"
         dtype, steps = DTYPES[numerics["precision"]], int(run.resolved["steps"])
         super().__init__(
             config.optimizer,
@@ -301,9 +307,9 @@ class _Pretraining(Plan[PretrainingBatch]):
             config.seed,
             dtype,
             config.checkpoint.minutes,
-            Window(Utilization(model, dtype), self.objective),
+            Window(Utilization(model, self.objective, dtype), self.objective),
             parallel=config.parallel,
-            frozen_rows=primed_rows(model.encoder, "encoder"),
+            frozen_rows=primed_rows(model.encoder, "encoder") if primed else {},
             saves_end=True,
             saves_first=False,
         )
@@ -415,7 +421,7 @@ class _Pretraining(Plan[PretrainingBatch]):
     def saved(self) -> None:
         """Curves are drawn with every checkpoint."""
         if self.ranks.is_rank0:
-            draw_curves(self.run.folder)
+            draw_curves(self.run.folder, self.objective.terms)
 
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""
@@ -460,5 +466,5 @@ def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, A
         "start": config.start,
         "pairs": config.pairs.kind,
         "masking": config.masking.kind,
-        **({"objective": "replaced"} if config.objectives.replaced else {}),
+        "objective": config.objective[0],
     }

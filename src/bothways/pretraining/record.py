@@ -12,11 +12,8 @@ import torch
 
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import Peak, find_peak
-from bothways.model.flops import training_cost
 from bothways.model.model import EncoderModel
-from bothways.objectives.masked import PAIRS
-from bothways.objectives.objective import Objective
-from bothways.objectives.replaced import GENERATOR, REPLACED
+from bothways.objectives.objective import PretrainingObjective, Term
 from bothways.training.fit import Means
 from bothways.training.monitor import METRICS, Curves, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
@@ -33,14 +30,12 @@ class Utilization:
 
     Args:
         model: the model in training.
+        objective: what it is trained for.
         dtype: arithmetic of its layers.
     """
 
-    def __init__(self, model: EncoderModel, dtype: torch.dtype):
-        self._config = model.config
-        parts = dict(model.parts.named_children())
-        generator = parts.get(GENERATOR)
-        self._generator = generator.config if isinstance(generator, EncoderModel) else None
+    def __init__(self, model: EncoderModel, objective: PretrainingObjective, dtype: torch.dtype):
+        self._config, self._objective = model.config, objective
         gpu = model.device.type != "cpu"
         self.peak: Peak | None = find_peak(model.device, dtype) if gpu else None
         self._open()
@@ -62,11 +57,10 @@ class Utilization:
         """
         record = {}
         if self.peak is not None and self._sequences:
-            cost = training_cost(
+            cost = self._objective.operations(
                 self._config,
-                length=round(self._tokens / self._sequences),
-                targets=self._targets / self._sequences,
-                generator=self._generator,
+                round(self._tokens / self._sequences),
+                self._targets / self._sequences,
             )
             record["mfu"] = tokens_per_second * cost.matrix / self.peak.flops
         self._open()
@@ -85,7 +79,7 @@ class Window(Means[PretrainingBatch]):
     Its sums are running ones: a window may be thousands of steps.
     """
 
-    def __init__(self, utilization: Utilization, objective: Objective[PretrainingBatch]) -> None:
+    def __init__(self, utilization: Utilization, objective: PretrainingObjective) -> None:
         super().__init__()
         self._utilization = utilization
         self._weights = {term.metric("loss"): term.weight for term in objective.terms}
@@ -158,14 +152,15 @@ def log_window(watch: Monitor, step: int, record: dict[str, float]) -> None:
     watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or slow_loader})
 
 
-def draw_curves(folder: Path) -> None:
-    """Write curves.png from the metrics of a run."""
-    if panels := curves_of(folder):  # empty before the first record
+def draw_curves(folder: Path, terms: Sequence[Term]) -> None:
+    """Write curves.png from the metrics of a run with these losses."""
+    if panels := curves_of(folder, terms):  # empty before the first record
         plot_panels(folder / CURVES, panels)
 
 
-def curves_of(folder: Path) -> dict[str, Curves]:
-    """The panels of a run's curves by their titles, from its metrics."""
+def curves_of(folder: Path, terms: Sequence[Term]) -> dict[str, Curves]:
+    """The panels of a run's curves by their titles, from its metrics: the first loss, and what is
+    measured beside each."""
     records = read_metrics(folder / METRICS)
 
     def curve(name: str) -> tuple[list[float], list[float]]:
@@ -176,22 +171,18 @@ def curves_of(folder: Path) -> dict[str, Curves]:
         x, y = curve(name)
         return x[-1:], y[-1:]
 
+    first = terms[0]
     panels: dict[str, Curves] = {
-        "masked-LM loss (nats)": {
-            "training": curve("mlm_loss"),
-            "held out": curve("heldout_mlm_loss"),
-        },
-        "masked-LM accuracy": {
-            "training": curve("mlm_accuracy"),
-            "held out": curve("heldout_mlm_accuracy"),
-            "most frequent token": last("heldout_mlm_baseline"),
-        },
+        f"{first.title} loss (nats)": {
+            "training": curve(first.metric("loss")),
+            "held out": curve(f"heldout_{first.metric('loss')}"),
+        }
     }
-    for term in (*PAIRS.values(), REPLACED):
-        panels[f"{term.title} accuracy"] = {
-            "training": curve(term.metric("accuracy")),
-            "held out": curve(f"heldout_{term.key}_accuracy"),
-            term.constant: last(f"heldout_{term.key}_baseline"),
+    for term in terms:
+        panels[f"{term.title} {term.measure.replace('_', ' ')}"] = {
+            "training": curve(term.metric(term.measure)),
+            "held out": curve(f"heldout_{term.metric(term.measure)}"),
+            term.constant: last(f"heldout_{term.metric('baseline')}"),
         }
     panels = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
     return {title: curves for title, curves in panels.items() if curves}

@@ -12,13 +12,15 @@ from bothways.io.files import write_text
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import curves_of
 from bothways.pretraining.samples import Samples
+from bothways.pretraining.start import objective_of
 from bothways.training.monitor import METRICS, curve_section, read_metrics
 from bothways.training.origin import PAGE, origin_section
 
 _HELD_OUT = "heldout_"
-# What is measured on held-out text, as read by people; the rest as it is called.
-_TITLES = {"mlm": "masked LM", "nsp": "next sentence", "sop": "sentence order"}
-_KINDS = {"loss": "loss (nats)", "baseline": "accuracy of a constant prediction"}
+_KINDS = {  # what is measured on held-out text, as read by people; the rest as it is called
+    "loss": "loss (nats)",
+    "baseline": "accuracy of a constant prediction",
+}
 
 
 def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
@@ -40,11 +42,12 @@ def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
     measured: dict[str, Any] = next(
         (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
     )
+    terms = objective_of(config).terms
     elements = [
         html.heading(title, 1),
         html.paragraph(_what(records)),
-        *_held_out(measured),
-        *curve_section(curves_of(run)),
+        *_held_out(measured, {term.key: term.title for term in terms}),
+        *curve_section(curves_of(run, terms)),
         *_samples(samples),
         *origin_section(run, PretrainConfig, _data(config)),
     ]
@@ -60,13 +63,13 @@ def _what(records: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(parts) + "."
 
 
-def _held_out(measured: Mapping[str, Any]) -> list[str]:
+def _held_out(measured: Mapping[str, Any], titles: Mapping[str, str]) -> list[str]:
     rows = []
     for name, value in measured.items():
         if not name.startswith(_HELD_OUT) or not isinstance(value, int | float):
             continue
         term, _, kind = name.removeprefix(_HELD_OUT).partition("_")
-        title = _TITLES.get(term, term.replace("_", " "))
+        title = titles.get(term, term.replace("_", " "))
         shown = f"{value:,.1f}" if term == "perplexity" else f"{value:.4f}"
         rows.append([f"{title}: {_KINDS.get(kind, kind)}" if kind else title, shown])
     if not rows:

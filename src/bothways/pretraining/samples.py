@@ -11,6 +11,7 @@ import numpy as np
 from bothways.corpus.store import TokenStore
 from bothways.errors import BothwaysError
 from bothways.pretraining.options import PretrainConfig
+from bothways.pretraining.start import objective_of
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.masks import mask_probabilities
 from bothways.tokenization.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ def samples_of(model: str | Path, config: PretrainConfig) -> Samples:
         model: the run's model folder.
         config: of the run.
     """
-    if config.masking.left_to_right or config.objectives.replaced:
+    if not objective_of(config).fills_masks:
         return Samples()
     try:
         loaded = load_model(model)

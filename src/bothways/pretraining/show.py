@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
+from bothways.objectives.kinds import make_objective
 from bothways.pretraining.batches import PhaseBatches, TextSpans
 from bothways.pretraining.options import ShowConfig
 from bothways.training.options import Phase
@@ -31,11 +32,13 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
         StoreError: the corpus cannot be read, or cannot give such instances.
     """
     store = TokenStore.open(config.folder, config.split)
+    objective = make_objective(config.objective, config.pairs.kind)
     batches = PhaseBatches(
         store,
         Phase(length=config.length, batch=1, micro_batch=1),
         pairs=config.pairs,
         masking=config.masking,
+        objective=objective,
         seed=config.seed,
     )
     kind = config.pairs.kind
@@ -49,7 +52,7 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
         if batch.random_next is not None:
             yield Text(f"  label {_LABELS[kind][int(batch.random_next[0])]}")
         spans = batches.text_spans(epoch, np.array([row]))
-        yield from _segment_lines(store, _tokens(store, batch, config), spans)
+        yield from _segment_lines(store, _tokens(store, batch, marks=objective.marks), spans)
         yield Text()
 
 
@@ -72,13 +75,13 @@ def _cut(spans: TextSpans, number: int) -> str:
     return f"; {' and '.join(cut)} tokens cut" if cut else ""
 
 
-def _tokens(store: TokenStore, batch: PretrainingBatch, config: ShowConfig) -> list[Text]:
-    """The tokens of a sequence; left to right nothing is hidden and no target marked."""
+def _tokens(store: TokenStore, batch: PretrainingBatch, *, marks: bool) -> list[Text]:
+    """The tokens of a sequence, with its targets if they are marked."""
     tokenizer = store.tokenizer
     special = set(tokenizer.special_ids.tolist())
     shown = batch.inputs.tokens[: batch.inputs.bounds[-1]].tolist()
     tokens = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
-    if not config.masking.left_to_right:
+    if marks:
         count, targets = batch.masked.count, batch.masked
         for at, original in zip(
             targets.positions.tolist()[:count], targets.ids.tolist(), strict=False

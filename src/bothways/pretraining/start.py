@@ -9,24 +9,22 @@ from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, StoreError
 from bothways.families.config import ModelConfig
-from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
+from bothways.families.heads import form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.io.hub import model_folder
 from bothways.io.terminal import print_note
-from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
 from bothways.model.folder import model_like
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
-from bothways.objectives.masked import PAIRS, MaskedLM
-from bothways.objectives.objective import Objective
-from bothways.objectives.replaced import GENERATOR, ReplacedTokens, generator_shape, make_generator
+from bothways.objectives.kinds import make_objective
+from bothways.objectives.objective import PretrainingObjective
+from bothways.pretraining.instances import texts_of
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model, model_files
 from bothways.tokenization.tokenizer import Tokenizer
 
-PRETRAINING_HEADS = (MASKED_LM, NEXT_SENTENCE, REPLACED)
 _DROPOUTS = ("dropout", "attention_dropout")
 SHAPE_OPTIONS = tuple(f"model.{f.name}" for f in fields(SizeOptions) if f.name not in _DROPOUTS)
 """Options of a new encoder that --start leaves without effect."""
@@ -44,6 +42,15 @@ def open_corpus(folder: str) -> TokenStore:
     return TokenStore.open(folder)
 
 
+def objective_of(config: PretrainConfig) -> PretrainingObjective:
+    """What a recipe trains weights for.
+
+    Raises:
+        ConfigError: there is no such objective, or it does not go with the pairs.
+    """
+    return make_objective(config.objective, config.pairs.kind)
+
+
 def starting_model(config: PretrainConfig, store: TokenStore) -> EncoderModel:
     """A model with new weights, or that of --start with new pre-training heads if it lacks them.
 
@@ -58,64 +65,41 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> EncoderModel:
         return new
     model = load_start(config, store)
     model.drop_task_heads()
-    trained = _heads(config)
-    for name in PRETRAINING_HEADS:
-        if name not in trained:
-            setattr(model, name, None)  # its answers would no longer fit the encoder
-        elif getattr(model, name) is None:
+    objective = objective_of(config)
+    for name in model.heads.keys() - set(objective.heads):
+        setattr(model, name, None)  # its answers would no longer fit the encoder
+    for name in objective.heads:
+        if name not in model.heads:
             model.add_head(name, config.seed)
-    _add_generator(config, model)
+    _add_parts(config, objective, model)
     return model
 
 
 def fitted_shape(config: PretrainConfig, tokenizer: Tokenizer) -> ModelConfig:
     """The shape of a new model for a tokenizer: of its size, and where the family counts places
     from behind the padding's id, from behind this one's."""
-    shape = config.shape(tokenizer.vocab_size)
+    shape = config.shape(tokenizer.vocab_size, left_to_right=objective_of(config).causal)
     return replace(shape, place_offset=tokenizer.pad_id + 1) if shape.place_offset else shape
 
 
 def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
-    """New weights, with the heads that the recipe trains."""
-    heads = _heads(config)
-    model = EncoderModel(
-        shape,
-        masked_lm=MASKED_LM in heads,
-        next_sentence=NEXT_SENTENCE in heads,
-        replaced=REPLACED in heads,
-        seed=config.seed,
-    )
-    _add_generator(config, model)
+    """New weights, with the heads and parts that the objective trains."""
+    objective = objective_of(config)
+    heads: dict[str, Any] = dict.fromkeys(objective.heads, True)
+    model = EncoderModel(shape, seed=config.seed, **heads)
+    _add_parts(config, objective, model)
     return model
 
 
-def objective_of(config: PretrainConfig) -> Objective[PretrainingBatch]:
-    """What a recipe trains weights for."""
-    weights = config.objectives
-    if weights.replaced:
-        return ReplacedTokens(replaced_weight=weights.replaced)
-    return MaskedLM(config.pairs.kind, pairs_weight=weights.pairs)
-
-
-def _heads(config: PretrainConfig) -> list[str]:
-    """The heads of the model that a recipe trains; the generator's is its own."""
-    if config.objectives.replaced:
-        return [REPLACED]
-    return [MASKED_LM, *([NEXT_SENTENCE] if config.pairs.kind in PAIRS else [])]
-
-
-def generator_of(config: PretrainConfig, shape: ModelConfig) -> ModelConfig | None:
-    """The shape of the generator that a recipe trains with a model of a shape, if it does."""
-    if not config.objectives.replaced:
-        return None
-    return generator_shape(shape, size=config.generator.size)
-
-
-def _add_generator(config: PretrainConfig, model: EncoderModel) -> None:
-    if config.objectives.replaced:
-        options = config.generator
-        model.parts[GENERATOR] = make_generator(
-            model, size=options.size, share=options.share, seed=config.seed
+def _add_parts(
+    config: PretrainConfig, objective: PretrainingObjective, model: EncoderModel
+) -> None:
+    for name, part in objective.parts(model, config.seed).items():
+        model.parts[name] = part
+    if len(model.parts) and config.parallel == "fsdp":
+        raise ConfigError(
+            f"objective {config.objective[0]} with parallel fsdp: the modules that it brings are "
+            "not sharded; choose parallel ddp."
         )
 
 
@@ -129,8 +113,10 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     loaded = load_model(config.start)
     for note in loaded.notes:
         print_note(note)
-    if MASKED_LM in loaded.refused and MASKED_LM in _heads(config):
-        raise ModelError(loaded.refused[MASKED_LM])
+    objective = objective_of(config)
+    for head in objective.heads:
+        if head in loaded.refused:
+            raise ModelError(loaded.refused[head])
     if store is not None and loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
@@ -144,8 +130,9 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             f"phases: length {longest} is over the {shape.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    if config.pairs.kind in PAIRS:
-        form_of(NEXT_SENTENCE, shape)  # refuses a family without it
+    for head in objective.heads:
+        form_of(head, shape)  # refuses a family without it
+    if texts_of(config.pairs.kind) == 2:
         needed = loaded.tokenizer.template.pair_segments
         if 0 < shape.segments < needed:
             raise ConfigError(
@@ -176,15 +163,15 @@ def check_direction(config: PretrainConfig, shape: ModelConfig, model: str, reme
     Raises:
         ConfigError: the directions differ.
     """
-    if shape.left_to_right == config.masking.left_to_right:
+    if shape.left_to_right == objective_of(config).causal:
         return
-    theirs, wanted = "reads both ways", "left to right"
+    theirs, wanted = "both ways", "left to right"
     if shape.left_to_right:
-        theirs, wanted = "reads left to right", "both ways"
+        theirs, wanted = wanted, theirs
     raise ConfigError(
-        f"{model} {theirs}, and masking.kind {config.masking.kind} trains a model that "
-        f"reads {wanted}; weights learned for one direction do not work for the other. {remedy}, "
-        f"or {'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
+        f"{model} reads {theirs}, and objective {config.objective[0]} trains a model that reads "
+        f"{wanted}; weights learned for one direction do not work for the other. {remedy}, or "
+        "choose another objective."
     )
 
 

@@ -270,7 +270,7 @@ class Tokenizer:
         return self._role_id(
             "mask",
             "masked language models and fill-mask need one. Use a vocabulary that has one (name it "
-            "in tokenizer_config.json as mask_token), or pre-train with masking.kind left_to_right",
+            "in tokenizer_config.json as mask_token), or pre-train with objective left_to_right",
         )
 
     @property

@@ -174,9 +174,6 @@ _PLAIN_INTERVAL = 20.0
 # The metrics shown on the bar, with shorter names.
 _ON_BAR = {
     "loss": "loss",
-    "mlm_accuracy": "mlm",
-    "nsp_accuracy": "nsp",
-    "sop_accuracy": "sop",
     "accuracy": "acc",
     "tokens_per_second": "tok/s",
     "loader_wait": "waits",
@@ -270,7 +267,8 @@ class Monitor:
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Move the bar to a step; without a bar, print a line if the last one is a while ago."""
         left = self._time_left(step)
-        shown = [f"{_ON_BAR[k]} {_short(v)}" for k, v in values.items() if k in _ON_BAR]
+        names = {key: _ON_BAR.get(key, key.removesuffix("_accuracy")) for key in values}
+        shown = [f"{n} {_short(values[k])}" for k, n in names.items() if n != k or n == "loss"]
         if self._bar is not None:
             self._bar.update(self._task, completed=step, note=" ".join([*shown, left, "left"]))
             return

@@ -1,9 +1,11 @@
-"""BERT's Adam, by a compiled loop or torch's fused AdamW, and LAMB; the learning rate."""
+"""The learning rate of each step; BERT's Adam, by a compiled loop or torch's fused AdamW, LAMB, and
+other optimizers of torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bothways.model.device import CPU
 from bothways.model.kernels import compiled
 from bothways.model.kernels.compiled import why_not_compiled
 from bothways.model.kernels.rounded import RoundedWeights
@@ -18,26 +21,46 @@ from bothways.model.shared import Trainable
 from bothways.training.fsdp import divided_as, whole
 from bothways.training.options import OptimizerOptions
 
+COOLDOWN = 0.2
+"""The last share of the steps in which the trapezoid's rate falls to 0 (Hägele et al. 2024)."""
+
 
 def learning_rate(step: int, total: int, options: OptimizerOptions) -> float:
-    """Linear warm-up, then linear decay to 0 at ``total``, as in the original code.
+    """Linear warm-up to the peak rate, then the schedule's curve.
 
-    With W warm-up steps, the rate is ``lr * (step + 1) / W`` up to the peak ``lr`` at step W - 1,
-    and from step W on ``lr * (total - step) / total``. The decay is the line from ``lr`` at step 0,
-    so right after the peak the rate drops to ``(1 - warmup) * lr``.
+    With W warm-up steps, the rate is ``lr * (step + 1) / W`` up to the peak ``lr`` at step W - 1.
+    The original's first step has rate 0 and trains nothing; here it has ``lr / W``.
 
-    The original's warm-up is ``lr * step / W``, whose first step has rate 0 and trains nothing;
-    here it starts at ``lr / W``.
+    From step W on it is, by ``schedule``:
+
+    * linear: ``lr * (total - step) / total``, as in the original code. This is the line from ``lr``
+      at step 0, so right after the peak the rate drops to ``(1 - warmup) * lr``.
+    * inverse_sqrt: ``lr * sqrt(W / (step + 1))`` (Vaswani et al. 2017, 5.3, where ``lr`` is
+      1 / sqrt(hidden * W)).
+    * cosine: half a cosine from ``lr`` to 0 at ``total``.
+    * constant: ``lr``.
+    * trapezoid: ``lr``, and in the last :data:`COOLDOWN` of the steps a line to 0.
 
     Args:
         step: from 0.
         total: steps of the run.
-        options: the peak rate ``lr`` and ``warmup``, a fraction of all steps.
+        options: the peak rate ``lr``; ``warmup``, a fraction of all steps; ``schedule``.
     """
     warmup = math.ceil(options.warmup * total - 1e-9)  # 0.07 * 100 is slightly above 7
+    lr = options.lr
     if step < warmup:
-        return options.lr * (step + 1) / warmup
-    return options.lr * (total - step) / total
+        return lr * (step + 1) / warmup
+    match options.schedule:
+        case "linear":
+            return lr * (total - step) / total
+        case "inverse_sqrt":
+            return lr * math.sqrt(max(1, warmup) / (step + 1))
+        case "cosine":
+            return lr * (1 + math.cos(math.pi * (step - warmup) / (total - warmup))) / 2
+        case "constant":
+            return lr
+        case "trapezoid":
+            return lr * min(1, (total - step) / math.ceil(COOLDOWN * total))
 
 
 # --------------------------------------------------------------------------------
@@ -233,12 +256,13 @@ Optimizer: TypeAlias = CompiledAdam | torch.optim.Optimizer
 # From this step on both bias corrections of Adam are exactly 1, for betas up to
 # LARGEST_UNCORRECTED_BETA. The counter is fp32 and stops at 2 ** 24, which does not matter.
 _NO_CORRECTION = 2.0**23
+_EMBEDDINGS, _LAYER = "encoder.embeddings.", re.compile(r"encoder\.layers\.(\d+)\.")
 
 
 def make_optimizer(
     model: nn.Module, options: OptimizerOptions, *, rounded: RoundedWeights | None = None
 ) -> Optimizer:
-    """Adam or LAMB with decoupled weight decay on matrices and embeddings, not on LayerNorm and
+    """The optimizer of a model, with weight decay on matrices and embeddings, not on LayerNorm and
     biases.
 
     The original code omits Adam's bias correction. Starting the step counter at a large number has
@@ -246,45 +270,106 @@ def make_optimizer(
 
     Args:
         model: its parameters are trained.
-        options: the optimizer and its rates; the learning rate itself is set at every step.
-        rounded: copies of the weights for the compiled loop to keep up to date; None for library
+        options: the optimizer and its rates; the learning rate itself is set at every step, to
+            ``scale`` times that of the schedule for groups that have one.
+        rounded: copies of the weights for Adam's compiled loop to keep up to date; None for library
             operations.
     """
     by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    parameters = list(by_name.values())
-    matrices = [p for p in parameters if p.ndim > 1]
-    others = [p for p in parameters if p.ndim <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": options.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    betas = (options.beta1, options.beta2)
+    parameters, name = list(by_name.values()), options.name
+    groups = _groups(model, by_name, options)
+    shared: dict[str, Any] = {"lr": options.lr}
+    if name not in ("sgd", "adafactor"):
+        shared |= {"betas": (options.beta1, options.beta2), "eps": options.eps}
     optimizer: Optimizer
+    if name == "lamb":
+        optimizer = Lamb(groups, **shared)
+    elif name == "radam":
+        optimizer = torch.optim.RAdam(groups, **shared, decoupled_weight_decay=True)
+    elif name == "adamax":
+        optimizer = torch.optim.Adamax(groups, **shared)
+    elif name == "sgd":
+        optimizer = torch.optim.SGD(groups, **shared, momentum=options.beta1)
+    elif name == "adafactor":
+        optimizer = torch.optim.Adafactor(groups, **shared)
+    elif rounded is not None and all(map(_compiles, parameters)) and why_not_compiled() is None:
+        optimizer = CompiledAdam(groups, **shared, rounded=rounded)
+    else:
+        optimizer = torch.optim.AdamW(groups, **shared, fused=True)
+    for parameter in parameters:
+        optimizer.state[parameter] = _initial_state(parameter, options)
+    return optimizer
+
+
+def layer_depths(names: Iterable[str]) -> dict[str, int]:
+    """How deep each parameter of a model stands: 0 for embeddings, 1 for the first layer, and the
+    largest for what is above the last: pooler, heads, and what has no encoder."""
+    layers = {name: _LAYER.match(name) for name in names}
+    last = 1 + max((int(found[1]) for found in layers.values() if found), default=-1)
+    return {
+        name: int(found[1]) + 1 if found else 0 if name.startswith(_EMBEDDINGS) else last + 1
+        for name, found in layers.items()
+    }
+
+
+def frozen_below(step: int, total: int, depths: int, options: OptimizerOptions) -> int:
+    """The depth below which nothing is trained in a step (Howard and Ruder 2018, 3.3): from only
+    what is above the last layer, one depth more at equal intervals.
+
+    Args:
+        step: from 0.
+        total: steps of the run.
+        depths: the largest depth of :func:`layer_depths`.
+        options: ``unfreeze``, the share of the steps after which everything is trained.
+    """
+    if not options.unfreeze:
+        return 0
+    return max(0, depths - int(step * depths / (options.unfreeze * total)))
+
+
+def _groups(
+    model: nn.Module, by_name: Mapping[str, nn.Parameter], options: OptimizerOptions
+) -> list[dict[str, Any]]:
+    """Groups by decay, by LAMB's stacked matrices, and with ``layer_decay`` by depth."""
+    decay, depths = options.weight_decay, layer_depths(by_name)
+    matrices = [name for name, p in by_name.items() if p.ndim > 1]
+    vectors = [name for name, p in by_name.items() if p.ndim <= 1]
+    kinds: list[tuple[dict[str, Any], list[str]]] = [
+        ({"weight_decay": decay}, matrices),
+        ({"weight_decay": 0.0}, vectors),
+    ]
     if options.name == "lamb":
         stacked = model.stacked() if isinstance(model, Trainable) else {}
-        by_rows: dict[tuple[int, ...], list[nn.Parameter]] = {}
-        for name, parameter in by_name.items():
-            if parameter.ndim > 1:
-                by_rows.setdefault(stacked.get(name, (-1,)), []).append(parameter)
-        decayed = [{**groups[0], "params": own, "rows": rows} for rows, own in by_rows.items()]
-        groups = [*decayed, {**groups[1], "rows": ()}]
-        optimizer = Lamb(groups, lr=options.lr, betas=betas, eps=options.eps)
-    elif rounded is not None and all(map(_compiles, parameters)) and why_not_compiled() is None:
-        optimizer = CompiledAdam(
-            groups, lr=options.lr, betas=betas, eps=options.eps, rounded=rounded
-        )
-    else:
-        optimizer = torch.optim.AdamW(
-            groups, lr=options.lr, betas=betas, eps=options.eps, fused=True
-        )
-    start = 0.0 if options.bias_correction else _NO_CORRECTION
-    for parameter in parameters:
-        optimizer.state[parameter] = {
-            "step": torch.tensor(start, device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return optimizer
+        by_rows: dict[tuple[int, ...], list[str]] = {}
+        for name in matrices:
+            by_rows.setdefault(stacked.get(name, (-1,)), []).append(name)
+        kinds = [({"weight_decay": decay, "rows": rows}, own) for rows, own in by_rows.items()]
+        kinds.append(({"weight_decay": 0.0, "rows": ()}, vectors))
+    if options.layer_decay == 1:
+        return [{"params": [by_name[name] for name in own], **fixed} for fixed, own in kinds]
+    top, groups = max(depths.values(), default=0), []
+    for fixed, named in kinds:
+        for depth in sorted({depths[name] for name in named}):
+            own = [by_name[name] for name in named if depths[name] == depth]
+            groups.append({"params": own, **fixed, "scale": options.layer_decay ** (top - depth)})
+    return groups
+
+
+def _initial_state(parameter: nn.Parameter, options: OptimizerOptions) -> dict[str, Tensor]:
+    """What the optimizer keeps of a parameter, as before the first step: checkpoints are read into
+    it."""
+    corrected = options.bias_correction or options.name not in ("adam", "lamb")
+    device = parameter.device if options.name in ("adam", "lamb") else CPU
+    step = torch.tensor(0.0 if corrected else _NO_CORRECTION, device=device)
+    moments = {"adamax": ("exp_avg", "exp_inf"), "sgd": ("momentum_buffer",)}
+    if options.name != "adafactor":
+        names = moments.get(options.name, ("exp_avg", "exp_avg_sq"))
+        state = {name: torch.zeros_like(parameter) for name in names}
+        return state if options.name == "sgd" else {"step": step, **state}
+    if parameter.ndim <= 1:
+        return {"step": step, "variance": torch.zeros_like(parameter)}
+    rows, columns = parameter.detach()[..., :1], parameter.detach()[..., :1, :]
+    return {"step": step, "row_var": torch.zeros_like(rows), "col_var": torch.zeros_like(columns)}
 
 
 def _compiles(parameter: nn.Parameter) -> bool:

@@ -111,7 +111,7 @@ class Phase(Options):
 
 
 PairKind = Literal["next", "order", "full", "single"]
-MaskKind = Literal["pieces", "words", "left_to_right"]
+MaskKind = Literal["pieces", "words"]
 
 
 # --------------------------------------------------------------------------------
@@ -126,15 +126,23 @@ LARGEST_UNCORRECTED_BETA = 0.999995
 class OptimizerOptions(Options):
     """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
 
-    name: Literal["adam", "lamb"] = "adam"
+    name: Literal["adam", "radam", "lamb", "sgd", "adafactor", "adamax"] = "adam"
     """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
-    thousands (You et al. 2020)."""
+    thousands (You et al. 2020). radam, sgd (momentum beta1), adafactor and adamax are torch's."""
     lr: float = 1e-4
     """Peak learning rate."""
+    schedule: Literal["linear", "inverse_sqrt", "cosine", "constant", "trapezoid"] = "linear"
+    """Learning rate after warm-up. linear: from (1 - warmup) times the peak to 0, as in the
+    original implementation. trapezoid: constant, then linear to 0 in the last fifth of the
+    steps."""
     warmup: float = 0.01
-    """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
-    The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original
-    implementation."""
+    """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n
+    steps."""
+    layer_decay: float = 1.0
+    """Factor of the learning rate from each layer to the one below it; 1: the same rate for all."""
+    unfreeze: float = 0.0
+    """Fraction of all steps in which layers are unfrozen one by one from the top (ULMFiT); 0: all
+    are trained from the start."""
     beta1: float = 0.9
     """Decay rate of the running mean of gradients."""
     beta2: float = 0.999
@@ -142,9 +150,10 @@ class OptimizerOptions(Options):
     eps: float = 1e-6
     """Added to the denominator for numerical stability."""
     weight_decay: float = 0.01
-    """Decoupled weight decay; LayerNorm parameters and biases are excluded."""
+    """Weight decay, decoupled but for sgd and adamax; LayerNorm parameters and biases are
+    excluded."""
     bias_correction: bool = False
-    """Adam's bias correction of the running means (the original implementation has none)."""
+    """Bias correction of adam's and lamb's running means (the original implementation has none)."""
     clip: float = 1.0
     """Gradient clipping: maximum global norm."""
 
@@ -152,6 +161,8 @@ class OptimizerOptions(Options):
         super().__post_init__()
         require("optimizer.lr", self.lr, 0)
         require("optimizer.warmup", self.warmup, 0, 1)
+        require("optimizer.layer_decay", self.layer_decay, 1e-6, 1)
+        require("optimizer.unfreeze", self.unfreeze, 0, 1)
         for name, beta in (("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)):
             require(name, beta, 0, 1 - 1e-9)
             if beta > LARGEST_UNCORRECTED_BETA and not self.bias_correction:

@@ -22,7 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, OtherRunError, RunError, check_installed
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.io.run_folders import RUN_FILE
@@ -30,6 +30,8 @@ from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
+FORMAT = 2
+"""Of run folders; those of other versions' formats are refused."""
 LOCK = ".lock"
 _PACKAGES = (
     "bothways",
@@ -216,7 +218,7 @@ def open_run(
     if existing is not None:
         return _locked(existing, ranks)
     record = {
-        "format": 1,
+        "format": FORMAT,
         "verb": verb,
         "config": to_dict(config),
         "recipe": recipe,
@@ -297,7 +299,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """run.json of a run folder.
 
     Raises:
-        RunError: it is damaged.
+        RunError: it is damaged, or of another format.
     """
     try:
         record: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
@@ -310,6 +312,11 @@ def read_run(folder: Path) -> dict[str, Any]:
             "Start again in another run folder; of a pre-training run, `bothways pretrain --start` "
             "takes the weights of a checkpoint."
         ) from None
+    if (number := record.get("format")) != FORMAT:
+        raise RunError(
+            f"{folder} holds a run of format {number}, and this version continues format {FORMAT}; "
+            "choose another run folder."
+        )
     return record
 
 
@@ -503,9 +510,7 @@ def _refuse_other(
 ) -> None:
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
-    # Earlier versions recorded options without effect, and files that no result depended on.
-    recorded = recorded_fields(type(config), record["recipe"])
-    existing = {k: v for k, v in recorded.items() if k.partition("[")[0] not in without}
+    existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
     differing = [
         key for key in sorted({*existing, *recipe}) if existing.get(key) != recipe.get(key)
     ]

@@ -8,14 +8,20 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
-from bothways.errors import DivergenceError
+from bothways.errors import ConfigError, DivergenceError
 from bothways.model.model import EncoderModel
 from bothways.model.shared import Trainable
 from bothways.objectives.objective import Objective
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
-from bothways.training.optimizer import CompiledAdam, learning_rate, make_optimizer
+from bothways.training.optimizer import (
+    CompiledAdam,
+    frozen_below,
+    layer_depths,
+    learning_rate,
+    make_optimizer,
+)
 from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
@@ -109,6 +115,11 @@ class Trainer(Generic[M]):
         self.ranks = ranks
         self._sharded = ranks.size > 1 and parallel == "fsdp"
         if self._sharded:
+            if options.name == "adafactor":
+                raise ConfigError(
+                    "optimizer.name adafactor with parallel fsdp: its moments are of whole rows "
+                    "and columns; choose parallel ddp."
+                )
             shard(cast(EncoderModel, model), ranks)
         self.model = model
         self.options = options
@@ -119,7 +130,10 @@ class Trainer(Generic[M]):
         self.before_update: Callable[[], None] = lambda: None
         self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._parameters = list(by_name.values())
+        depths = layer_depths(by_name)
+        self._depths = [depths[name] for name in by_name]
         self._reused = {id(p) for p in model.reused_parameters()}
         # Its kernel can also clip while it updates, and skip an update on the device.
         adam = isinstance(self.optimizer, torch.optim.AdamW)
@@ -146,6 +160,8 @@ class Trainer(Generic[M]):
         """
         sums = self._accumulate_gradients(step, micro_batches, loss)
         self._frozen_rows.clear_gradients()
+        below = frozen_below(step, self.total_steps, max(self._depths, default=0), self.options)
+        self._clear_gradients(below)
         norm = self._clip()
         if not self._checks_every_step:
             self._skip_nonfinite_update(step, norm)
@@ -154,7 +170,7 @@ class Trainer(Generic[M]):
             raise _diverged(step, f"{norm.item()}")
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("scale", 1.0)
         self.before_update()
         with self._frozen_rows.preserved():
             self.optimizer.step()
@@ -214,9 +230,12 @@ class Trainer(Generic[M]):
             once = stay and id(parameter) not in self._reused
             parameter.grad_dtype = None if once else parameter.dtype
 
-    def _clear_gradients(self) -> None:
-        """Forget the gradients; those that are not in the parameter's dtype are the pool's."""
-        for parameter in self._parameters:
+    def _clear_gradients(self, below: int | None = None) -> None:
+        """Forget the gradients of all depths or those below one; gradients that are not in the
+        parameter's dtype are the pool's."""
+        for parameter, depth in zip(self._parameters, self._depths, strict=True):
+            if below is not None and depth >= below:
+                continue
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None and gradient.dtype != parameter.dtype:
                 self.model.shared.pool.give(gradient)

@@ -36,7 +36,7 @@ from bothways.finetuning.setup import file_digests
 from bothways.io.files import sha256
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.text import list_files
-from bothways.pretraining.options import MaskOptions, PretrainConfig
+from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.tasks.catalogue import task_recipe
@@ -245,8 +245,7 @@ class _GridBuilder:
             sequences=self.scale.heldout,
             length=recipe.phases[0].length,
             pairs=recipe.pairs,
-            # The paper's masks for all rows, however the model was trained.
-            masking=recipe.masking if recipe.masking.left_to_right else MaskOptions(),
+            objective=recipe.objective,
             device=self.config.device,
             threads=self.config.threads,
         )
@@ -375,7 +374,8 @@ def difference(base: Any, config: Any) -> str:
     for name, value in recipe_fields(config).items():
         if value != before[name]:
             short = name.removesuffix(".kind").rpartition(".")[2]
-            parts += [short, f"{value:g}" if isinstance(value, float) else str(value)]
+            values = value if isinstance(value, list) else [value]
+            parts += [short, *(f"{v:g}" if isinstance(v, float) else str(v) for v in values)]
     return "-".join(parts)
 
 

@@ -33,7 +33,7 @@ from bothways.io.files import new_folder, write_json
 from bothways.model.device import borrowed_process, choose_device, set_threads
 from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
-from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
+from bothways.pretraining.options import OBJECTIVE, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.tasks.options import SplitConfig
@@ -240,7 +240,7 @@ class HeldOutOptions:
         sequences: at most this many.
         length: of a sequence, in tokens.
         pairs: what a sequence is made of.
-        masking: what is predicted.
+        objective: what is predicted.
     """
 
     model: str = free("")
@@ -248,7 +248,7 @@ class HeldOutOptions:
     sequences: int = 4096
     length: int = 128
     pairs: PairOptions = field(default_factory=PairOptions)
-    masking: MaskOptions = field(default_factory=MaskOptions)
+    objective: tuple[str, ...] = OBJECTIVE
     device: Literal["auto", "cpu", "cuda"] = free("auto")
     threads: int = free(0)
 
@@ -269,7 +269,7 @@ def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
     set_threads(options.threads)
     store = TokenStore.open(options.corpus, "heldout")
     model = load_network(options.model).to(choose_device(options.device).torch)
-    recipe = PretrainConfig(pairs=options.pairs, masking=options.masking)
+    recipe = PretrainConfig(pairs=options.pairs, objective=options.objective)
     found = measure_store(model, store, recipe, length=options.length, sequences=options.sequences)
     words, pairs = found.words, found.second
     return {

@@ -485,10 +485,15 @@ class Table:
 
     def tied(self, weight_VH: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The weight of the output layer, whose gradient meets that of the rows looked up last;
-        None if no rows were, or their backward pass is over."""
-        if self._spent[0] or self._parameter is not weight_VH:
+        None if no rows were, their backward pass is over, or it was used: in the dtype of the
+        layers a second gradient would be added with too few digits."""
+        tied = self._tied
+        if self._spent[0] or self._parameter is not weight_VH or tied is None:
             return None
-        return self._tied if self._tied is not None and self._tied.dtype == dtype else None
+        if tied.dtype != dtype:
+            return None
+        self._tied = None
+        return tied
 
 
 class _Rows(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Targets of the language model, drawn when a batch is made (Devlin et al. 2019, 3.1 and A.1).
+"""Targets of language models, drawn when a batch is made (Devlin et al. 2019, 3.1 and A.1).
 
 T tokens, B sequences, L tokens of the longest one, M targets, C candidates, N words, W words of the
 sequence with the most, V pieces of the vocabulary.
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.objectives.objective import Draw, Ints, Targets
 from bothways.pretraining.options import MaskOptions
 from bothways.randomness import Purpose, below, bits, uniform
 from bothways.tokenization.pieces import CONTINUES
 from bothways.tokenization.tokenizer import Tokenizer
 
-Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 # Scripts without spaces between words: how the Unicode names of their letters begin.
@@ -45,35 +45,35 @@ class Vocabulary:
     """What masking needs to know of a vocabulary.
 
     Attributes:
-        mask_id: id of [MASK]; None if nothing is hidden.
+        mask_id: id of [MASK].
         special: bool [V]; ids that are never masked, and never used as random words.
         ordinary: int64; the other ids.
         starts_word: bool [V]; pieces that begin a word.
     """
 
-    mask_id: int | None
+    mask_id: int
     special: Flags
     ordinary: Ints
     starts_word: Flags
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, segmented: bool = False, hides: bool = True) -> Vocabulary:
+    def of(cls, tokenizer: Tokenizer, *, segmented: bool = False) -> Vocabulary:
         """That of a tokenizer.
 
         Args:
             tokenizer: of the corpus.
             segmented: text has spaces between words in every script.
-            hides: tokens are hidden, not predicted from left to right.
 
         Raises:
-            ModelError: tokens are to be hidden, and the tokenizer has no piece for that.
+            ModelError: the tokenizer has no piece that hides tokens.
         """
         special = np.zeros(tokenizer.vocab_size, dtype=bool)
         special[tokenizer.special_ids] = True
         starts_word = tokenizer.starts_word.copy()
         if not segmented:
             starts_word |= unspaced([tokenizer.text_of(i) for i in range(tokenizer.vocab_size)])
-        mask_id = tokenizer.mask_id if hides else None
+        mask_id = tokenizer.mask_id
+        assert mask_id is not None
         return cls(mask_id, special, np.flatnonzero(~special), starts_word)
 
 
@@ -95,14 +95,12 @@ def _is_unspaced(letter: str) -> bool:
 def mask_tokens(
     tokens: Ints,
     bounds: Ints,
+    draw: Draw,
+    *,
     vocabulary: Vocabulary,
     options: MaskOptions,
-    *,
     budget: int,
-    seed: int,
-    epoch: Ints,
-    index: Ints,
-) -> tuple[Ints, Ints, Ints]:
+) -> Targets:
     """Choose the targets of a flat batch and hide them.
 
     Each sequence gets round(rate x its tokens) targets, at least one and at most ``budget``;
@@ -117,16 +115,12 @@ def mask_tokens(
     Args:
         tokens: int64 [T]; not changed.
         bounds: int64 [B + 1].
+        draw: keys the draws, together with the position in the sequence.
         vocabulary: which ids are special, and which begin a word.
-        options: the rates, and what is chosen; not ``left_to_right``.
+        options: the rates, and what is chosen.
         budget: the most targets of one sequence.
-        seed: of the phase.
-        epoch: int64 [B]; keys the draws, together with index and position in the sequence.
-        index: int64 [B]; the instances' rows in their epoch.
-
-    Returns:
-        The tokens to show, int64 [T]; where the targets are, int64 [M], increasing; their ids.
     """
+    seed, epoch, index = draw
     lengths = np.diff(bounds)
     wanted = np.clip(np.rint(lengths * options.rate), 1, budget).astype(np.int64)
     position_L = np.arange(lengths.max(initial=0))
@@ -137,32 +131,22 @@ def mask_tokens(
     if options.kind == "words":
         words = _find_words(tokens, lengths, wanted, vocabulary)
         chosen = _choose_words(words, priority_BL[inside_BL], wanted)
-    elif options.kind == "pieces":
+    else:
         candidates_BL = inside_BL.copy()
         candidates_BL[inside_BL] = ~vocabulary.special[tokens]
         chosen = _choose_pieces(priority_BL, candidates_BL, wanted)[inside_BL]
-    else:
-        raise ValueError(f"no masks of the kind {options.kind!r}")
     at = np.flatnonzero(chosen)
     row = np.searchsorted(bounds, at, side="right") - 1
     key = (epoch[row], index[row], at - bounds[:-1][row])
-    return _hide(tokens, at, vocabulary, options, seed, key), at, tokens[at]
+    return Targets(_hide(tokens, at, vocabulary, options, seed, key), at, tokens[at])
 
 
-def next_tokens(tokens: Ints, bounds: Ints) -> tuple[Ints, Ints]:
-    """Targets of a left-to-right model: at every position but a sequence's last, the next token.
-
-    Args:
-        tokens: int64 [T].
-        bounds: int64 [B + 1].
-
-    Returns:
-        Positions, int64 [T - B], increasing; the ids to predict there.
-    """
+def next_tokens(tokens: Ints, bounds: Ints, draw: Draw) -> Targets:  # noqa: ARG001
+    """Targets of a left-to-right model: at every position but a sequence's last, the next token."""
     last = np.zeros(len(tokens), dtype=bool)
     last[bounds[1:] - 1] = True
     at = np.flatnonzero(~last)
-    return at, tokens[at + 1]
+    return Targets(tokens, at, tokens[at + 1])
 
 
 def _priorities(draws: NDArray[np.uint64], position: Ints) -> NDArray[np.uint64]:
@@ -273,7 +257,6 @@ def _hide(
     """The tokens to show: each target becomes [MASK] or a random word, or stays."""
     draw = uniform(seed, Purpose.REPLACE, *key)
     word = below(len(vocabulary.ordinary), seed, Purpose.RANDOM_WORD, *key)
-    assert vocabulary.mask_id is not None
     as_mask = draw < options.mask
     as_random = ~as_mask & (draw < options.mask + options.random)
     shown = tokens.copy()

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bothways.pretraining import masking
-from bothways.pretraining.masking import (
+from bothways.objectives import masking
+from bothways.objectives.masking import (
     Vocabulary,
     mask_tokens,
     max_predictions,
     next_tokens,
     unspaced,
 )
+from bothways.objectives.objective import Draw
 from bothways.pretraining.options import MaskOptions
 from bothways.randomness import Purpose, bits
 from bothways.tokenization.tokenizer import Tokenizer
@@ -54,13 +55,15 @@ def mask(
     return mask_tokens(
         tokens,
         bounds,
-        vocabulary,
-        options or MaskOptions(),
+        Draw(
+            seed,
+            np.broadcast_to(np.asarray(epoch), count),
+            np.arange(count) if index is None else index,
+        ),
+        vocabulary=vocabulary,
+        options=options or MaskOptions(),
         budget=budget,
-        seed=seed,
-        epoch=np.broadcast_to(np.asarray(epoch), count),
-        index=np.arange(count) if index is None else index,
-    )
+    )[:3]
 
 
 def per_sequence(at: Ints, bounds: Ints) -> list[int]:
@@ -359,7 +362,8 @@ def test_pieces_of_text_without_spaces_are_words() -> None:
 @given(st.lists(st.integers(2, 60), min_size=1, max_size=10))
 def test_next_tokens(lengths: list[int]) -> None:
     tokens, bounds = flat(lengths)
-    at, ids = next_tokens(tokens, bounds)
+    shown, at, ids, _ = next_tokens(tokens, bounds, Draw(0, bounds[1:], bounds[1:]))
+    assert shown is tokens
     expected = [
         (i, int(tokens[i + 1]))
         for start, stop in itertools.pairwise(bounds)
@@ -401,19 +405,3 @@ def test_equal_draws_are_told_apart_by_their_places() -> None:
 
 def test_rates_just_above_a_whole_number_are_rounded_up() -> None:
     assert max_predictions(20, 0.15 + 1e-8) == 4
-
-
-def test_left_to_right_hides_nothing() -> None:
-    assert Vocabulary.of(TOKENIZER, hides=False).mask_id is None
-    tokens, bounds = flat([10])
-    with pytest.raises(ValueError, match="left_to_right"):
-        mask(tokens, bounds, options=MaskOptions(kind="left_to_right"))
-
-
-def test_a_share_of_zero_is_none_even_at_the_lowest_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masking, "uniform", lambda *key: np.zeros(len(key[-1])))
-    tokens, bounds = flat([100])
-    shown, _, _ = mask(tokens, bounds, options=MaskOptions(mask=0, random=0))
-    assert (shown == tokens).all()
-    shown, at, _ = mask(tokens, bounds, options=MaskOptions(mask=0, random=1))
-    assert not (shown[at] == VOCABULARY.mask_id).any()
