@@ -31,7 +31,7 @@ from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
 from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
-from bothways.io.streams import visible, with_decoded_texts
+from bothways.io.streams import visible
 from bothways.io.terminal import (
     print_note,
     print_report,
@@ -109,7 +109,6 @@ class Verb:
             examples=self.examples,
             epilog=self.epilog,
         )
-        config = with_decoded_texts(config)
         _WORDS.set(tuple(argv))
         with explain_missing(f"bothways {name}"):
             status = self.handler(_with_texts(config) if self.reads_texts else config) or 0

@@ -19,6 +19,7 @@ from bothways.io.text import (
     SURROGATES,
     beginning_lines,
     bytes_read,
+    decode_line,
     explain_read_errors,
     holds_records,
     read_lines,
@@ -150,7 +151,10 @@ def record_text(
         problem = str(error).rstrip(".")
         broken.leave_out(InputError(f"{problem}.", place=Place(source, number)))
         return None
-    return checked_text(text, b"", source, number, broken)
+    if broken.action != "replace" and ("\0" in text or SURROGATES.search(text)):
+        problem = "the text has a NUL character or half a surrogate pair."
+        raise broken.with_remedy(InputError(problem, place=Place(source, number)))
+    return replace_broken(text, b"", source, number, broken)
 
 
 def column_text(
@@ -164,33 +168,7 @@ def column_text(
     if row is None:
         broken.leave_out(InputError(f"column {field!r} is null.", place=Place(source, number)))
         return None
-    if len(row.removesuffix(b"\r")) > limit.bytes:
-        raise limit.error(source, number)
-    try:
-        text = row.decode()
-    except UnicodeDecodeError as error:
-        if broken.action != "replace":
-            raise broken.with_remedy(
-                InputError(
-                    f"the text is not UTF-8 at byte {error.start}.", place=Place(source, number)
-                )
-            ) from None
-        text = row.decode("utf-8", "replace")
-    return checked_text(text, row, source, number, broken)
-
-
-def checked_text(
-    text: str, original: bytes, source: str | Path, number: int, broken: Broken
-) -> str:
-    """A text out of a record, without what no text may hold.
-
-    Raises:
-        InputError: it has a NUL or half of a surrogate pair, and nothing is replaced.
-    """
-    if broken.action != "replace" and ("\0" in text or SURROGATES.search(text)):
-        problem = "the text has a NUL character or half a surrogate pair."
-        raise broken.with_remedy(InputError(problem, place=Place(source, number)))
-    return replace_broken(text, original, source, number, broken)
+    return decode_line(row, source, number, limit, broken)
 
 
 @dataclass

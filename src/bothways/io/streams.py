@@ -1,5 +1,4 @@
-"""The streams and words of the command line: output that cannot hold every character, arguments in
-UTF-8.
+"""The streams of the command line, and output that cannot hold every character.
 
 Only the program calls :func:`show_every_character`, which changes the streams of the process.
 """
@@ -8,24 +7,11 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import dataclasses
 import io
 import os
 import re
-import shlex
 import sys
-from collections.abc import Iterable
-from typing import Any, TypeVar
-
-T = TypeVar("T")
-
-TEXT_OPTIONS = frozenset(
-    {
-        *("texts", "text_a", "text_b", "question", "context", "choices"),
-        *("label", "labels", "columns", "text_field"),
-    }
-)
-"""Options whose values are text or names in a file; most others may be paths."""
+from typing import Any
 
 # Box-drawing characters that are a line in one direction only; the others are corners or crossings.
 _ACROSS = frozenset("─━┄┅┈┉╌╍═╴╶╸╺╼╾")
@@ -144,60 +130,3 @@ def visible(text: str) -> str:
     """A text without what a terminal would obey: escapes such as ``\\x1b`` stand for control
     characters. Names of files and weights, labels and texts come from anywhere."""
     return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def command_line(words: Iterable[object]) -> str:
-    """A command as a shell takes it back: words that the terminal cannot show as they are, by their
-    locale or for control characters, as ``$'...'`` with their bytes."""
-    return " ".join(_quoted(str(word)) for word in words)
-
-
-def _quoted(word: str) -> str:
-    try:
-        word.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        shown = False
-    else:
-        shown = visible(word) == word
-    if shown:
-        return shlex.quote(word)
-    try:
-        data = os.fsencode(word)
-    except UnicodeEncodeError:
-        data = word.encode("utf-8", "surrogatepass")
-    plain = "".join(chr(b) if 32 <= b < 127 and b not in b"\\'" else f"\\x{b:02x}" for b in data)
-    return f"$'{plain}'"
-
-
-def with_decoded_texts(config: T) -> T:
-    """Options of the command line with their texts decoded from UTF-8.
-
-    Where the locale's encoding is another (``LC_ALL=C`` with ``PYTHONUTF8=0``), Python hands over
-    each of an argument's bytes as half a character. Paths stay as they are, which is how the system
-    takes them.
-    """
-    if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return config
-    changes: dict[str, Any] = {}
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            found: Any = with_decoded_texts(value)
-        elif item.name in TEXT_OPTIONS:
-            found = _decoded(value)
-        else:
-            continue
-        if found != value:
-            changes[item.name] = found
-    return dataclasses.replace(config, **changes) if changes else config
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(_decoded, value))
-    if isinstance(value, str) and any("\udc80" <= character <= "\udcff" for character in value):
-        try:
-            return os.fsencode(value).decode("utf-8")
-        except UnicodeError:  # no UTF-8; whoever reads the text says so
-            return value
-    return value
