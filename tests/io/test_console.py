@@ -5,9 +5,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +15,7 @@ import rich.jupyter
 from bothways import cli
 from bothways.io import html
 from bothways.io import terminal as console
-from bothways.io.streams import command_line, visible
+from bothways.io.streams import visible
 from bothways.io.terminal import (
     line_printer,
     print_report,
@@ -206,29 +203,6 @@ def test_errors_and_labels_never_reach_a_terminal_raw(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert cli.main(["predict", str(tmp_path / "m"), "w1"]) == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize("encoding", ["ascii", "cp949", "utf-8"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("plain", "a b", "it's", "~", "100%", "$HOME `x` \\", "é한/v", "e\x1b[1m", "a\nb"),
-        *("\u202eabc", "\udcff\udcfe", "'\x07\\é한"),
-    ],
-)
-def test_a_shell_takes_a_command_back_whatever_it_names(
-    name: str, encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    monkeypatch.setattr(sys, "stderr", stream)
-    command = command_line(["printf", "%s", name])
-    assert visible(command) == command
-    data = command.encode(encoding)  # the terminal shows it whole
-    if encoding == "cp949":
-        data = command.encode()  # bash here reads UTF-8
-    found = subprocess.run(["bash", "-c", data], capture_output=True, check=True).stdout
-    assert found == os.fsencode(name)
 
 
 def test_numbers_of_things_are_english() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from bothways.io.hub import named_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.run_folders import RUN_FILE, model_of_seed
-from bothways.io.streams import command_line
+from bothways.io.streams import visible
 from bothways.io.terminal import counted
 from bothways.runtime.adapters import is_adapter
 from bothways.runtime.diagnosis import models_in, runs_in
@@ -130,7 +131,7 @@ def info(folder: str | Path) -> Info:
 
 
 def _command(*words: str | Path) -> str:
-    return command_line(["bothways", *words])
+    return visible(shlex.join(["bothways", *map(str, words)]))
 
 
 def _file(path: Path) -> Info:

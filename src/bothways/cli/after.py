@@ -4,12 +4,13 @@ with the paths that were used."""
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways.io.streams import command_line, visible
+from bothways.io.streams import visible
 
 if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig
@@ -31,7 +32,7 @@ def is_first_process() -> bool:
 
 def say_next(*commands: Sequence[str | Path]) -> None:
     """Print commands that can be copied, to stderr as notes are."""
-    lines = [command_line(["bothways", *words]) for words in commands]
+    lines = [shlex.join(["bothways", *map(str, words)]) for words in commands]
     sys.stdout.flush()
     print("\nnext:", *map(visible, lines), sep="\n  ", file=sys.stderr)
 

@@ -10,9 +10,7 @@ import contextlib
 import io
 import os
 import re
-import shlex
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 # Box-drawing characters that are a line in one direction only; the others are corners or crossings.
@@ -132,26 +130,3 @@ def visible(text: str) -> str:
     """A text without what a terminal would obey: escapes such as ``\\x1b`` stand for control
     characters. Names of files and weights, labels and texts come from anywhere."""
     return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def command_line(words: Iterable[object]) -> str:
-    """A command as a shell takes it back: words that the terminal cannot show as they are, by their
-    locale or for control characters, as ``$'...'`` with their bytes."""
-    return " ".join(_quoted(str(word)) for word in words)
-
-
-def _quoted(word: str) -> str:
-    try:
-        word.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        shown = False
-    else:
-        shown = visible(word) == word
-    if shown:
-        return shlex.quote(word)
-    try:
-        data = os.fsencode(word)
-    except UnicodeEncodeError:
-        data = word.encode("utf-8", "surrogatepass")
-    plain = "".join(chr(b) if 32 <= b < 127 and b not in b"\\'" else f"\\x{b:02x}" for b in data)
-    return f"$'{plain}'"
