@@ -31,12 +31,10 @@ from bothways.families.heads import HEADS
 from bothways.model.engine import TorchEngine, load_network
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.adapters import Adapted
 from bothways.runtime.engine import layer_name
 from bothways.runtime.folder import load_model
 from bothways.runtime.onnx_engine import GraphEngine
 from bothways.runtime.onnx_graph import output_names, write_graph
-from bothways.runtime.weights import stored_weights
 from family_examples import EXAMPLES, perturb, rows
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
 from plain_forward import PlainForward
@@ -221,7 +219,7 @@ def test_the_code_on_the_card_runs(
     assert "as an ONNX graph, without its weights" in card
     assert "library_name: onnx" in card
     blocks = [block.partition("```")[0] for block in card.split("```python\n")[1:]]
-    assert len(blocks) == 2 + ("choices" not in heads and "options" not in about)
+    assert len(blocks) == 2 + (not heads)
     for code in blocks:
         assert "transformers import pipeline" not in code
         assert "Transformer(" not in code or 'backend="onnx"' in code
@@ -775,15 +773,6 @@ def test_the_page_holds(
         "agreement": 0.99,
         **{name: getattr(config, name) for name in ("lowest", "metric_loss", "speedup")},
     }
-
-
-def test_an_adapters_graph_is_not_its_bases(tmp_path: Path) -> None:
-    """Graphs in the cache are found by a folder's weights, which an adapter's are not."""
-    save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, LABELS)
-    path, weights = stored_weights(tmp_path / "m")
-    assert load_model(tmp_path / "m").folder == tmp_path / "m"
-    adapted = Adapted(tmp_path / "m", path, weights, "", [])
-    assert load_model(tmp_path / "m", adapted=adapted).folder is None
 
 
 def test_auto_takes_what_computes_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -703,7 +703,7 @@ def compare_real(folder: Path) -> float:
     """The largest difference of hidden states from transformers', by their scale."""
     values = json.loads((folder / "config.json").read_text())
     config, _ = config_of(values, where="config.json")
-    path, theirs = stored_weights(folder)
+    path, theirs = stored_weights(folder, [])
     weights = account_for(
         theirs, config, where=str(path), architectures=values.get("architectures") or []
     )

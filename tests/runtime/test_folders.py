@@ -745,6 +745,7 @@ def test_a_lora_is_merged_into_its_base(
     )
     assert not np.allclose(model.embed(TEXTS), load(folder).embed(TEXTS), atol=1e-3)
     assert any("an adapter (LoRA), merged" in note for note in model.loaded.notes)
+    assert model.loaded.folder is None, "graphs are found by a folder's weights"
     if not bare:
         with pytest.raises(ModelError, match="name the base for that"):
             model.fill_mask("w1 [MASK]")

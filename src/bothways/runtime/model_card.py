@@ -27,16 +27,16 @@ _MARK = re.compile(
     r"<!-- written by bothways, ([0-9a-f]{16}); without this line, kept as it is -->"
 )
 _SCORES = "## Scores"
-# Kinds of tasks -> transformers' pipeline.
 _PIPELINES = {
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "multilabel": "text-classification",
-    "multiregression": "text-classification",
-    "tagging": "token-classification",
-    "spans": "question-answering",
-    "choice": "multiple-choice",
+    "classification": ("text-classification", "SequenceClassification"),
+    "regression": ("text-classification", "SequenceClassification"),
+    "multilabel": ("text-classification", "SequenceClassification"),
+    "multiregression": ("text-classification", "SequenceClassification"),
+    "tagging": ("token-classification", "TokenClassification"),
+    "spans": ("question-answering", "QuestionAnswering"),
+    "choice": ("multiple-choice", "MultipleChoice"),
 }
+"""Kinds of tasks -> transformers' pipeline, and the end of its automatic class."""
 _SHOWN_LABELS = 40
 _EXPORTED = (
     "\n\nThis folder has it as an ONNX graph, without its weights: it computes, and nothing trains "
@@ -107,7 +107,7 @@ def _digest(text: str) -> str:
 def _card(loaded: LoadedModel, *, exported: bool) -> str:
     about, family = loaded.about, family_of(loaded.config)
     kind = str(about.get("kind", "")) if loaded.task_head else ""
-    pipeline = _PIPELINES.get(kind) or ("fill-mask" if MASKED_LM in loaded.heads else "")
+    pipeline = _PIPELINES.get(kind, ("",))[0] or ("fill-mask" if MASKED_LM in loaded.heads else "")
     vectors = not pipeline and not (exported and loaded.heads)
     tags = ["bothways", family.model_type, *(["sentence-transformers"] if vectors else [])]
     title = about.get("task") or f"{family.title} encoder"
@@ -252,105 +252,56 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str, *, exported: bool) -> li
     """Code that computes with the folder, by each library that does."""
     blocks = ["`FOLDER` stands for the path of this folder."]
     if call := _our_call(loaded, kind, exported=exported):
-        blocks.append(_block("import bothways as bw", 'model = bw.load("FOLDER")', call))
-    if exported:
-        return [*blocks, *_with_graph(loaded, kind, pipeline)]
-    if loaded.lstm:  # not theirs to compute
-        return blocks
-    if _is_averaged(loaded, kind):
-        return [
-            *blocks,
-            _block(
-                "from transformers import AutoModelForTokenClassification, AutoTokenizer",
-                'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-                'model = AutoModelForTokenClassification.from_pretrained("FOLDER")',
-                'outputs = model(**tokenizer("a text", return_tensors="pt")).logits.mean(1)',
-                "print(model.config.id2label, outputs)",
-            ),
-        ]
-    if pipeline in ("", "multiple-choice", "question-answering"):
-        name = {"": "AutoModel", "multiple-choice": "AutoModelForMultipleChoice"}.get(
-            pipeline, "AutoModelForQuestionAnswering"
+        blocks.append(
+            _block("import bothways as bw", 'model = bw.load("FOLDER")', f"print({call})")
         )
+    if exported:
+        texts, rows = '"a text"', "rows[i.name]"
+        if CHOICE in loaded.heads:
+            texts, rows = '["a text"] * 2, ["one", "two"], padding=True', "rows[i.name][None]"
         blocks.append(
             _block(
-                f"from transformers import {name}, AutoTokenizer",
-                'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-                f'model = {name}.from_pretrained("FOLDER")',
+                "import onnxruntime, transformers",
+                'session = onnxruntime.InferenceSession("FOLDER/onnx/model.onnx")',
+                'tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")',
+                f'rows = tokenizer({texts}, return_tensors="np")',
+                f"print(session.run(None, {{i.name: {rows} for i in session.get_inputs()}}))",
             )
         )
-    else:
-        blocks.append(_with_pipeline("transformers", loaded, pipeline))
-    if not kind:
-        blocks.append(_with_sentence_transformers('"FOLDER"'))
-    if {MASKED_LM, NEXT_SENTENCE} & {*loaded.heads} or kind:
+    elif not loaded.lstm and not _is_averaged(loaded, kind):
+        name = "Model" + ("For" + _PIPELINES[kind][1] if kind in _PIPELINES else "")
+        name = "ModelForMaskedLM" if pipeline == "fill-mask" else name
         blocks.append(
-            "Where only a part of the model is opened, such as its encoder by `AutoModel`, "
-            "transformers lists the weights of the other parts as UNEXPECTED; the part is whole. "
-            "`bothways convert FOLDER OUT --heads none` writes a folder of the encoder alone."
+            _block(
+                f"from transformers import Auto{name}, AutoTokenizer",
+                'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+                f'model = Auto{name}.from_pretrained("FOLDER")',
+            )
         )
-    return blocks
-
-
-def _with_graph(loaded: LoadedModel, kind: str, pipeline: str) -> list[str]:
-    """What computes a graph: nothing that opens weights does."""
-    texts, rows = '"a text"', "rows[i.name]"
-    if CHOICE in loaded.heads:
-        texts, rows = '["a text"] * 2, ["one end", "another"], padding=True', "rows[i.name][None]"
-    means = "[0].mean(1)" if _is_averaged(loaded, kind) else ""
-    blocks = [
-        _block(
-            "import onnxruntime, transformers",
-            'session = onnxruntime.InferenceSession("FOLDER/onnx/model.onnx")',
-            'tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")',
-            f'rows = tokenizer({texts}, return_tensors="np")',
-            f"print(session.run(None, {{i.name: {rows} for i in session.get_inputs()}}){means})",
+    if not kind and not (exported and loaded.heads):
+        backend = ', backend="onnx"' if exported else ""
+        blocks.append(
+            _block(
+                "from sentence_transformers import SentenceTransformer",
+                f'model = SentenceTransformer("FOLDER"{backend})',
+                'print(model.encode(["a text", "another"]).shape)',
+            )
         )
-    ]
-    if not loaded.heads:
-        blocks.append("With `pip install sentence-transformers[onnx]`:")
-        blocks.append(_with_sentence_transformers('"FOLDER", backend="onnx"'))
-    elif pipeline not in ("", "multiple-choice") and not means:
-        blocks.append("With `pip install optimum-onnx[onnxruntime]`:")
-        blocks.append(_with_pipeline("optimum.onnxruntime", loaded, pipeline))
     return blocks
 
 
 def _our_call(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
-    """What bothways does with the model; empty for a graph of which it does nothing."""
-    if not kind:
-        mask = loaded.tokenizer.roles.mask
-        if MASKED_LM in loaded.heads and mask:
-            return f'print(model.fill_mask("a {mask} text"))'
-        if not exported or not loaded.heads:
-            return 'print(model.embed(["a text", "another"]).shape)'
-        both = 'print(model.next_sentence("a text", "another"))'
+    """How bothways is asked for the outputs; empty for a graph of which it asks nothing."""
+    mask = loaded.tokenizer.roles.mask
+    if kind:
+        usage = traits_of(kind).usage
+        return (usage.pair_call if loaded.about.get("pair") else "") or usage.call
+    if MASKED_LM in loaded.heads and mask:
+        return f'model.fill_mask("a {mask} text")'
+    if exported and loaded.heads:
+        both = 'model.next_sentence("a text", "another")'
         return both if NEXT_SENTENCE in loaded.heads else ""
-    usage = traits_of(kind).usage
-    call = usage.pair_call if loaded.about.get("pair") else ""
-    return f"print({call or usage.call})"
-
-
-def _with_pipeline(library: str, loaded: LoadedModel, pipeline: str) -> str:
-    call = {
-        "fill-mask": f'("a {loaded.tokenizer.roles.mask} text")',
-        "question-answering": '(question="a question?", context="a text that answers it")',
-    }.get(pipeline, '("a text")')
-    # A word's tag is that of its first piece.
-    settings = ', aggregation_strategy="first"' if pipeline == "token-classification" else ""
-    return _block(
-        f"from {library} import pipeline",
-        f'model = pipeline("{pipeline}", model="FOLDER"{settings})',
-        f"print(model{call})",
-    )
-
-
-def _with_sentence_transformers(arguments: str) -> str:
-    return _block(
-        "from sentence_transformers import SentenceTransformer",
-        f"model = SentenceTransformer({arguments})",
-        'print(model.encode(["a text", "another"]).shape)',
-    )
+    return 'model.embed(["a text", "another"]).shape'
 
 
 def _is_averaged(loaded: LoadedModel, kind: str) -> bool:
