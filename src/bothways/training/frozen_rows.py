@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.model.layers import Embedding
+from bothways.model.shared import Embedding
 from bothways.training.fsdp import divided_as
 from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
