@@ -145,11 +145,11 @@ def test_flat_attention_is_the_librarys() -> None:
         pytest.skip("this release of torch has another signature")
     spans = VarlenBounds.of(np.array([0, 5, 9, 40]), GPU)
     q, k, v = (torch.randn(40, 2, 64, device=GPU, dtype=torch.bfloat16) for _ in range(3))
-    for causal, window in ((False, (-1, -1)), (True, (-1, 0))):
+    for causal, side, window in ((False, 0, (-1, -1)), (True, 0, (-1, 0)), (False, 6, (6, 6))):
         theirs = varlen.varlen_attn(
             q, k, v, spans.cu_seqlens, spans.cu_seqlens, 31, 31, window_size=window
         )
-        assert torch.equal(attend_varlen(q, k, v, VarlenLayout(spans, spans, causal)), theirs)
+        assert torch.equal(attend_varlen(q, k, v, VarlenLayout(spans, spans, causal, side)), theirs)
 
 
 def test_dropout_within_the_kernel() -> None:

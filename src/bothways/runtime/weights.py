@@ -417,7 +417,8 @@ def account_for(
     lstm = has_lstm(remaining)
     classes = [family.classes.get(name, ()) for name in architectures]
     found = heads_of(_forms(config, lstm=lstm), classes, remaining)
-    names_of = name_table(config, _of_one_task(found, classes, where), lstm=lstm)
+    found = _of_one_task(found, classes, where)
+    names_of = name_table(config, found, lstm=lstm)
     entries = parameters(config, {})
     parts: dict[str, tuple[Stored, ...]] = {}
     for ours, places in names_of.items():
