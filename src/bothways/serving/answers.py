@@ -413,16 +413,11 @@ def attention(model: Model, form: wire.Attend) -> wire.Attention:
 def attribute(model: Model, form: wire.Attribute) -> wire.Attributed:
     """What each token contributes."""
     found = model.attribute(form.text, form.text_pair, target=form.target)
+    same = ("method", "target", "unit", "output", "blank", "hidden_by", "cut")
     return wire.Attributed(
-        method=found.method,
-        target=found.target,
-        unit=found.unit,
-        output=found.output,
-        blank=found.blank,
-        hidden_by=found.hidden_by,
+        **{name: getattr(found, name) for name in same},
         tokens=_read(found),
         scores=found.scores.tolist(),
-        cut=found.cut,
     )
 
 

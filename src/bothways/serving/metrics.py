@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -25,52 +26,39 @@ class Metrics:
     """The counters of a process."""
 
     def __init__(self) -> None:
-        self.registry = own = CollectorRegistry()
-        self.requests = Counter(
-            "bothways_requests", "Answers sent.", ["route", "model", "status"], registry=own
-        )
-        self.seconds = Histogram(
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livesum")
+        histogram = partial(Histogram, registry=self.registry)
+        self.requests = counter("bothways_requests", "Answers sent.", ["route", "model", "status"])
+        self.seconds = histogram(
             "bothways_request_seconds",
             "From a request's first byte in the application to its answer.",
             ["route"],
             buckets=_SECONDS,
-            registry=own,
         )
-        self.refused = Counter(
-            "bothways_refused", "Requests that were not answered.", ["reason"], registry=own
-        )
-        self.refusal_seconds = Histogram(
+        self.refused = counter("bothways_refused", "Requests that were not answered.", ["reason"])
+        self.refusal_seconds = histogram(
             "bothways_refusal_seconds",
             "From a request's last byte to its refusal, if it was read.",
             buckets=_SECONDS,
-            registry=own,
         )
-        self.in_flight = Gauge(
-            "bothways_in_flight",
-            "Requests that are being answered.",
-            multiprocess_mode="livesum",
-            registry=own,
-        )
-        self.queued = Gauge(
+        self.in_flight = gauge("bothways_in_flight", "Requests that are being answered.")
+        self.queued = gauge(
             "bothways_queued_tokens",
             "Tokens of accepted requests that are not answered yet.",
             ["model"],
-            multiprocess_mode="livesum",
-            registry=own,
         )
-        self.tokens = Counter("bothways_tokens", "Tokens computed.", ["model"], registry=own)
-        self.batch = Histogram(
+        self.tokens = counter("bothways_tokens", "Tokens computed.", ["model"])
+        self.batch = histogram(
             "bothways_batch_sequences",
             "Sequences computed together.",
             ["model"],
             buckets=_SEQUENCES,
-            registry=own,
         )
-        self.computing = Counter(
-            "bothways_compute_seconds", "Seconds spent computing.", ["model"], registry=own
-        )
-        self.replaced = Counter(
-            "bothways_replaced_workers", "Workers that ended and were replaced.", registry=own
+        self.computing = counter("bothways_compute_seconds", "Seconds spent computing.", ["model"])
+        self.replaced = counter(
+            "bothways_replaced_workers", "Workers that ended and were replaced."
         )
 
     def text(self) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -85,7 +85,7 @@ class RefusedError(Exception):
 
 
 _NO_TEXTS = re.compile(
-    r"Expected `(?P<wanted>str[^`]*)`, got `(int|array)` - at `\$(?P<place>(\.\w+|\[\d+\])+)`"
+    r"Expected `str[^`]*`, got `(?:int|array)` - at `\$.*?\.?(\w+)(?:\[[\d.]*\])+`"
 )
 """Where texts are meant in a list, and something is of another kind."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -111,7 +111,7 @@ def decode(decoder: msgspec.json.Decoder[B], body: bytes, depth: int) -> B:
     except msgspec.ValidationError as error:
         if is_deeper(body, depth):  # rather that than where in it something is wrong
             raise _too_deep(depth) from None
-        raise RefusedError("invalid", _of_shape(str(error), body)) from None
+        raise RefusedError("invalid", _of_shape(str(error))) from None
     except UnicodeDecodeError:
         raise RefusedError("malformed", "the body is not UTF-8; send JSON in UTF-8.") from None
     except msgspec.DecodeError as error:
@@ -139,55 +139,18 @@ def is_deeper(body: bytes, depth: int) -> bool:
     return bool(brackets)
 
 
-def _of_shape(message: str, body: bytes) -> str:
+def _of_shape(message: str) -> str:
     """A message of msgspec without values of the request."""
-    if (found := _NO_TEXTS.search(message)) and (said := _of_no_texts(found, body)):
-        return said
+    if found := _NO_TEXTS.match(message):
+        return (
+            f"{found[1]} has numbers or lists where texts are meant; send one list of texts, not "
+            "token ids, as this server tokenizes itself (LangChain's OpenAIEmbeddings: "
+            "check_embedding_ctx_length=False)."
+        )
     message = re.sub(r"Invalid enum value .*?(?= - at|$)", "Not one of the choices", message)
     message = _FIELD.sub("a field of another name", message)
     message = re.sub(r"`\$(\[\.\.\.\]|\.\.\.)?`", "the body", message)
     return f"the body is not as the route takes it ({message[:200]}); see /openapi.json."
-
-
-def _of_no_texts(found: re.Match[str], body: bytes) -> str:
-    """What a list has where texts are meant, and what to send; empty if that is neither token ids
-    nor lists of texts."""
-    *steps, (_, number) = re.findall(r"\.(\w+)|\[(\d+)\]", found["place"])
-    if not number:  # a single value, of which the usual message says enough
-        return ""
-    try:
-        values = msgspec.json.decode(body)
-        for name, index in steps:
-            values = values[int(index) if index else name]
-    except (msgspec.DecodeError, ValueError, LookupError, TypeError):
-        return ""  # broken further on, or a field is there twice
-    if not isinstance(values, list):
-        return ""
-    others = [value for value in values if not isinstance(value, str | dict)]
-    kinds = {kind for value in others for kind in _kinds(value)}
-    field = next(name for name, _ in reversed(steps) if name)
-    has = f"{field} has {'texts and ' if len(others) < len(values) else ''}"
-    if kinds == {int}:
-        # It counts them with OpenAI's tokenizer, whatever the model.
-        of_langchain = " (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
-        return (
-            f"{has}token ids where texts are meant; send texts: this server tokenizes them itself, "
-            f"with the model's own tokenizer{of_langchain if field == 'input' else ''}."
-        )
-    if kinds <= {str} and others and all(isinstance(value, list) for value in others):
-        pair = ' (a pair is {"text", "text_pair"})' if "object" in found["wanted"] else ""
-        return (
-            f"{has}lists where texts are meant; send one list of texts, none in a list of its own"
-            f"{pair}."
-        )
-    return ""
-
-
-def _kinds(value: Any) -> set[type]:
-    """The types of what is in a list, and in those within it."""
-    if isinstance(value, list):
-        return {kind for one in value for kind in _kinds(one)}
-    return {type(value)}
 
 
 def of_error(error: BothwaysError, texts: Sequence[str]) -> RefusedError:

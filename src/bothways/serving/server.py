@@ -42,7 +42,7 @@ _GRACE = 1.0
 who sends them needs time to notice."""
 _LAST = 0.1
 """Seconds after the deadline of what was accepted in which clients may still take their answers."""
-_LATE = 0.6
+_LATE = 0.3
 """Seconds after the deadline at which a process that has not ended by itself is ended."""
 _BACKLOG = 2048
 _SWITCH = 0.001

@@ -22,11 +22,32 @@ class Form(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def wanted_model(self) -> str | None:
         """The model that the body names."""
-        return None
+        return getattr(self, "model", None)
 
 
 def _singles(texts: str | list[str]) -> Items:
     return [(texts,)] if isinstance(texts, str) else [(text,) for text in texts]
+
+
+class Texts(Form):
+    """One text, or several."""
+
+    inputs: str | list[str]
+
+    def items(self) -> Items:
+        """The texts."""
+        return _singles(self.inputs)
+
+
+class TextOrPair(Form):
+    """A text, or two that are read together."""
+
+    text: str
+    text_pair: str | None = None
+
+    def items(self) -> Items:
+        """The text or pair."""
+        return [(self.text,) if self.text_pair is None else (self.text, self.text_pair)]
 
 
 # ------------------------------------------------------------------------------------ Hugging Face
@@ -146,19 +167,14 @@ class Filled(msgspec.Struct):
 # ----------------------------------------------------------------------- text-embeddings-inference
 
 
-class Embed(Form):
+class Embed(Texts):
     """Texts to embed. Longer ones are read in windows; ``truncate`` cuts them instead."""
 
-    inputs: str | list[str]
     normalize: bool = True
     truncate: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
-
-    def items(self) -> Items:
-        """The texts."""
-        return _singles(self.inputs)
 
 
 class Predict(Form):
@@ -224,16 +240,11 @@ class Similarity(Form):
         return self.inputs.items()
 
 
-class Tokenize(Form):
+class Tokenize(Texts):
     """Texts to tokenize."""
 
-    inputs: str | list[str]
     add_special_tokens: bool = True
     prompt_name: str | None = None
-
-    def items(self) -> Items:
-        """The texts."""
-        return _singles(self.inputs)
 
 
 class Token(msgspec.Struct, gc=False):
@@ -315,11 +326,6 @@ class Embeddings(Form):
     dimensions: int | None = None
     user: str | None = None
 
-    @property
-    def wanted_model(self) -> str | None:
-        """The model that the body names."""
-        return self.model
-
     def items(self) -> Items:
         """The texts."""
         return _singles(self.input)
@@ -350,11 +356,6 @@ class RankDocuments(Form):
     rank_fields: list[str] | None = None
     max_chunks_per_doc: int | None = None
     max_tokens_per_doc: int | None = None
-
-    @property
-    def wanted_model(self) -> str | None:
-        """The model that the body names."""
-        return self.model
 
     def items(self) -> Items:
         """The pairs of query and document."""
@@ -415,33 +416,17 @@ class ModelList(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
-class Attend(Form):
+class Attend(TextOrPair):
     """A text or pair whose attention is asked for, of one layer; the last one by default."""
 
-    text: str
-    text_pair: str | None = None
     layer: int | None = None
 
-    def items(self) -> Items:
-        """The text or pair."""
-        return [_together(self.text, self.text_pair)]
 
-
-class Attribute(Form):
+class Attribute(TextOrPair):
     """A text or pair of which is asked what each token contributes to a label or number; to the one
     that is predicted by default."""
 
-    text: str
-    text_pair: str | None = None
     target: str | None = None
-
-    def items(self) -> Items:
-        """The text or pair."""
-        return [_together(self.text, self.text_pair)]
-
-
-def _together(text: str, pair: str | None) -> tuple[str, ...]:
-    return (text,) if pair is None else (text, pair)
 
 
 class ReadToken(Token):
