@@ -14,7 +14,6 @@ from bothways.model.model import EncoderModel
 from bothways.training.checkpoint import (
     LastCheckpoint,
     ModelCheckpoints,
-    SaveTrial,
     checkpoints,
     rename_skipped,
     trained_tensors,
@@ -57,20 +56,6 @@ def last(folder: Path, key: dict[str, Any] | None = None, *, run: str = "mine") 
 
 
 # ---------------------------------------------------------------------------- before the first step
-
-
-def test_a_trial_finds_what_safetensors_would_refuse(tmp_path: Path) -> None:
-    trial = SaveTrial(tmp_path)
-    wide = torch.zeros(9, 4)
-    trial.write({"a": wide, "one number": torch.tensor(3.0)}, tmp_path / "sound")
-    assert (tmp_path / "sound").read_bytes() == b""
-    assert trial.size == trial.sizes[tmp_path / "sound"] == 9 * 4 * 4 + 4
-    with pytest.raises(RuntimeError, match="share memory"):  # in their last rows alone
-        trial.write({"a": wide[:6], "b": wide[5:]}, tmp_path / "shared")
-    with pytest.raises(ValueError, match="contiguous"):
-        trial.write({"a": wide.T}, tmp_path / "turned")
-    trial.reserve()
-    assert (tmp_path / "sound").stat().st_size == trial.size
 
 
 @pytest.mark.parametrize("existed", [True, False])

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from bothways.errors import RunError
 from bothways.finetuning import seed as epochs
@@ -20,52 +17,10 @@ from bothways.io.files import reserve_space
 from bothways.pretraining import pretrain as pretraining
 from bothways.runtime.stored import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training import checkpoint as module
-from bothways.training.checkpoint import SaveTrial, try_save
+from bothways.training.checkpoint import try_save
 from bothways.training.trainer import Trainer
 from pretraining_examples import small_disk
 from small_world import World, run
-
-WHOLE = torch.arange(24.0).view(6, 4)
-TENSORS: dict[str, dict[str, Any]] = {
-    "plain": {"a": WHOLE, "b": torch.ones(3)},
-    "parts of one": {"a": WHOLE[:3], "b": WHOLE[3:]},
-    "scalars": {"a": torch.tensor(3.0), "b": torch.tensor(4.0)},
-    "empty": {"a": torch.empty(0, 4), "b": torch.empty(0)},
-    "one row, transposed": {"a": torch.ones(4, 1).t()},
-    "transposed": {"a": WHOLE.t()},
-    "part of each row": {"a": WHOLE[:, :3]},
-    "every other row": {"a": WHOLE[::2]},
-    "two rows, not next to each other": {"a": WHOLE[::4]},
-    "repeated": {"a": torch.ones(1).expand(5)},
-    "inner dimensions exchanged": {"a": torch.ones(2, 3, 4).transpose(1, 2)},
-    "the same twice": {"a": WHOLE, "b": WHOLE},
-    "overlapping": {"a": WHOLE[:4], "b": WHOLE[3:]},
-    "sparse": {"a": torch.eye(3).to_sparse()},
-    "of no type on disk": {"a": torch.ones(3, dtype=torch.complex128)},
-    "no tensor": {"a": [1.0]},
-}
-
-
-def fails(action: Callable[[], object]) -> bool:
-    try:
-        action()
-    except Exception:
-        return True
-    return False
-
-
-@pytest.mark.parametrize("name", TENSORS)
-def test_it_refuses_what_a_save_refuses(name: str, tmp_path: Path) -> None:
-    tensors, trial = TENSORS[name], SaveTrial(tmp_path)
-    refused = fails(lambda: save_file(tensors, tmp_path / "real"))
-    assert refused == (list(TENSORS).index(name) > 4)
-    assert fails(lambda: trial.write(tensors, tmp_path / "tried")) == refused
-    assert (tmp_path / "tried").exists() == (not refused)
-    if not refused:
-        assert trial.size == sum(t.nbytes for t in tensors.values())
-        trial.reserve()
-        assert (tmp_path / "tried").stat().st_size == trial.size
 
 
 def test_nothing_is_left_of_a_trial(tmp_path: Path) -> None:
@@ -127,22 +82,6 @@ def unsaved(*_: Any, **__: Any) -> None:
     raise RuntimeError("the library cannot save\nthis vocabulary")
 
 
-def transposed(tensors: Callable[..., Any]) -> Callable[..., Any]:
-    def changed(*args: Any) -> Any:
-        for name, tensor in tensors(*args):
-            yield name, tensor.t().contiguous().t() if tensor.ndim == 2 else tensor
-
-    return changed
-
-
-def shared(tensors: Callable[..., Any]) -> Callable[..., Any]:
-    def changed(*args: Any) -> Any:
-        found = dict(tensors(*args))
-        yield from (found | {"again": max(found.values(), key=torch.numel)}).items()
-
-    return changed
-
-
 @pytest.fixture
 def no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("a step was trained"))
@@ -164,8 +103,6 @@ def assert_one_error(
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "JSON": (pretraining, "_about", unserialisable, "TypeError"),
     "tokenizer": (Tokenizer, "save", unsaved, "the library cannot save this vocabulary"),
-    "layout": (module, "_moments", transposed(module._moments), "non contiguous tensor"),
-    "memory": (module, "_moments", shared(module._moments), "share memory"),
 }
 
 
@@ -236,7 +173,7 @@ def test_a_disk_that_is_too_small_for_the_whole_run_is_told(
         assert "the run may need" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("fault", ["JSON", "tokenizer", "labels", "layout"])
+@pytest.mark.parametrize("fault", ["JSON", "tokenizer", "labels"])
 @pytest.mark.usefixtures("no_step")
 def test_finetuning_does_not_begin(
     fault: str,
@@ -252,14 +189,10 @@ def test_finetuning_does_not_begin(
         monkeypatch.setattr(run_seed, "_about", unserialisable)
     elif fault == "tokenizer":
         monkeypatch.setattr(Tokenizer, "save", unsaved)
-    elif fault == "labels":
+    else:
         same = {"labels": ["yes", "yes"]}
         monkeypatch.setattr(run_seed, "_about", lambda *args: {**about(*args), **same})
         told = ["give each output a distinct label"]
-    else:
-        tensors = "bothways.training.checkpoint.trained_tensors"
-        monkeypatch.setattr(tensors, transposed(module.trained_tensors))
-        told = [str(seed / "checkpoint"), "non contiguous tensor"]
     assert_one_error(capsys, world.finetune(out=tmp_path / "run"), *told)
     assert not any(path.name.startswith(".partial") for path in seed.iterdir())
 

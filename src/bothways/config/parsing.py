@@ -284,6 +284,8 @@ class _Reader:
         is_null = node.tag == _NULL
         if is_null and kind.optional:
             return None
+        if kind.is_list and kind.inner is str and isinstance(node, yaml.ScalarNode) and not is_null:
+            return (self.value(node, FieldType(str), f"{name}[0]"),)
         if kind.is_list and isinstance(node, yaml.SequenceNode):
             item = FieldType(kind.inner)
             return tuple(self.value(v, item, f"{name}[{i}]") for i, v in enumerate(node.value))

@@ -382,7 +382,7 @@ def _try_model(path: Path, model: EncoderModel, loaded: LoadedModel, about: dict
     """See that the trained model can be saved, before it is trained."""
     with try_save(path) as trial:
         write_model_files(trial.folder, model, loaded.tokenizer, about, trial.write)
-        trial.reserve()
+        trial.require_space()
 
 
 def _checkpoint(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> LastCheckpoint:

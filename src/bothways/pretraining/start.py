@@ -9,7 +9,7 @@ from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, StoreError
 from bothways.families.config import ModelConfig
-from bothways.families.heads import form_of
+from bothways.families.heads import HEADS, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.io.hub import model_folder
@@ -85,8 +85,8 @@ def fitted_shape(config: PretrainConfig, tokenizer: Tokenizer) -> ModelConfig:
 def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
     """New weights, with the heads and parts that the objective trains."""
     objective = objective_of(config)
-    heads: dict[str, Any] = dict.fromkeys(objective.heads, True)
-    model = EncoderModel(shape, seed=config.seed, **heads)
+    heads = {name: HEADS[name].outputs for name in objective.heads}
+    model = EncoderModel(shape, heads=heads, seed=config.seed)
     _add_parts(config, objective, model)
     return model
 

@@ -10,12 +10,13 @@ is a model folder, too, so it can be used, fine-tuned or exported as it is
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
+import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save
 from torch import Tensor
 
 from bothways.config.fields import digest
@@ -32,7 +32,6 @@ from bothways.io.files import (
     PARTIAL,
     explain_disk_errors,
     new_folder,
-    reserve_space,
     restore_set_aside,
     sha256,
     write_json,
@@ -49,14 +48,9 @@ from bothways.training.optimizer import Optimizer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 # --------------------------------------------------------------------------------
-# Trying a save before the first step, so that what would fail at the first one loses nothing.
-#
-# A trial runs the code of the save on the real tensors, in a folder of its own that is removed
-# again, but for the bulk of the writing: the tensors' data, their checksums, and flushing. Of BERT
-# base these are 1.3 GB for each run of pre-training and 1.7 GB for each seed of fine-tuning, of
-# which some train for seconds only. Without them it takes a tenth of a second, so every run has
-# one. What could fail in the data is tried in another way: safetensors looks at each tensor, and
-# the space is reserved on the disk.
+# Trying a save before the first step, so that what would fail at the first one loses nothing: the
+# small files are written, in a folder that is removed again, and the disk must have room for the
+# tensors.
 
 
 class SaveTrial:
@@ -66,39 +60,27 @@ class SaveTrial:
         folder: empty, to write the other files in.
 
     Attributes:
-        sizes: bytes of the data of each file of tensors.
+        size: bytes of all tensors.
     """
 
     def __init__(self, folder: Path):
-        self.folder = folder
-        self.sizes: dict[Path, int] = {}
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files of tensors."""
-        return sum(self.sizes.values())
+        self.folder, self.size = folder, 0
 
     def write(
-        self, tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+        self,
+        tensors: dict[str, Tensor],
+        path: Path,
+        metadata: dict[str, str] | None = None,  # noqa: ARG002
     ) -> None:
-        """Create an empty file, if safetensors would write these tensors."""
-        by_storage: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for name, tensor in tensors.items():
-            by_storage[tensor.untyped_storage().data_ptr()][name] = tensor
-        for group in by_storage.values():
-            if len(group) == 1:
-                # Two rows stand for all: they are contiguous exactly if the tensor is.
-                group = {
-                    name: tensor[:2] if tensor.ndim else tensor for name, tensor in group.items()
-                }
-            save(group, metadata)
+        """Create an empty file, and count the bytes of the tensors."""
         path.touch()
-        self.sizes[path] = sum(tensor.nbytes for tensor in tensors.values())
+        self.size += sum(tensor.nbytes for tensor in tensors.values())
 
-    def reserve(self) -> None:
-        """Take the space of the tensors' data on the disk."""
-        for path, size in self.sizes.items():
-            reserve_space(path, size)
+    def require_space(self) -> None:
+        """Refuse a disk without room for the tensors."""
+        if shutil.disk_usage(self.folder).free < self.size:
+            needed = f"{os.strerror(errno.ENOSPC)} for {self.size / 2**20:,.1f} MiB"
+            raise OSError(errno.ENOSPC, needed)
 
 
 @contextlib.contextmanager
@@ -484,7 +466,7 @@ class ModelCheckpoints(Checkpoints):
         def write() -> int:
             with try_save(self._folder / f"step-{step}") as trial:
                 self._write(trial.folder, step, whole, moments, state, trial.write)
-                trial.reserve()
+                trial.require_space()
                 return trial.size
 
         return self._ranks.run_on_rank0(write)
