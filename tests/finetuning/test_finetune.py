@@ -576,7 +576,7 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
         ({"kind": "spans", "header": False}, "task.header has no effect"),
         (
             {"windows": WindowOptions(pooling="max")},
-            "task.windows has no effect .* without task.long",
+            "windows has no effect .* without task.long",
         ),
         (
             {"kind": "spans", "windows": WindowOptions(stride=9)},

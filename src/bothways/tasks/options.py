@@ -509,14 +509,10 @@ class TaskOptions(Options):
         second = () if self.traits.has_columns else ("text_b",)
         for name in (*others, *self.without_effect, *second):
             if getattr(self, name) != default_of(type(self).__dataclass_fields__[name]):
-                of = (
-                    f"is for kind {others[name]} and has no effect"
-                    if name in others
-                    else "has no effect"
-                )
+                of = f"is for kind {others[name]} and " if name in others else ""
                 windows = name == "windows" and self.traits.of_texts
                 raise ConfigError(
-                    f"task.{name} {of} for kind {self.kind}"
+                    f"task.{name} {of}has no effect for kind {self.kind}"
                     f"{windows * ' without task.long windows'}; leave it out."
                 )
 
