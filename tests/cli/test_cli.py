@@ -564,7 +564,7 @@ def test_corpus_report_and_finetune_table_are_printed(
     )
     assert told == (
         "\nnext:\n"
-        f"  bothways predict '{tmp_path}/my model' 'a text of yours' --text_b 'its second text'\n"
+        f"  bothways predict '{tmp_path}/my model' 'a text' --text_b 'its second text'\n"
         "  bothways info r\n"
     )
 

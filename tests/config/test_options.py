@@ -28,6 +28,7 @@ from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConf
 from bothways.io.options import Format
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.options import ConvertConfig, FillMaskConfig, PredictConfig
+from bothways.tasks.options import KindTraits, Usage
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.options import ClockOptions
 
@@ -527,7 +528,9 @@ def option_classes() -> list[type[Any]]:
     for path in root.glob("**/options.py"):
         name = ".".join(["bothways", *path.relative_to(root).with_suffix("").parts])
         found |= {c for c in vars(import_module(name)).values() if is_dataclass(c)}
-    return sorted(found - {ModelConfig, RunSeeds, Format}, key=lambda c: c.__name__)
+    return sorted(
+        found - {ModelConfig, RunSeeds, Format, KindTraits, Usage}, key=lambda c: c.__name__
+    )
 
 
 @pytest.mark.parametrize("cls", option_classes(), ids=lambda cls: cls.__name__)

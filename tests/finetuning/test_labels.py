@@ -250,7 +250,7 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     assert said in model.evaluate(data).notes
     facts = dict(bw.info(seed.model).facts)
     assert facts["threshold"] == said
-    assert f"* {said}; other libraries give the more probable label." in card(seed.model)
+    assert f"* L{said[1:]}; other libraries give the more probable label." in card(seed.model)
     assert card(seed.model) == card(model.save(data.parent / "saved"))
     column = pd.Series(texts[:3], index=[7, 2, 2])
     assert model.predict(column).to_frame().index.tolist() == [7, 2, 2]
@@ -263,7 +263,7 @@ def test_thresholds_of_two_classes(config: FinetuneConfig, data: Path) -> None:
     same = dataclasses.replace(config.task, metrics=("accuracy",))
     scores = [evaluate_file(loaded, data, options=o).scores["accuracy"] for o in (other, same)]
     assert scores[0] == scores[1]
-    with pytest.raises(ConfigError, match=r"task\.tune is given, but it is for kind classific"):
+    with pytest.raises(ConfigError, match=r"task\.tune has no effect"):
         TaskOptions(kind="multilabel", tune=True)
 
 

@@ -76,7 +76,8 @@ def test_rows(case: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     rows = read_rows(path, TaskOptions(**options), labelled=True)
-    assert [*zip(rows.lines, rows.a, rows.labels or [], strict=True)] == expected
+    labels = [label for (label,) in rows.labels or []]
+    assert [*zip(rows.lines, rows.a, labels, strict=True)] == expected
 
 
 REFUSED: dict[str, tuple[str, str | bytes, int | None, str, str | None]] = {
@@ -102,7 +103,7 @@ REFUSED: dict[str, tuple[str, str | bytes, int | None, str, str | None]] = {
     "UTF-16": ("a.tsv", KO.encode("utf-16-le"), 1, "utf-16-le", "encoding"),
     "one damaged line": ("a.tsv", KO.encode() + "é\tx\n".encode("latin-1"), 4, "damaged", None),
     "label missing": ("a.tsv", "text\tlabel\nhi\t\n", 2, "label is empty", None),
-    "label N/A": ("a.tsv", "text\tlabel\nhi\tx\nyo\tN/A\n", 3, "missing value", None),
+    "label N/A": ("a.tsv", "text\tlabel\nhi\tx\nyo\tN/A\n", 3, "missing label", None),
     "labels by case": ("a.tsv", "text\tlabel\nhi\tGood\nyo\tgood\n", 3, "'Good'", None),
     "labels by space": ("a.jsonl", '{"text":"a","label":"a b"}\n{"text":"b","label":"a  b"}\n', 2, "'a b'", None),
     "1 and 1.0": ("a.csv", "text,label\nhi,1\nyo,1.0\n", 3, "'1.0'", None),

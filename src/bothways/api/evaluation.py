@@ -43,6 +43,11 @@ class Evaluation(Mapping[str, float]):
     def __len__(self) -> int:
         return len(self.scores)
 
+    def lines(self) -> list[str]:
+        """What `bothways evaluate` prints: the scores, and a table of the parts."""
+        table = table_of_parts(self.parts) if self.parts else []
+        return [*(f"{n}: {v:.4f}" for n, v in self.scores.items()), *map("\t".join, table)]
+
     def _tables(self) -> list[list[list[str]]]:
         tables = [[["metric", "score"], *([n, f"{v:.4f}"] for n, v in self.scores.items())]]
         return [*tables, table_of_parts(self.parts)] if self.parts else tables

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bothways.api.evaluation import table_of_parts
+from bothways.api.evaluation import Evaluation
 from bothways.api.model import Model, check_ranks
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError, ModelError, Place
@@ -549,9 +549,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             )
     for note in evaluation.notes:
         print_note(note)
-    lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
-    table = table_of_parts(evaluation.parts) if evaluation.parts else []
-    return [*lines, *map("\t".join, table)]
+    return Evaluation(evaluation.scores, parts=evaluation.parts).lines()
 
 
 def inspect(config: InspectConfig) -> list[str]:

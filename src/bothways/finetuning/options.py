@@ -25,7 +25,6 @@ from bothways.training.options import (
 # --------------------------------------------------------------------------------
 # Options of `bothways finetune` and `bothways glue`, and the declaration of a task.
 
-_TAGGING = TaskOptions(kind="tagging")
 NARROW = 384
 """Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
 9)."""
@@ -468,8 +467,8 @@ class FeaturesConfig(Options):
         f"task.{name}"
         for name in (
             *("kind", "long", "predict", "text_b"),
-            *_TAGGING.without_effect,
-            *({*OPTIONS_OF_KINDS.values()} - {_TAGGING.traits.own}),
+            *TaskOptions(kind="tagging").without_effect,
+            *({*OPTIONS_OF_KINDS.values()} - {"tagging"}),
         )
     )
     own_texts = MappingProxyType(
@@ -484,7 +483,7 @@ class FeaturesConfig(Options):
         }
     )
 
-    task: TaskOptions = field(default_factory=lambda: _TAGGING)
+    task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
     """Sentences with a tag for each word."""
     data: str = free("")
     """Folder that the names of the data files are relative to. Default: the current folder."""

@@ -509,11 +509,11 @@ class TaskOptions(Options):
         second = () if self.traits.has_columns else ("text_b",)
         for name in (*others, *self.without_effect, *second):
             if getattr(self, name) != default_of(type(self).__dataclass_fields__[name]):
-                of = f"it is for kind {others[name]}" if name in others else "it has no effect"
+                of = f"is for kind {others[name]} and " if name in others else ""
                 windows = name == "windows" and self.traits.of_texts
                 raise ConfigError(
-                    f"task.{name} is given, but {of}, and task.kind is {self.kind}"
-                    f"{windows * '; add task.long windows'}. Leave out task.{name}."
+                    f"task.{name} {of}has no effect for kind {self.kind}"
+                    f"{windows * ' without task.long windows'}; leave it out."
                 )
 
     @property
