@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import bothways as bw
 from bothways import cli
@@ -220,6 +222,9 @@ def test_folders_of_others_and_those_that_are_none(tmp_path: Path) -> None:
     other = tmp_path / "theirs"
     other.mkdir()
     (other / "config.json").write_text('{"model_type": "llama"}')
+    save_file(
+        {"model.embed_tokens.weight": np.zeros((2, 2), np.float32)}, other / "model.safetensors"
+    )
     found = bw.info(other)
     assert found.kind == "a model that another program wrote, which cannot be used"
     assert "llama" in found.facts["problem"]

@@ -89,7 +89,13 @@ def test_a_gain_that_is_not_clear_is_named_on_its_line(
 
 def test_the_page_of_a_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_run, "_fillings", lambda *_: [("the <b> [MASK]", "b 1%")])
-    record = {"verb": "pretrain", "recipe": {}, "resolved": {}, "versions": {"torch": "9.9"}}
+    record = {
+        "format": 2,
+        "verb": "pretrain",
+        "recipe": {},
+        "resolved": {},
+        "versions": {"torch": "9.9"},
+    }
     (tmp_path / "run.json").write_text(
         json.dumps({**record, "started": "2020-02-02T00:00:00+00:00"})
     )

@@ -306,5 +306,5 @@ def test_a_snapshot_whose_blobs_are_gone(name: str, home: Path, models: dict[str
     (snapshot / name).unlink()
     shutil.rmtree(snapshot / "onnx", ignore_errors=True)
     if name == "model.safetensors":
-        with pytest.raises(ModelError, match="downloaded in part; download it again"):
+        with pytest.raises(ModelError, match="the download is incomplete; run it again"):
             load("me/small")

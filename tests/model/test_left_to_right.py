@@ -21,7 +21,7 @@ from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.pretraining.evaluation import evaluate_pretraining
-from bothways.pretraining.options import EvaluateOptions, MaskOptions, PairOptions, PretrainConfig
+from bothways.pretraining.options import EvaluateOptions, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("several_tiles")
 SHAPE = (2, 32, 4, 64, VOCABULARY)
 
 
-def recipe(corpus: Path, run: Path, masking: str = "left_to_right") -> PretrainConfig:
+def recipe(corpus: Path, run: Path, objective: str = "left_to_right") -> PretrainConfig:
     return PretrainConfig(
         corpus=str(corpus),
         run=str(run),
@@ -44,7 +44,7 @@ def recipe(corpus: Path, run: Path, masking: str = "left_to_right") -> PretrainC
         phases=(Phase(length=24, batch=8, micro_batch=8),),
         optimizer=OptimizerOptions(lr=1e-2),
         pairs=PairOptions(kind="single"),
-        masking=MaskOptions(kind=masking),  # type: ignore[arg-type]
+        objective=(objective,),
         precision="fp32",
         threads=1,
         evaluate=EvaluateOptions(sequences=8),
@@ -57,7 +57,7 @@ def pretrained(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     folder = tmp_path_factory.mktemp("pretrained")
     return {
         kind: pretrain(recipe(tiny_corpus, folder / kind, kind)).model
-        for kind in ("left_to_right", "pieces")
+        for kind in ("left_to_right", "masked")
     }
 
 
@@ -86,7 +86,8 @@ def test_the_model_folder_says_it(pretrained: dict[str, Path], tiny_corpus: Path
 def test_a_folder_from_before_it_was_said_is_refused(pretrained: dict[str, Path]) -> None:
     loaded = load_model(pretrained["left_to_right"])
     folder = pretrained["left_to_right"].parent / "old"
-    save_model(folder, network_of(loaded), loaded.tokenizer, loaded.about)
+    about = {**loaded.about, "masking": "left_to_right"}
+    save_model(folder, network_of(loaded), loaded.tokenizer, about)
     config = json.loads((folder / "config.json").read_text())
     del config["is_decoder"]
     (folder / "config.json").write_text(json.dumps(config))
@@ -95,16 +96,16 @@ def test_a_folder_from_before_it_was_said_is_refused(pretrained: dict[str, Path]
 
 
 @pytest.mark.parametrize("pairs", ["next", "order"])
-def test_no_second_loss_left_to_right(pairs: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[CLS\], which under causal attention sees no"):
-        replace(recipe(tmp_path, tmp_path), pairs=PairOptions(kind=pairs))  # type: ignore[arg-type]
+def test_no_second_loss_left_to_right(pairs: str, tiny_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the second loss reads the first token, which sees no"):
+        pretrain(replace(recipe(tiny_corpus, tmp_path / "run"), pairs=PairOptions(kind=pairs)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("theirs", "wanted", "said"),
     [
-        ("left_to_right", "pieces", "reads left to right, and masking.kind pieces .* both ways"),
-        ("pieces", "left_to_right", "reads both ways, and masking.kind left_to_right .* right;"),
+        ("left_to_right", "masked", "reads left to right, and objective masked .* both ways"),
+        ("masked", "left_to_right", "reads both ways, and objective left_to_right .* right;"),
     ],
 )
 def test_starting_from_the_other_direction_is_refused(

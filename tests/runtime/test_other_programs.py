@@ -14,6 +14,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -136,8 +137,8 @@ def test_an_adapter_says_itself_how_vectors_are_made(
 def test_an_adapter_of_a_revision(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     place = tmp_path / "hub/models--own--base"
     (place / "refs").mkdir(parents=True)
     for letter, name in (("a", "main"), ("b", "v2")):
@@ -152,7 +153,7 @@ def test_an_adapter_of_a_revision(
     expected = load(merge(changed, pair, tmp_path / "merged")).embed(TEXTS)
     np.testing.assert_allclose(load(tmp_path / "adapter").embed(TEXTS), expected, atol=1e-6)
     set_json(tmp_path / "adapter/adapter_config.json", revision="v3")
-    with pytest.raises(ModelError, match=r"own/base@v3.*It has its revisions main, v2"):
+    with pytest.raises(ModelError, match=r"own/base@v3.*no model of this name at revision v3"):
         load_model(tmp_path / "adapter")
 
 
@@ -317,15 +318,14 @@ def test_a_reference_to_a_snapshot_that_is_not_there(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: np.ndarray
 ) -> None:
     """As a download that was interrupted leaves it: the one before is another model."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     place = tmp_path / "hub/models--own--model"
     shutil.copytree(folder, place / "snapshots" / ("a" * 40))
     (place / "refs").mkdir()
     (place / "refs/main").write_text("b" * 40)
-    with pytest.raises(ModelError, match=f"It has its revisions {'a' * 40}") as caught:
+    with pytest.raises(ModelError, match="no model of this name in the local cache"):
         load_model("own/model")
-    assert "main" not in str(caught.value).partition("revisions")[2].partition(".")[0]
     np.testing.assert_array_equal(load(f"own/model@{'a' * 40}").embed(TEXTS), vectors)
 
 

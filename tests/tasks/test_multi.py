@@ -92,7 +92,7 @@ def test_labels_as_lists_joined_and_in_columns(
         ("a.tsv", "sentence\tlabel\nx\ta||b", {"label_separator": "|"}, "the label is empty"),
         ("a.jsonl", '{"sentence": "x", "label": ["a|b"]}', {"label_separator": "|"},
          "the label 'a|b' holds task.label_separator"),
-        ("a.tsv", "sentence\tlabel\nx\t['a' 'b']", {}, r"a\.tsv:2: .*, not a JSON list"),
+        ("a.tsv", "sentence\tlabel\nx\t['a' 'b']", {}, r"a\.tsv:2: .*, not a list of labels"),
         ("a.tsv", "sentence\ta\nx\tmaybe", {"label_columns": ("a",)},
          r"a\.tsv:2: column 'a' holds 'maybe'; .*0, false or no"),
         ("a.tsv", "sentence\ta\nx\t", {"label_columns": ("a",)}, r"a\.tsv:2: column 'a' holds ''"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -35,6 +34,7 @@ _LIMITS = {
 }
 # <fcntl.h> and <linux/fs.h>
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_BEYOND = 2**40  # no file that is locked is so large
 
 
 def sha256(path: Path) -> str:
@@ -190,6 +190,11 @@ def _locked_folder(folder: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: another process holds it.
     """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -250,7 +255,7 @@ def _replace(path: Path, new: Path, aside: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Exchange two names atomically; False if the system or file system does not support it."""
-    # Elsewhere there is no such call.
+    # Elsewhere there is no such call, and on Windows no library of the process to ask.
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     rename = getattr(library, "renameat2", None)
     if rename is None:
@@ -266,7 +271,21 @@ def lock_open_file(file: BinaryIO) -> None:
     Raises:
         BlockingIOError: another process has locked it.
     """
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        import fcntl
+    except ImportError:  # Windows, where this has not been run
+        import msvcrt
+
+        position = file.seek(0, os.SEEK_CUR)
+        file.seek(_BEYOND)  # a locked byte cannot be read by others
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError as error:
+            raise BlockingIOError(*error.args) from None
+        finally:
+            file.seek(position)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sync_files(folder: Path) -> None:
@@ -318,6 +337,8 @@ def explain_disk_errors(
 
 
 def _sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -68,6 +68,9 @@ def deaf_children() -> Iterator[None]:
     they were doing, such as importing, would be a traceback of each. The one that started them sees
     it after the block, and ends them.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     # Started with the first child, where it lets the signal through again (Python before 3.12).
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -64,7 +64,8 @@ def diagnose(path: Path) -> str:
     if (path / RUN_FILE).exists():
         models = models_of_run(path)
         if found := models or checkpoints_of_run(path)[-1:]:
-            return f"this is a run folder; name a model in it: {listed(list(map(str, found)), 4)}"
+            names = listed([inside.relative_to(path).as_posix() for inside in found], 4)
+            return f"this is a run folder; name a model in it: {names}"
         return "this run is not finished and has no model yet; the same command continues it"
     if (path / "corpus.json").is_file():
         return "this is a corpus, not a model; pre-train one on it (`bothways pretrain --corpus`)"
