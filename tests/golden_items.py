@@ -359,28 +359,12 @@ def examples() -> Items:
     return found
 
 
-def splits() -> Items:
-    """Labelled files split in two."""
-    found: Items = {}
-    for name, words in {
-        "single.tsv": (),
-        "pairs.csv": ("--by", "#2 String"),
-        "scores.jsonl": ("--by", "one"),
-        "scores.json": ("--by", "more.score"),
-        "questions.json": (),
-    }.items():
-        out = Path("split", name)
-        told = run("split", f"files/{name}", "--out", out, "--share", 0.5, *words)
-        found |= {f"{name}/told": told, **_files(out, name)}
-    return found
-
-
 def options() -> Items:
     """Every option and its default, of the verbs and the recipes that come with the package."""
     found: Items = {}
     for words in (
         *(("vocab",), ("vocab", "extend"), ("corpus",), ("corpus", "show"), ("pretrain",)),
-        *(("finetune",), ("split",), ("glue",), ("predict",), ("evaluate",), ("embed",)),
+        *(("finetune",), ("glue",), ("predict",), ("evaluate",), ("embed",)),
         *(("plan", "tiny"), ("pretrain", "tiny"), ("pretrain", "mini-ko")),
         *(("finetune", "mrpc"), ("finetune", "squad2"), ("finetune", "conll2003")),
         ("finetune", "swag"),
@@ -395,7 +379,6 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "vocab extend": ("--source", "a", "--out", "b", "--words", "c"),
     "corpus": ("--files", "a", "--tokenizer", "b", "--out", "c"),
     "corpus show": ("a",),
-    "split": ("a", "--out", "b"),
     "glue": ("--data", "a", "--run", "b"),
     "predict": ("a",),
     "evaluate": ("a", "b"),
@@ -406,7 +389,7 @@ GROUPS: Mapping[str, Callable[[], Items]] = {
     group.__name__: group
     for group in (
         *(randomness, vocabularies, tokens, corpora, instances, batches, shown, models),
-        *(examples, splits, options),
+        *(examples, options),
     )
 }
 """Functions that compute items in the folder of :func:`build_world`, by name."""

@@ -421,7 +421,7 @@ def test_the_examples_of_the_help_run(sandbox: Path, capfd: pytest.CaptureFixtur
     with (sandbox / "texts" / "stories.txt").open("a") as file:  # a word to extend by
         file.write("\nThe qwxzyvk was sold.\nThe qwxzyvk was lost.\n" * 10)
     (sandbox / "their-encoder").symlink_to("sentence-transformers/all-MiniLM-L6-v2")
-    order = ("vocab", "corpus", "plan", "pretrain", "finetune", "tasks", "split")
+    order = ("vocab", "corpus", "plan", "pretrain", "finetune", "tasks")
     verbs = {name: cli.VERBS[name] for name in order}
     verbs |= {name: verb for title in LAST for name, verb in GROUPS[title].items()}
     assert verbs.keys() | {"demo"} == cli.VERBS.keys()

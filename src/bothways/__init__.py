@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from bothways.api.calls import list_tasks as list_tasks
     from bothways.api.calls import pretrain as pretrain
     from bothways.api.calls import score as score
-    from bothways.api.calls import split as split
     from bothways.api.corpus import Corpus as Corpus
     from bothways.api.doctor import diagnose as diagnose
     from bothways.api.info import info as info
@@ -94,7 +93,6 @@ _MODULES = {
     "reproduce": "experiments.calls",
     "score": "api.calls",
     "serve": "serving.calls",
-    "split": "api.calls",
     "task_recipe": "tasks.catalogue",
     "list_tasks": "api.calls",
 }

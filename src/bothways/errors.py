@@ -59,13 +59,11 @@ class InputError(BothwaysError):
         problem: what is wrong, and the one obvious remedy if there is one; without the place.
         place: where; None until a reader that knows it sets it.
         option: the option that changes how the input is read, if there is one.
-        torn: whether the line has an odd number of quotation marks, so that a field in them may go
-            on beyond it.
     """
 
     def __init__(self, problem: str, *, place: Place | None = None, option: str | None = None):
         super().__init__(problem)
-        self.problem, self.place, self.option, self.torn = problem, place, option, False
+        self.problem, self.place, self.option = problem, place, option
 
     def __str__(self) -> str:
         """``file:line: problem (see option)``, or ``train: row 3: ...`` of a table in memory."""

@@ -73,7 +73,6 @@ OF_VERBS = {
     "reproduce": bw.reproduce,
     "score": bw.score,
     "serve": bw.serve,
-    "split": bw.split,
     "tag": bw.Model.tag,
     "tasks": bw.list_tasks,
     "tokenize": bw.Tokenizer.encode,
@@ -873,8 +872,6 @@ def test_lists_and_scores() -> None:
     assert "mrpc" in repr(bw.list_tasks())
     assert repr(bw.list_tasks("mrpc")).startswith("#")
     assert "tiny" in bw.list_recipes()
-    Path("rows.tsv").write_text("sentence\tlabel\n" + "".join(f"w{n}\ta\n" for n in range(40)))
-    assert any("train" in line for line in bw.split("rows.tsv", "parts", share=0.5))
     forecast = bw.plan("tiny", steps=2, verbose=False, **SMALL)
     assert "memory" in repr(forecast)
 

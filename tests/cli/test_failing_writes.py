@@ -115,7 +115,6 @@ VERBS: dict[str, tuple[str, Verb]] = {
     ),
     "pretrain": ("run", lambda w, out: [*w.pretrain(out=out), "--log_every", "1"]),
     "finetune": ("tuned", lambda w, out: w.finetune(out=out)),
-    "split": ("parts", lambda w, out: ["split", w.train, "--out", out]),
     "embed": ("e.npz", lambda w, out: ["embed", w.model, "a", "b", "--out", out]),
     "embed a file": ("f.npz", lambda w, out: over_rows(w, out, "embed")),
     "embed to an array": ("f.npy", lambda w, out: over_rows(w, out, "embed")),
@@ -158,7 +157,7 @@ TRAINS = {
 }
 """Verbs that go on, and what they end with."""
 NEW = (
-    *(*TRAINS, "vocab extend", "split", "convert", "convert to TensorFlow"),
+    *(*TRAINS, "vocab extend", "convert", "convert to TensorFlow"),
     *("export", "export in 8 bits"),
 )
 """Whose folder must be new, or is that of a run."""
@@ -225,7 +224,7 @@ def test_a_disk_that_is_full_from_a_random_write_on(
         found = contents(place)
         assert found["beside"] == done["beside"]
         assert [n for n in found if ".partial-" in n] == [], where
-        if out.is_dir() and verb not in ("split", "vocab"):
+        if out.is_dir() and verb != "vocab":
             assert diagnose(out) == [], where
         if verb in TRAINS:
             end = f"{name}/{TRAINS[verb]}"
@@ -278,7 +277,6 @@ READ = {
     "corpus": "text.txt",
     "pretrain": "corpus/corpus.json",
     "finetune": "train.tsv",
-    "split": "train.tsv",
     "embed": "run/model/config.json",
     "embed a file": "train.tsv",
     "predict": "tuned/seed-0/model/tokenizer.json",

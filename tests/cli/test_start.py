@@ -160,7 +160,7 @@ def test_what_folders_are(world: World, tmp_path: Path) -> None:
     assert corpus.facts["letters"] == "Latin 100.0%"
     assert corpus.facts["language"] == "en"
     assert bw.info(world.vocabulary).kind == "a vocabulary"
-    assert bw.info(world.train).verbs == ("finetune", "split", "evaluate")
+    assert bw.info(world.train).verbs == ("finetune", "evaluate")
     for name in ("config.json", "model.safetensors", "vocab.txt"):
         found = bw.info(world.model / name)
         assert found.verbs == ("info",)

@@ -57,7 +57,7 @@ from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.options import ConvertConfig, ScoreConfig
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import recipe_of
-from bothways.tasks.options import SplitConfig, TaskOptions, share
+from bothways.tasks.options import TaskOptions, share
 from bothways.tokenization.options import ExtendConfig, LearningOptions, VocabularyConfig
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -736,25 +736,6 @@ def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: 
     given["seeds"] = _seeds(given.get("seeds"))
     with _call(GlueConfig, verbose):
         return all_tasks(call_options(GlueConfig, data, given))
-
-
-def split(file: str | Path, out: str | Path, **options: Any) -> list[str]:
-    """Split a labelled file into a training and a development file, by a hash of its lines.
-
-    Args:
-        file: the file.
-        out: folder to write ``train`` and ``dev`` to.
-        **options: those of `bothways split`: ``share``, ``by``, ``header``.
-
-    Returns:
-        Lines that say what was written.
-
-    Raises:
-        InputError, ConfigError: see :func:`bothways.tasks.split.split`.
-    """
-    from bothways.tasks.split import split as divide
-
-    return divide(call_options(SplitConfig, None, {"file": file, "out": out, **options}))
 
 
 def list_tasks(name: str | None = None) -> Listing:

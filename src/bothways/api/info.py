@@ -140,7 +140,7 @@ def _file(path: Path) -> Info:
         return Info(path, "a file of a model, which is its folder", {}, ("info",), (command,))
     if path.suffix.lower() in _TABLES:
         command = _command("finetune", "--train", path, "--dev", "0.1")
-        return Info(path, "a file", {}, ("finetune", "split", "evaluate"), (command,))
+        return Info(path, "a file", {}, ("finetune", "evaluate"), (command,))
     command = _command("vocab", "--files", path, "--out", "vocabulary")
     return Info(path, "a file", {}, ("vocab", "corpus"), (command,))
 

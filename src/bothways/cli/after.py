@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bothways.finetuning.options import FinetuneConfig
     from bothways.finetuning.results import FinetuneResult
     from bothways.pretraining.pretrain import PretrainResult
-    from bothways.tasks.options import SplitConfig
     from bothways.tokenization.options import VocabularyConfig
 
 _SAMPLES, _WIDTH = 3, 70
@@ -50,14 +49,6 @@ def after_corpus(config: CorpusConfig) -> None:
         ["plan", "--corpus", config.out, "--minutes", "10"],
         ["pretrain", "--corpus", config.out, "--minutes", "10"],
     )
-
-
-def after_split(config: SplitConfig) -> None:
-    """Fine-tuning comes next."""
-    suffix = Path(config.file).suffix
-    files = [Path(config.out) / f"{part}{suffix}" for part in ("train", "dev")]
-    if all(path.exists() for path in files):  # a list becomes lines, in another format
-        say_next(["finetune", "--train", files[0], "--dev", files[1]])
 
 
 def after_folder(config: Any) -> None:

@@ -21,7 +21,6 @@ from bothways.cli.after import (
     after_folder,
     after_plan,
     after_pretraining,
-    after_split,
     after_vocabulary,
     is_first_process,
 )
@@ -174,10 +173,6 @@ class Call:
 
     def __call__(self, config: Any) -> int | None:
         return self.show(self.load()(config))
-
-
-def _print_nothing(_: object) -> None:
-    """What there is to say was said by the function."""
 
 
 def _learn_vocabulary(config: VocabularyConfig) -> None:
@@ -516,17 +511,6 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
         examples=(
             "bothways tasks",
             "bothways tasks mrpc",
-        ),
-    ),
-    "split": Verb(
-        "split a labelled file into training and development, by a hash of its text",
-        "tasks.options:SplitConfig",
-        Call("tasks.split", "split"),
-        ("file",),
-        after=after_split,
-        examples=(
-            "bothways split reviews/train.tsv --out parts",
-            "bothways split reviews/train.tsv --out by-text --share 0.9 --by sentence",
         ),
     ),
     "vocab": VerbGroup(

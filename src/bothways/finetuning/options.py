@@ -533,8 +533,7 @@ class FeaturesConfig(Options):
             )
         if share(self.task.dev) is not None or share(self.task.test) is not None:
             raise ConfigError(
-                "features measures files, not shares of task.train; `bothways split` makes two "
-                "files of one."
+                "features measures files, not shares of task.train; give --dev a file files of one."
             )
         if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
             raise ConfigError(

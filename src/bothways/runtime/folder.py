@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -66,7 +65,6 @@ OF_TASK = (
     *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 """What bothways.json says of a task."""
-_OF_TEXT = re.compile(r".*\.(json|model)|vocab\.txt|merges\.txt")
 """Files that may hold settings or a vocabulary."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
@@ -429,31 +427,6 @@ def model_files(named: Path) -> list[Path]:
     folder = sentence_modules.encoder_folder(named)
     found = None if is_there(folder / CONFIG) else original_files.named_checkpoint(named)
     return original_files.checkpoint_files(found[1]) if found else weight_files(folder)
-
-
-def files_read(named: Path) -> list[Path]:
-    """The files that :func:`load_model` and engines may read of a folder: those with weights or a
-    graph, and all that may hold settings or a vocabulary; of an adapter also its base's.
-
-    Args:
-        named: a folder, or a checkpoint of BERT's authors.
-
-    Raises:
-        ModelError: the folder does not say where its encoder or base is.
-    """
-    found: set[Path] = set()
-    with suppress(ModelError):  # one with a graph alone
-        found.update(model_files(named))
-    folders = {named if named.is_dir() else named.parent, sentence_modules.encoder_folder(named)}
-    if adapters.is_adapter(named):
-        base = base_folder(named, adapter_settings(named))
-        folders.add(sentence_modules.encoder_folder(base))
-    for folder in folders:
-        beside = [*folder.glob("*"), *folder.glob("[0-9]*_*/*")]  # modules for vectors
-        found.update(path for path in beside if _OF_TEXT.fullmatch(path.name))
-        for name in (*GRAPHS, GRAPH_OF_8_BITS):
-            found.update(folder.glob(f"{name}*"))  # with what is too large for one file
-    return sorted(path for path in found if path.is_file())
 
 
 def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:

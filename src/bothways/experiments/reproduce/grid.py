@@ -40,13 +40,14 @@ from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.tasks.catalogue import task_recipe
-from bothways.tasks.options import SplitConfig
+from bothways.tasks.options import share
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.runfolder import versions
 
 DATA = ("corpus", "text", "glue", "squad", "ner", "sick")
 """The options that give data."""
 _SQUAD = (("train-v1.1.json", "dev-v1.1.json"), ("train.json", "dev.json"))
+_DEV_SHARE = "0.2"  # of a dev file that is divided
 _SIZE = ("model.layers", "model.hidden", "model.heads")
 
 
@@ -277,25 +278,20 @@ class _GridBuilder:
             recipe = changed(FinetuneConfig(), {**files, **source.changes, **folder}).located()
             return _Task(recipe, (text.key, name), (text.name,))
         data = Path(getattr(self.config, source.data))
-        needs, inputs = tuple[str, ...](), tuple[str, ...]()
-        if source.split:
-            file, column = source.split
-            options = SplitConfig(file=str(data / file), out=str(Path(file).parent), by=column)
-            step = self._add(Step("split", options.out, options, (sha256(data / file)[:16],)))
-            recipe = task_recipe(source.declared, data=str(self._folder(step))).located()
-            task = replace(recipe.task, name=source.title)
-            recipe, inputs, needs = replace(recipe, task=task), (step.key,), (step.name,)
-        elif source.data == "squad":
+        if source.data == "squad":
             recipe = task_recipe(source.declared, **_squad_files(data))
         else:
             recipe = task_recipe(source.declared, data=str(data)).located()
+        if source.group:  # its dev file, divided
+            task = replace(recipe.task, name=source.title, train=recipe.task.dev, dev=_DEV_SHARE)
+            recipe = replace(recipe, task=replace(task, group=source.group, measure=()))
         recipe = changed(recipe, source.changes)
         measure = tuple(file for file in recipe.task.measure if Path(file).exists())
-        task = replace(recipe.task, test=None, predict=(), measure=() if needs else measure)
-        for file in (task.train, task.dev) * (not needs):
-            if not Path(file).exists():
+        task = replace(recipe.task, test=None, predict=(), measure=measure)
+        for file in (task.train, task.dev):
+            if share(file) is None and not Path(file).exists():
                 raise InputError("there is no such file", place=Place(file), option=source.data)
-        return _Task(replace(recipe, task=task), inputs or (*file_digests(task).values(),), needs)
+        return _Task(replace(recipe, task=task), (*file_digests(task).values(),))
 
     # --------------------------------------------------------------------- text to encoders
 

@@ -29,24 +29,20 @@ from bothways.experiments.documentation import TextOptions, make_text
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, LayerChoice
-from bothways.io.files import new_folder, write_json
+from bothways.io.files import write_json
 from bothways.model.device import borrowed_process, choose_device, set_threads
 from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.options import OBJECTIVE, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
-from bothways.tasks.options import SplitConfig
-from bothways.tasks.split import split
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.checkpoint import checkpoints
 from bothways.training.runfolder import versions
 
 RUNS, STEPS = "runs", "steps"
-Kind = Literal[
-    "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
-]
+Kind = Literal["text", "vocabulary", "corpus", "pretrain", "heldout", "finetune", "features"]
 Result = dict[str, Any]
 # Options that hold paths although they are recipe fields of their configs.
 _PATHS = ("files", "tokenizer", "out", "file")
@@ -207,13 +203,6 @@ def _corpus(step: Step, folder: Path) -> Result:
     return {part: report[part] for part in ("train", "heldout")}
 
 
-def _split(step: Step, folder: Path) -> Result:
-    config: SplitConfig = step.config
-    with new_folder(folder) as partial:
-        lines = split(replace(config, out=str(partial / Path(config.out).name)))
-    return {"examples": [line.partition(":")[0] for line in lines if " examples: " in line]}
-
-
 def _pretrain(step: Step, folder: Path) -> Result:
     """Continues a run, unless snapshots of it are gone: later checkpoints cannot give them."""
     config: PretrainConfig = step.config
@@ -335,7 +324,6 @@ _COMPUTE = {
     "text": _text,
     "vocabulary": _vocabulary,
     "corpus": _corpus,
-    "split": _split,
     "pretrain": _pretrain,
     "heldout": _heldout,
     "finetune": _finetune,

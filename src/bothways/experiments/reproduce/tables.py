@@ -40,8 +40,8 @@ class TaskSource:
         metric: the one shown, unless a table asks for another.
         stands_for: the paper's task that it stands in for.
         why: how it compares with that task.
-        split: for a task without a training file: the file to split into train and dev, and the
-            column whose values stay together.
+        group: its dev file is divided, in place of a training file; the column whose values stay
+            together.
         tagging: it has tags for words, so features can be used.
     """
 
@@ -52,7 +52,7 @@ class TaskSource:
     metric: str = "accuracy"
     stands_for: str = ""
     why: str = ""
-    split: tuple[str, ...] = ()
+    group: str = ""
     tagging: bool = False
 
 
