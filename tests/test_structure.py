@@ -222,11 +222,11 @@ _NO_CODE = {
 # Code lines, as `lines_of_code` counts them, and words of documentation. A number falls with what
 # it counts; it rises only with a reason in docs/architecture.md.
 BUDGET = {
-    "api": 3080,
-    "cli": 840,
+    "api": 3070,
+    "cli": 810,
     "config": 880,
     "corpus": 2070,
-    "experiments": 3050,
+    "experiments": 3030,
     "exporting": 570,
     "families": 1560,
     "finetuning": 3000,
@@ -234,16 +234,16 @@ BUDGET = {
     "model": 4240,
     "objectives": 540,
     "pretraining": 1830,
-    "runtime": 5560,
+    "runtime": 5540,
     "serving": 2470,
     "shipped": 20,
-    "tasks": 4500,
+    "tasks": 4350,
     "tokenization": 3750,
     "top": 500,
     "training": 2190,
     "scripts": 2860,
-    "tests": 45570,
-    "words of docs": 26830,
+    "tests": 45330,
+    "words of docs": 26800,
 }
 
 

@@ -56,7 +56,6 @@ OF_VERBS = {
     "corpus build": bw.build_corpus,
     "corpus show": bw.Corpus.show,
     "demo": bw.demo,
-    "doctor": bw.diagnose,
     "embed": bw.Model.embed,
     "evaluate": bw.Model.evaluate,
     "features": bw.features,

@@ -79,7 +79,7 @@ def test_sound_folders(
     steps = [run / "checkpoints" / "step-1", run / "checkpoints" / "step-2"]
     for folder in (run, corpus, model, run / "model", *steps):
         assert diagnose(folder) == []
-        assert cli.main(["doctor", str(folder)]) == 0
+        assert cli.main(["info", str(folder), "--check"]) == 0
         assert capsys.readouterr().out == f"{folder}: sound\n"
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_model(
     (problem,) = diagnose(model)
     assert named in problem
     assert str(model) in problem
-    assert cli.main(["doctor", str(model)]) == 1
+    assert cli.main(["info", str(model), "--check"]) == 1
     assert capsys.readouterr().out == problem + "\n"
 
 

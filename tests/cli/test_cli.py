@@ -208,7 +208,7 @@ def test_help_imports_no_torch() -> None:
 
 _EXTRAS = ("torch", "pyarrow", "sklearn", "scipy", "joblib", "sentencex", "msgspec", "openvino")
 _BASE: list[list[str]] = [
-    *([verb, "mini-en"] for verb in ("info", "doctor")),
+    *([verb, "mini-en"] for verb in ("info",)),
     ["tokenize", "mini-en", "a text"],
     ["fill-mask", "a [MASK]."],
     ["embed", "mini-en", "a text", "--precision", "fp32", "--out", "v.npy"],
@@ -273,7 +273,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["fill-mask", "no mask"],
             "'no mask' is read as the model, and there is no such folder; w",
         ),
-        (["doctor"], "bothways doctor needs FOLDER"),
+        (["info"], "bothways info needs FOLDER"),
         (["convert", "a"], "bothways convert needs OUT"),
         (["help", "zzz"], "unknown verb 'zzz'; see 'bothways --help'."),
         (["completion", "ksh"], "bothways completion needs one shell: bash, zsh, fish."),
@@ -504,14 +504,14 @@ def test_a_file_is_not_waited_for_on_standard_input(
     assert handed[0].texts == ()
 
 
-def test_doctor_exits_1_when_there_are_problems(
+def test_a_check_exits_1_when_there_are_problems(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problems = {"good": [], "bad": ["config.json: missing", "vocab.txt: missing"]}
     stand_in(monkeypatch, "bothways.api.doctor", "diagnose", lambda folder: problems[folder])
-    assert cli.main(["doctor", "good"]) == 0
+    assert cli.main(["info", "good", "--check"]) == 0
     assert capsys.readouterr().out == "good: sound\n"
-    assert cli.main(["doctor", "bad"]) == 1
+    assert cli.main(["info", "bad", "--check"]) == 1
     assert capsys.readouterr().out == "config.json: missing\nvocab.txt: missing\n"
 
 

@@ -157,7 +157,6 @@ def test_what_info_offers_works(
         "export": ["export", "FOLDER", "again"],
         "inspect": ["inspect", "FOLDER", "w1 w2"],
         "tokenize": ["tokenize", "FOLDER", "w1"],
-        "doctor": ["doctor", "FOLDER"],
     }
     for folder in ("m", "out"):
         found = bothways.info(folder)

@@ -186,7 +186,11 @@ def test_errors_and_labels_never_reach_a_terminal_raw(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = str(tmp_path / "x\x1b[2J")
-    for argv in (["doctor", name], ["embed", name, "w1", "--out", "v.npz"], ["predict", name, "a"]):
+    for argv in (
+        ["info", name, "--check"],
+        ["embed", name, "w1", "--out", "v.npz"],
+        ["predict", name, "a"],
+    ):
         assert cli.main(argv) == 1
         out, err = capsys.readouterr()
         assert "\x1b" not in out + err

@@ -103,7 +103,7 @@ def test_every_verb_takes_a_name(
     put(home, "some/one", models["main"], COMMITS["main"])
     for argv in (
         ["embed", "some/one", "w1", "--out", "v.npz"],
-        ["doctor", "some/one"],
+        ["info", "some/one", "--check"],
         ["convert", "some/one", "out"],
     ):
         assert cli.main(argv) == 0, capsys.readouterr().err
@@ -271,7 +271,7 @@ def test_what_cannot_be_downloaded_is_said(
     weights.unlink()
     torch.save({"x": torch.ones(1)}, models["v2"] / "pytorch_model.bin")
     try:
-        old = run(["doctor", "some/one@v2"], home, endpoint, tmp_path)
+        old = run(["info", "some/one@v2", "--check"], home, endpoint, tmp_path)
     finally:
         weights.write_bytes(content)
     assert "only pytorch_model.bin, which is pickled" in old.stdout + old.stderr

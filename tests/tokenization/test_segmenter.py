@@ -136,7 +136,7 @@ def test_from_the_command_line_to_a_model(
         loaded.embed([TEXT]), bw.load("plain").embed(["할머니 가 서울 에서 빵 을  팔았다 !"])
     )
     assert NAME in Path("m/README.md").read_text(encoding="utf-8")
-    assert cli.main(["doctor", "m"]) == 0
+    assert cli.main(["info", "m", "--check"]) == 0
     monkeypatch.delenv(VARIABLE)
     capsys.readouterr()
     assert cli.main(["embed", "m", TEXT, "--out", "v.npz"]) == 1

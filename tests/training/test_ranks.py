@@ -300,11 +300,11 @@ def test_processes_that_cannot_meet(
     assert cli.main(["pretrain"]) == 1
     assert "torchrun --nproc-per-node N" in capsys.readouterr().err
     assert cli.main(["--version"]) == 0, "waits for nobody"
-    assert cli.main(["doctor", "x"]) == 2
-    assert "doctor runs in one process" in capsys.readouterr().err
+    assert cli.main(["info", "x", "--check"]) == 2
+    assert "info runs in one process" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "started by torchrun")
-    assert cli.main(["doctor", "x"]) == 1
+    assert cli.main(["info", "x", "--check"]) == 1
     assert capsys.readouterr() == ("", "")
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     monkeypatch.delenv("RANK")

@@ -31,7 +31,6 @@ from bothways.runtime.folder import (
     LoadedModel,
     load_model,
 )
-from bothways.runtime.options import InfoConfig
 from bothways.runtime.original_files import is_original
 from bothways.runtime.sentence_modules import has_modules
 from bothways.tasks.options import traits_of
@@ -79,11 +78,6 @@ class Info:
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
-
-
-def info_lines(config: InfoConfig) -> list[str]:
-    """Lines for `bothways info`."""
-    return info(config.folder).lines()
 
 
 def info(folder: str | Path) -> Info:
@@ -162,7 +156,7 @@ def _corpus(folder: Path) -> Info:
         _command("corpus", "show", folder),
         _command("pretrain", "--corpus", folder, "--minutes", "10"),
     )
-    return Info(folder, "a corpus", facts, ("pretrain", "plan", "corpus show", "doctor"), commands)
+    return Info(folder, "a corpus", facts, ("pretrain", "plan", "corpus show"), commands)
 
 
 def _amount(split: Mapping[str, Any]) -> str:
@@ -209,10 +203,10 @@ def _run(folder: Path) -> Info:
             f"dev {report.get('metric')}, {name}": ", ".join(f"{score:.4f}" for score in scores)
             for name, scores in layers.items()
         }
-        return Info(folder, f"a finished run of `bothways {verb}`", facts, (verb, "doctor"))
+        return Info(folder, f"a finished run of `bothways {verb}`", facts, (verb,))
     if not models:
         facts["model"] = "none yet: not finished; the same command goes on where it stopped"
-        return Info(folder, f"a run of `bothways {verb}`", facts, (verb, "doctor"))
+        return Info(folder, f"a run of `bothways {verb}`", facts, (verb,))
     best = folder / str(report.get("best", "")).replace(" ", "-") / "model"
     chosen = best if best in models else models[0]
     facts["models"] = ", ".join(str(path) for path in models[:5])
@@ -228,7 +222,7 @@ def _model(folder: Path, name: str) -> Info:
         loaded = load_model(name)
     except BothwaysError as error:
         facts = {"problem": str(error)}
-        return Info(folder, f"{maker}, which cannot be used", facts, ("doctor",))
+        return Info(folder, f"{maker}, which cannot be used", facts)
     heads = {**dict.fromkeys(loaded.heads), **loaded.refused}
     return Info(
         folder,
@@ -280,7 +274,6 @@ def _verbs(loaded: LoadedModel) -> Iterator[str]:
         if not loaded.lstm and loaded.task_head not in loaded.refused:
             yield "export"
         yield "finetune"
-    yield "doctor"
 
 
 def _facts(loaded: LoadedModel) -> Iterator[tuple[str, str]]:

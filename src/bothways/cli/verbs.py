@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig
     from bothways.finetuning.options import FinetuneConfig
     from bothways.pretraining.options import PretrainConfig
-    from bothways.runtime.options import DoctorConfig
+    from bothways.runtime.options import InfoConfig
     from bothways.tasks.options import TasksConfig
     from bothways.tokenization.options import VocabularyConfig
 
@@ -235,7 +235,12 @@ def _show_tasks(config: TasksConfig) -> None:
     _print_lines(show_tasks(config.name))
 
 
-def _diagnose(config: DoctorConfig) -> int:
+def _info(config: InfoConfig) -> int:
+    if not config.check:
+        from bothways.api.info import info
+
+        _print_lines(info(config.folder).lines())
+        return 0
     from bothways.api.doctor import diagnose
 
     problems = diagnose(config.folder)
@@ -464,21 +469,11 @@ _USE: dict[str, Verb | VerbGroup] = {
     "info": Verb(
         "say what a folder is, and what can be done with it",
         "runtime.options:InfoConfig",
-        Call("api.info", "info_lines"),
+        _info,
         ("folder",),
         examples=(
-            "bothways info mini-en",
             "bothways info runs/reviews",
-        ),
-    ),
-    "doctor": Verb(
-        "check a model, run or corpus folder for damage",
-        "runtime.options:DoctorConfig",
-        _diagnose,
-        ("folder",),
-        examples=(
-            "bothways doctor runs/own/model",
-            "bothways doctor corpus",
+            "bothways info runs/own/model --check",
         ),
     ),
 }

@@ -189,7 +189,7 @@ def _compare(folder: Path, out: Path) -> tuple[str, float | None]:
             raise ModelError(
                 f"{folder}: the graph's outputs ({name}) differ by "
                 f"{difference:.1e} from those of {reference.name}, and nothing was written. If the "
-                "weights are sound (`bothways doctor`), please report it."
+                "weights are sound (`bothways info --check`), please report it."
             )
         largest = max(largest, difference)
     return f"{reference.name} ({reference.precision})", largest

@@ -370,7 +370,7 @@ class PhaseBatches:
             raise StoreError(
                 f"{self._store.folder}: id {highest} is beyond the vocabulary of {size} pieces; "
                 "a shard was damaged after it was built. "
-                f"`bothways doctor {self._store.folder}` names it; build the corpus again."
+                f"`bothways info {self._store.folder} --check` names it; build the corpus again."
             )
 
 

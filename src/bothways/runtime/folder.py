@@ -436,7 +436,7 @@ def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:
         return []
     notes = [
         f"{folder}: {', '.join(changed)} changed since bothways wrote the folder, by another "
-        "program or by damage (`bothways doctor` compares every file)"
+        "program or by damage (`bothways info --check` compares every file)"
     ]
     if (known := recorded_vocabulary(folder)) and known != tokenizer.fingerprint:
         notes.append(OTHER_VOCABULARY.format(folder))

@@ -13,7 +13,7 @@ from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceOptions, PredictPrecision
 
 # --------------------------------------------------------------------------------
-# Options of `bothways convert`, `bothways doctor`, `bothways info` and `bothways tokenize`.
+# Options of `bothways convert`, `bothways info` and `bothways tokenize`.
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,15 @@ class ConvertConfig(Options):
 
 
 @dataclass(frozen=True)
-class DoctorConfig(Options):
-    """Check a model, run or corpus folder, or a folder of runs, for damage."""
-
-    folder: str
-    """Folder to check."""
-
-
-@dataclass(frozen=True)
 class InfoConfig(Options):
     """Say what a folder is (a model, a run, a corpus, a vocabulary, a checkpoint of another
     program), what it holds, which verbs fit it, and what to run next."""
 
     folder: str
     """Folder, mini-en (bundled), or the name of a model on the Hugging Face Hub."""
+    check: bool = False
+    """Instead read everything that can be checked, name the damage, and exit with 1 if there is
+    any."""
 
 
 @dataclass(frozen=True)
