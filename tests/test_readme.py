@@ -31,6 +31,7 @@ from bothways.cli.verbs import GROUPS
 from bothways.config.parsing import load_recipe, read_recipe
 from bothways.config.recipes import shipped_recipes
 from bothways.corpus.options import CorpusConfig
+from bothways.experiments import bench
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, parameter_count
 from bothways.families.options import SIZES, SizeOptions
 from bothways.finetuning.options import FinetuneConfig
@@ -39,7 +40,9 @@ from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.tokenizer import Tokenizer
 from installed_package import run_steps
+from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 from question_examples import question, squad_file
+from tensorflow_files import write_original
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (  # pages that continue one another, as their first page says
@@ -88,6 +91,8 @@ CHEAP = {
     "finetune": ["--epochs", "1"],
     "glue": ["--epochs", "1"],
     "reproduce": ["--plan"],
+    "bench": ["--rounds", "1"],
+    "bench train": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
     "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
 }
 CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
@@ -143,7 +148,7 @@ GUIDE_OUTPUTS = [
     "runs/glue/table.md",
     "runs/glue/submission/RTE.tsv",
     "RTE.tsv",
-    "parts/RTE/dev.tsv",
+    "runs/rte-part/parts.tsv",
     "runs/ner/seed-0/model/model.safetensors",
     "tagged.conll",
     "runs/layers/features/train/layers.npy",
@@ -179,18 +184,21 @@ def blocks(document: str) -> list[tuple[str, str]]:
 def commands(console: str) -> list[list[str]]:
     """The words of each command of a console block."""
     shown = [shlex.split(line[2:]) for line in console.splitlines() if line.startswith("$ ")]
-    assert {words[0] for words in shown} <= {"bothways", "torchrun"}, "cannot be run by this test"
+    assert {words[0] for words in shown} <= {"bothways", "torchrun", "python"}, "cannot be run here"
     return shown
 
 
 def cheap(words: Sequence[str]) -> list[str]:
     """What is added to a command, by its verb, or by that and its action."""
-    found = CHEAP.get(" ".join([verb(words), *words[2:3]]))
+    action = words[3:4] if words[0] == "python" else words[2:3]
+    found = CHEAP.get(" ".join([verb(words), *action]))
     return CHEAP.get(verb(words), []) if found is None else found
 
 
 def verb(words: list[str]) -> str:
-    """The word after the program, which torchrun starts by name."""
+    """The word after the program, which torchrun starts by name; or a module's last name."""
+    if words[0] == "python":
+        return words[2].rpartition(".")[2]
     return words[words.index("bothways") + 1]
 
 
@@ -199,6 +207,10 @@ def run(words: list[str]) -> int:
     words = [*words, *cheap(words)]
     if words[0] == "bothways":
         return cli.main(words[1:])
+    if words[0] == "python":
+        assert words[1:3] == ["-m", "bothways.experiments.bench"]
+        bench.main(words[3:])
+        return 0
     launched = [sys.executable, "-m", "torch.distributed.run", *words[1:]]
     return subprocess.run(launched, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
 
@@ -217,6 +229,10 @@ def sandbox(tmp_path: Path, tiny_text_file: Path) -> Iterator[Path]:
     _write_glue(folder / "glue", sentences)
     _write_swag(folder / "swag", sentences)
     _write_their_model(folder / "sentence-transformers" / "all-MiniLM-L6-v2", sentences)
+    original = folder / "original"
+    original.mkdir()
+    write_original(original, small_bert(**BOTH_HEADS), small_tokenizer(97))
+    (original / "tf1").rename(folder / "uncased_L-2_H-128_A-2")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder
@@ -386,7 +402,7 @@ def test_the_picture_shows_the_figures_of_its_benchmark(
 def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = run_documents(GUIDE, capfd)
     assert len({tuple(words) for words in done}) < len(done), "no resumed run is shown"
-    verbs = {verb(words) for words in done}
+    verbs = {verb(words) for words in done if words[0] != "python"}
     # demo is run by make; the others have pages of their own, with tests beside those verbs.
     assert verbs == set(cli.VERBS) - {"demo", "export", "inspect", "rank", "serve"}
     assert not [name for name in GUIDE_OUTPUTS if not (sandbox / name).exists()]

@@ -242,7 +242,7 @@ BUDGET = {
     "top": 500,
     "training": 2190,
     "scripts": 2860,
-    "tests": 45330,
+    "tests": 45340,
     "words of docs": 26800,
 }
 

@@ -77,7 +77,6 @@ def test_vocab_ends_with_its_table(encoding: str, world: Path, tmp_path: Path) -
     ("encoding", "jobs"),
     [
         ("ascii", "1"),
-        pytest.param("C locale", "1", marks=pytest.mark.long),
         *(pytest.param(e, "1", marks=pytest.mark.slow) for e in ("latin-1", "cp1252")),
         pytest.param("ascii", "2", marks=pytest.mark.slow),
     ],
