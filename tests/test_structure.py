@@ -243,7 +243,7 @@ BUDGET = {
     "training": 2190,
     "scripts": 2860,
     "tests": 45340,
-    "words of docs": 26800,
+    "words of docs": 26870,
 }
 
 
