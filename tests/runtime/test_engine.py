@@ -68,7 +68,7 @@ out["tag"] = list(open_["tagger"].tag("w1 w2 w3").tags)
 out["choose"] = open_["choice"].choose("w1", ["w2", "w3 w4"])
 out["fill"] = [f.piece for f in open_["pretrained"].fill_mask("w1 [MASK] w2")[0]]
 out["next"] = open_["pretrained"].next_sentence("w1", "w2")
-for words in (["predict", folders["classifier"], "w1"], ["info", folders["classifier", "--check"]],
+for words in (["predict", folders["classifier"], "w1"], ["info", folders["classifier"], "--check"],
               ["embed", folders["tagger"], "w1 w2", "--out", "out.npz"]):
     assert cli.main(words) == 0, words
 assert sys.modules["torch"] is None
