@@ -291,7 +291,7 @@ def test_codah(shared_data: Callable[[str], Path]) -> None:
     assert rows.choices[0][3] == "asked the cashier to help him rob a bank."
     whole = ChoiceTask.read(folder / "full_data.tsv", options, labelled=True)
     assert len(whole) == 2776
-    assert set(whole.labels or []) == {"0", "1", "2", "3"}
+    assert set(whole.labels or []) == {("0",), ("1",), ("2",), ("3",)}
 
 
 @given(st.lists(st.integers(2, 6), min_size=1, max_size=8), st.integers(0, 5))
