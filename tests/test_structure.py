@@ -242,7 +242,7 @@ BUDGET = {
     "top": 500,
     "training": 2190,
     "scripts": 2860,
-    "tests": 45340,
+    "tests": 45350,
     "words of docs": 26870,
 }
 

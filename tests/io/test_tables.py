@@ -104,6 +104,7 @@ REFUSED: dict[str, tuple[str, str | bytes, int | None, str, str | None]] = {
     "one damaged line": ("a.tsv", KO.encode() + "é\tx\n".encode("latin-1"), 4, "damaged", None),
     "label missing": ("a.tsv", "text\tlabel\nhi\t\n", 2, "label is empty", None),
     "label N/A": ("a.tsv", "text\tlabel\nhi\tx\nyo\tN/A\n", 3, "missing label", None),
+    "no gold label": ("a.tsv", "text\tlabel\nhi\tentailment\nyo\t-\n", 3, "missing label", None),
     "labels by case": ("a.tsv", "text\tlabel\nhi\tGood\nyo\tgood\n", 3, "'Good'", None),
     "labels by space": ("a.jsonl", '{"text":"a","label":"a b"}\n{"text":"b","label":"a  b"}\n', 2, "'a b'", None),
     "1 and 1.0": ("a.csv", "text,label\nhi,1\nyo,1.0\n", 3, "'1.0'", None),

@@ -18,6 +18,7 @@ MISSING = frozenset(
     )
 )
 """How programs, databases and the errors of spreadsheets write that there is no value."""
+_NO_GOLD = frozenset("-?")  # among words: no agreement (SNLI), an unknown value (UCI)
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 
 
@@ -78,7 +79,7 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     seen: dict[str | float, str] = {}
     for label, line in first.items():
         problem = ""
-        if label in MISSING:
+        if label in MISSING or (label in _NO_GOLD and any(map(str.isalnum, "".join(first)))):
             problem = f"missing label ({label!r}); add it to task.labels if it is a class."
         elif (other := seen.setdefault(_key(label), label)) != label:
             problem = (
