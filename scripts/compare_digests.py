@@ -75,21 +75,21 @@ _PHASES = (
     "{length: 40, share: 0.3, batch: 8, micro_batch: 8}]"
 )
 _PRETRAIN: Words = (
-    *("pretrain", "--model.layers", "2", "--model.hidden", "32", "--model.heads", "2"),
-    *("--model.positions", "48", "--clock.steps", "20", "--optimizer.lr", "1e-3"),
-    *("--phases", _PHASES, "--evaluate.every", "10", "--evaluate.sequences", "20"),
-    *("--log_every", "1", "--checkpoint.minutes", "100", "--threads", "1", "--snapshots", "1"),
+    *("pretrain", "--layers", "2", "--hidden", "32", "--heads", "2"),
+    *("--positions", "48", "--steps", "20", "--lr", "1e-3"),
+    *("--phases", _PHASES, "--evaluate-every", "10", "--set", "evaluate_sequences=20"),
+    *("--set", "log_every=1", "--checkpoint-minutes", "100", "--threads", "1", "--snapshots", "1"),
 )
 _IN: Mapping[str, Words] = {
     "next": ("--corpus", "../inputs/corpus"),
-    "order": ("--corpus", "../inputs/corpus", "--pairs.kind", "order", "--recompute", "true"),
+    "order": ("--corpus", "../inputs/corpus", "--pairs-kind", "order", "--recompute", "true"),
     "left to right": (
-        *("--corpus", "../inputs/corpus", "--pairs.kind", "full"),
+        *("--corpus", "../inputs/corpus", "--pairs-kind", "full"),
         *("--objective", "left_to_right"),
     ),
     "words": (
-        *("--corpus", "../inputs/single", "--pairs.kind", "single", "--masking.kind", "words"),
-        *("--model.init", "primed", "--optimizer.name", "lamb"),
+        *("--corpus", "../inputs/single", "--pairs-kind", "single", "--masking-kind", "words"),
+        *("--init", "primed", "--optimizer", "lamb"),
     ),
 }
 _USED: Mapping[str, tuple[Words, ...]] = {
@@ -100,7 +100,7 @@ _USED: Mapping[str, tuple[Words, ...]] = {
 }
 _ARITHMETIC: Mapping[str, Words] = {
     "fp32 fast": ("--precision", "fp32"),
-    "fp32 plain": ("--precision", "fp32", "--kernels", "plain"),
+    "fp32 plain": ("--precision", "fp32", "--set", "kernels=plain"),
     "bf16 fast": ("--precision", "bf16"),
 }
 
@@ -121,28 +121,28 @@ def pretraining() -> list[Case]:
 
 
 _FINETUNE: Words = (
-    *("finetune", "--epochs", "2", "--batch", "8", "--optimizer.lr", "1e-3", "--threads", "1"),
+    *("finetune", "--epochs", "2", "--batch-size", "8", "--lr", "1e-3", "--threads", "1"),
     *("--precision", "fp32"),
 )
 _TASKS: Mapping[str, tuple[str, Words]] = {
-    "classification": ("tsv", ("--length", "24")),
-    "classification in windows": ("tsv", ("--length", "14", "--task.long", "windows")),
-    "BiLSTM": ("tsv", ("--length", "24", "--lstm", "8")),
-    "left-to-right classification": ("tsv", ("--length", "24")),
+    "classification": ("tsv", ("--max-length", "24")),
+    "classification in windows": ("tsv", ("--max-length", "14", "--long", "windows")),
+    "BiLSTM": ("tsv", ("--max-length", "24", "--set", "lstm=8")),
+    "left-to-right classification": ("tsv", ("--max-length", "24")),
     "regression": (
         "jsonl",
         (
-            *("--task.kind", "regression", "--task.text_a", "one", "--task.text_b", "two"),
-            *("--task.label", "score", "--length", "40"),
+            *("--kind", "regression", "--text", "one", "--text-b", "two"),
+            *("--label", "score", "--max-length", "40"),
         ),
     ),
-    "tagging": ("txt", ("--task.kind", "tagging", "--length", "32")),
-    "spans": ("json", ("--task.kind", "spans", "--length", "40", "--task.spans.stride", "12")),
+    "tagging": ("txt", ("--kind", "tagging", "--max-length", "32")),
+    "spans": ("json", ("--kind", "spans", "--max-length", "40", "--set", "spans_stride=12")),
     "choice": (
         "csv",
         (
-            *("--task.kind", "choice", "--task.text_a", "context", "--length", "40"),
-            *("--task.choices", "first", "second", "third"),
+            *("--kind", "choice", "--text", "context", "--max-length", "40"),
+            *("--choices", "first", "second", "third"),
         ),
     ),
 }
@@ -166,7 +166,7 @@ def finetuning() -> list[Case]:
             ("predict", "MODEL", "--file", dev, "--out", out),
             *_USED_BY_TASK.get(kind, ()),
         )
-        files = "--task.train", train, "--task.dev", dev, "--task.test", dev
+        files = "--train", train, "--dev", dev, "--test", dev
         words = (*_FINETUNE, "--model", f"../inputs/{start}", *files, *options)
         first = Case(f"finetune {kind}", words, "seed-0/model", uses)
         cases.append(first)
@@ -188,13 +188,13 @@ _WEIGHTS = "model.safetensors"
 _CLOSE, _WITHIN = 1e-3, "within "
 HALTED: Mapping[str, tuple[Words, str, str, str]] = {
     "pretrain": (
-        (*_PRETRAIN, *_IN["next"], *_ARITHMETIC["fp32 fast"], "--clock.steps", "200"),
+        (*_PRETRAIN, *_IN["next"], *_ARITHMETIC["fp32 fast"], "--steps", "200"),
         *("checkpoints/step-*", "metrics.jsonl", "model"),
     ),
     "finetune": (
         (
             *(*_FINETUNE, "--model", "../inputs/start", *_TASKS["classification"][1]),
-            *("--task.train", "../inputs/train.tsv", "--task.dev", "../inputs/dev.tsv"),
+            *("--train", "../inputs/train.tsv", "--dev", "../inputs/dev.tsv"),
             *("--seeds", "0", "1", "--epochs", "10"),
         ),
         *("seed-0/checkpoint", "seed-0/metrics.jsonl", "seed-0/model"),
@@ -202,7 +202,7 @@ HALTED: Mapping[str, tuple[Words, str, str, str]] = {
 }
 """Runs that are killed: the command, a pattern of its first checkpoint, its records, and the model
 at its end. Weights of another version may differ by rounding, as those of another processor."""
-_MINUTES = "--checkpoint.minutes", "--checkpoint_minutes"
+_MINUTES = "--checkpoint-minutes", "--checkpoint-minutes"
 """Minutes between checkpoints; 0.1 had another name in fine-tuning."""
 
 
@@ -259,7 +259,7 @@ def build_inputs(work: Work) -> None:
     work.must("old", "vocab", *text, "--size", "200", "--out", "../inputs/vocabulary")
     corpus = "corpus", *text, "--tokenizer", "../inputs/vocabulary", "--heldout", "0.2"
     work.must("old", *corpus, "--out", "../inputs/corpus")
-    work.must("old", *corpus, "--single_sentence", "keep", "--out", "../inputs/single")
+    work.must("old", *corpus, "--single-sentence", "keep", "--out", "../inputs/single")
 
 
 # ------------------------------------------------------------------------------------ running them

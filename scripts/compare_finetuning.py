@@ -93,16 +93,16 @@ def _recipe(options: argparse.Namespace) -> FinetuneConfig:
         data=options.glue,
         model=options.model,
         epochs=options.epochs,
-        batch=options.batch,
-        length=options.length,
+        batch_size=options.batch,
+        max_length=options.length,
         precision=options.precision,
         threads=options.threads,
         **{
-            "task.test": None,
-            "optimizer.lr": options.lr,
-            "optimizer.warmup": 0.1,
-            "optimizer.bias_correction": True,
-            "optimizer.eps": 1e-6,
+            "test": None,
+            "lr": options.lr,
+            "warmup": 0.1,
+            "bias_correction": True,
+            "eps": 1e-6,
         },
     )
 
@@ -181,7 +181,7 @@ def _encoded(tokenizer: Any, path: str, recipe: FinetuneConfig) -> list[dict[str
         )
     second = [[row[task.text_b] for row in rows]] if task.text_b else []
     encoded = tokenizer(
-        [row[task.text_a] for row in rows], *second, truncation=True, max_length=recipe.length
+        [row[task.text] for row in rows], *second, truncation=True, max_length=recipe.length
     )
     return [
         {key: encoded[key][i] for key in encoded} | {"labels": _label(row, task)}

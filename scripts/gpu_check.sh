@@ -47,14 +47,14 @@ for part in $parts; do
         bench base-128 --size base --batch 256 --length 128 --memory \
             --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
         bench base-128-no-attention-dropout \
-            --size base --batch 256 --length 128 --attention_dropout 0 \
+            --size base --batch 256 --length 128 --attention-dropout 0 \
             --contenders "bothways" "transformers bf16" "transformers bf16 compile"
         ;;
     base-512)
         bench base-512 --size base --batch 64 --length 512 --memory \
             --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
         bench base-512-no-attention-dropout \
-            --size base --batch 64 --length 512 --attention_dropout 0 \
+            --size base --batch 64 --length 512 --attention-dropout 0 \
             --contenders "bothways" "transformers bf16" "transformers bf16 compile"
         ;;
     mini)

@@ -42,14 +42,21 @@ MOST = 4  # kills of a run
 PATIENCE = 60.0  # seconds in which a command ends after a kill, and all of its processes
 MARK = "BOTHWAYS_KILL_TEST"
 RECIPE = """\
-model: {size: tiny, layers: 2, hidden: 64, heads: 2, positions: 48}
-clock: {steps: %d}
+size: tiny
+layers: 2
+hidden: 64
+heads: 2
+positions: 48
+steps: %d
 phases:
   - {length: 32, share: 0.8, batch: 16, micro_batch: 8}
   - {length: 48, share: 0.2, batch: 8, micro_batch: 4}
-optimizer: {lr: 1e-3, warmup: 0.1}
-checkpoint: {minutes: 0.005, keep: 2}
-evaluate: {every: 100, sequences: 64}
+lr: 1e-3
+warmup: 0.1
+checkpoint_minutes: 0.005
+checkpoint_keep: 2
+evaluate_every: 100
+evaluate_sequences: 64
 log_every: 1
 snapshots: [%d, %d]
 """
@@ -94,7 +101,7 @@ def commands(folder: Path, steps: int, threads: int, precision: str) -> dict[str
         path = folder / f"{part}.tsv"
         path.write_text("\n".join(["sentence\tlabel", *rows[start:end]]), encoding="utf-8")
         labelled += [f"--task.{part}", path]
-    labelled += ["--epochs", max(1, steps // 64), "--batch", 16, "--length", 32]
+    labelled += ["--epochs", max(1, steps // 64), "--batch-size", 16, "--max-length", 32]
     pretrain = ["pretrain", folder / "recipe.yaml", "--corpus", folder / "corpus", "--run", OUT]
     training = ["--precision", precision, "--threads"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -103,7 +110,7 @@ def commands(folder: Path, steps: int, threads: int, precision: str) -> dict[str
     found = {
         "pretrain": [*program, *pretrain, *training, threads],
         "ranks": [*launch, *pretrain, *training, 1],
-        "finetune": [*program, *labelled, "--checkpoint.minutes", 0.002, *training, threads],
+        "finetune": [*program, *labelled, "--checkpoint-minutes", 0.002, *training, threads],
         "vocab": [*program, "vocab", "--files", long, "--size", 1000, "--out", OUT],
         "corpus": [*program, *long_build, "--out", OUT],
     }

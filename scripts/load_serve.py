@@ -658,7 +658,7 @@ def run(part: str, given: argparse.Namespace) -> bool:
         with serving(*start) as trial:
             return asyncio.run(alone(trial, 500)) < ADDED
     if part == "overload":
-        with serving(*start, "--limits.tokens", "12000") as trial:
+        with serving(*start, "--set", "limits_tokens=12000") as trial:
             over = asyncio.run(overload(trial, 100, 8.0))
         kinds = set(over.found) == {200, 429}
         return kinds and not over.slow_refusals and over.latest < 30.0
@@ -671,7 +671,7 @@ def run(part: str, given: argparse.Namespace) -> bool:
         took = []
         for number in range(20):
             several = ("--workers", "2") if number % 2 else ()
-            with serving(*start, "--limits.deadline", str(DEADLINE), *several) as trial:
+            with serving(*start, "--set", f"limits_deadline={DEADLINE}", *several) as trial:
                 took.append(asyncio.run(ended(trial, given.connections)))
         print(
             f"ended within {DEADLINE + 1} s: {sum(t <= DEADLINE + 1 for t in took)} of {len(took)}"

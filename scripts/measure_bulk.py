@@ -63,7 +63,7 @@ def tiny_model(folder: Path) -> Path:
     config = ModelConfig(
         vocab_size=len(pieces), layers=1, hidden=16, heads=1, intermediate=16, positions=64
     )
-    options = {"text_a": "text", "label": "label"}
+    options = {"text": "text", "label": "label"}
     about = {"kind": "classification", "labels": ["a", "b"], "options": options, "length": 64}
     save_model(folder / "model", EncoderModel(config, classes=2), tokenizer, about)
     return folder / "model"
@@ -117,7 +117,7 @@ def main() -> None:
                 out = folder / ("out.npy" if verb == "embed" else "out.jsonl")
                 words = [verb, model, "--file", str(file), "--out", str(out)]
                 words += ["--engine", options.engine]
-                words += ["--text_a", "text"] if verb == "embed" else []
+                words += ["--text", "text"] if verb == "embed" else []
                 start = time.monotonic()
                 done = subprocess.run(
                     [sys.executable, __file__, "--one", *words], capture_output=True, text=True

@@ -78,10 +78,10 @@ def _words(
     """The options of `bothways plan` and `bothways pretrain` in a case."""
     phase = f"{{length: {options.length}, batch: {batch}, micro_batch: {micro_batch}}}"
     return [
-        *("--corpus", options.corpus, "--model.size", size, "--phases", f"[{phase}]"),
-        *("--clock.steps", str(steps), "--threads", str(options.threads)),
+        *("--corpus", options.corpus, "--size", size, "--phases", f"[{phase}]"),
+        *("--steps", str(steps), "--threads", str(options.threads)),
         *("--recompute", str(recompute).lower()),
-        *("--evaluate.sequences", "64", "--evaluate.every", "1000", "--log_every", "1"),
+        *("--set", "evaluate_sequences=64", "--evaluate-every", "1000", "--set", "log_every=1"),
     ]
 
 

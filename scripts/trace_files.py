@@ -45,7 +45,7 @@ EXAMPLES = {
         "save_model('start', EncoderModel(shape), Tokenizer.from_pieces(pieces))",
         "from bothways.finetuning.options import FinetuneConfig",
         "from bothways.tasks.options import TaskOptions",
-        "task = TaskOptions(train='train.tsv', dev='dev.tsv', text_a='text', label='label')",
+        "task = TaskOptions(train='train.tsv', dev='dev.tsv', text='text', label='label')",
         "config = FinetuneConfig(task=task, model='start', run='run', length=16, epochs=1, "
         "batch=8, precision='fp32', threads=1)",
         "bw.finetune(config).mean()",

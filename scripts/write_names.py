@@ -10,7 +10,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 
 import bothways
 from bothways.cli import VERBS, Verb
-from bothways.config.fields import Option, Options, options_of
+from bothways.config.fields import Options, options_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "names.md"
 
@@ -29,15 +29,13 @@ _HEAD = """\
 The verbs, options and Python names of bothways, written by `make site` from the code. They are
 stable: others may be added, and a name that changes or goes is announced in
 [CHANGELOG.md](../CHANGELOG.md). This page gives the first sentence on each option;
-`bothways help VERB all` gives the whole text and the default.
+`bothways VERB --help OPTION` gives the whole text.
 
-An option is written `--NAME VALUE` on the command line, `name: value` in a recipe, and
-`NAME=VALUE` in Python. One with a dot is within a group: `--optimizer.lr 1e-4`,
-`optimizer: {lr: 1e-4}`, and in Python `optimizer={"lr": 1e-4}` or, where only one option is called
-so, `lr=1e-4`. Options in capitals are given by their place.
-Every verb also has `--config RECIPE`, `--print_config`, `--help`, which explains the first options
-with examples, and `--help all`, which explains all. Besides the verbs there are
-`bothways help VERB`, `bothways completion SHELL` and `bothways version`.
+An option is written `--some-name VALUE` on the command line, `some_name: value` in a recipe, and
+`some_name=VALUE` in Python. Options in capitals are given by their place; those in italics are not
+listed by `--help`, and the command line takes them as `--set some_name=VALUE`. Every verb also has
+`--print-config`, which prints all options as a recipe, and `--help [OPTION]`. Besides the verbs
+there are `bothways completion SHELL` and `bothways version`.
 """
 
 
@@ -53,78 +51,23 @@ def verbs() -> dict[str, Verb]:
     return found
 
 
-def options_by_owner(cls: type[Any]) -> dict[type[Any], list[Option]]:
-    """The options of a verb by the dataclass that declares them."""
-    found: dict[type[Any], list[Option]] = {}
-    for option in options_of(cls):
-        leaf = option.name.rpartition(".")[2]
-        bases = option.owner.__mro__
-        owner = next(base for base in bases if leaf in inspect.get_annotations(base))
-        found.setdefault(owner, []).append(option)
-        if option.kind.is_group:
-            items = options_of(option.kind.inner, prefix=f"{option.name}[].")
-            found.setdefault(option.kind.inner, []).extend(items)
-    return found
-
-
 def option_lines() -> Iterator[str]:
-    """The verbs, each with its own options, and the groups that verbs have in common."""
-    owned = {name: options_by_owner(verb.config) for name, verb in verbs().items()}
-    users: dict[type[Any], list[str]] = {}
-    options: dict[type[Any], list[Option]] = {}
-    for name, owners in owned.items():
-        for owner, found in owners.items():
-            users.setdefault(owner, []).append(name)
-            options.setdefault(owner, found)
-    configs = {verb.config for verb in verbs().values()}
-
-    def is_own(owner: type[Any]) -> bool:
-        alone = len(users[owner]) == 1 and "." not in options[owner][0].name
-        return alone or owner in configs
-
-    def teller(owner: type[Any]) -> str:
-        """The verb whose options they are; others have them, too."""
-        whose = [name for name in users[owner] if verbs()[name].config is owner]
-        return (whose or users[owner])[0]
-
+    """The verbs, each with its options."""
     yield "## Verbs"
     for name, verb in verbs().items():
+        listed = {option.name for option in verb.words(name).listed()}
         yield f"\n### {name}\n"
         yield f"{_sentence(verb.summary)}\n"
-        own = [owner for owner in owned[name] if is_own(owner) and teller(owner) == name]
-        if own:
-            yield from _table((o for owner in own for o in options[owner]), verb.positional)
-        others = [owner for owner in owned[name] if owner not in own]
-        titles = [_title(owner, options[owner]) for owner in others if not is_own(owner)]
-        verb_names = dict.fromkeys(teller(owner) for owner in others if is_own(owner))
-        if shared := [*(f"those of {name}" for name in verb_names), *dict.fromkeys(titles)]:
-            yield f"\nAnd {', '.join(shared)}."
-        if short := verb.config.short_names:
-            listed = ", ".join(f"`{new}` ({full})" for new, full in short.items())
-            yield f"\nShort names on the command line: {listed}."
-    yield "\n## Groups of options"
-    for owner, found in options.items():
-        if not is_own(owner):
-            yield f"\n### {_title(owner, found)}\n"
-            yield f"{_sentence(owner.__doc__)} Of: {', '.join(users[owner])}.\n"
-            yield from _table(found)
-
-
-def _title(owner: type[Any], options: list[Option]) -> str:
-    """The prefix of a group, or the name of the class whose options several verbs share."""
-    group, dot, _ = options[0].name.rpartition(".")
-    return f"`{group}.*`" if dot else f"`{owner.__name__}`"
-
-
-def _table(options: Iterable[Option], positional: Iterable[str] = ()) -> Iterator[str]:
-    yield "| option | value | |"
-    yield "|---|---|---|"
-    for option in options:
-        name = option.name.upper() if option.name in positional else option.name
-        value = option.kind.metavar
-        if option.kind.inner is bool:  # the brackets say that it may be left out
-            value = value.replace("[", "").replace("]", "")
-        yield f"| `{name}` | {_cell(value)} | {_cell(_sentence(option.text))} |"
+        yield "| option | value | |"
+        yield "|---|---|---|"
+        for option in options_of(verb.config):
+            shown = f"`{option.name}`" if option.name in listed else f"*`{option.name}`*"
+            shown = f"`{option.name.upper()}`" if option.name in verb.positional else shown
+            value = option.kind.metavar
+            if option.kind.inner is bool:  # the brackets say that it may be left out
+                value = value.replace("[", "").replace("]", "")
+            text = verb.config.own_texts.get(option.name, option.text)
+            yield f"| {shown} | {_cell(value)} | {_cell(_sentence(text))} |"
 
 
 def _cell(text: str) -> str:

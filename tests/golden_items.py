@@ -68,12 +68,12 @@ def build_world(folder: Path) -> None:
         write_labelled_files(Path("files"))
         for name, words in VOCABULARIES.items():
             run("vocab", *words, "--out", f"vocab/{name}", "--workers", 1)
-        shards = "--heldout", 0.2, "--shard_tokens", 900
+        shards = "--heldout", 0.2, "--set", "shard_tokens=900"
         run("corpus", "--files", "en.txt", *_FROM_EN, *shards, "--out", "corpus/en", "--workers", 1)
         run("corpus", "--files", "en.txt", *_FROM_EN, *shards, "--out", "corpus/2", "--workers", 2)
         tokenizer = "--tokenizer", "vocab/composed", "--language", "ko"
         run("corpus", "--files", "ko.txt", *tokenizer, "--out", "corpus/ko", "--workers", 1)
-        keep = "--single_sentence", "keep", "--sentences", "line", "--duplicates", "both"
+        keep = "--single-sentence", "keep", "--sentences", "line", "--duplicates", "both"
         run("corpus", "--files", "both.txt", *_FROM_EN, *keep, "--out", "corpus/keep")
 
 
@@ -81,11 +81,11 @@ _FROM_EN = ("--tokenizer", "vocab/uncased")
 _EN, _BOTH = ("--files", "en.txt"), ("--files", "both.txt")
 VOCABULARIES: dict[str, tuple[object, ...]] = {
     "uncased": (*_EN, "--size", 160),
-    "cased": (*_EN, "--size", 170, "--lowercase", "false", "--unused", 3),
-    "ratio": (*_EN, "--size", 160, "--score", "ratio", "--min_pair_count", 3),
-    "frequency": (*_EN, "--size", 160, "--score", "frequency", "--heldout", "ko.txt"),
+    "cased": (*_EN, "--size", 170, "--lowercase", "false", "--set", "unused=3"),
+    "ratio": (*_EN, "--size", 160, "--set", "score=ratio", "--set", "min_pair_count=3"),
+    "frequency": (*_EN, "--size", 160, "--set", "score=frequency", "--heldout", "ko.txt"),
     "composed": (*_BOTH, "--size", 260, "--normalization", "composed"),
-    "bpe": (*_BOTH, "--size", 240, "--algorithm", "bpe", "--alphabet", 60),
+    "bpe": (*_BOTH, "--size", 240, "--algorithm", "bpe", "--set", "alphabet=60"),
     "byte-bpe": (*_BOTH, "--size", 400, "--algorithm", "byte-bpe", "--lowercase", "false"),
 }
 
@@ -203,8 +203,8 @@ def shown() -> Items:
         for masks in ("pieces", "words", "left_to_right"):
             if masks == "left_to_right" and pairs in ("next", "order"):
                 continue
-            chosen = "--objective" if masks == "left_to_right" else "--masking.kind"
-            words = "--pairs.kind", pairs, chosen, masks, "--length", 32
+            chosen = "--objective" if masks == "left_to_right" else "--masking-kind"
+            words = "--pairs-kind", pairs, chosen, masks, "--length", 32
             split = ("--split", "heldout") if pairs == "order" else ()
             found[f"{pairs}/{masks}"] = run("corpus", "show", f"corpus/{corpus}", *words, *split)
     return found
@@ -262,9 +262,9 @@ def models() -> Items:
 
 
 _WINDOWS = WindowOptions(stride=8, pooling="mean")
-_PAIR_COLUMNS: dict[str, Any] = {"text_a": "#1 String", "text_b": "#2 String", "label": "Quality"}
-_SCORES: dict[str, Any] = {"kind": "regression", "text_a": "one"}
-_CHOICES: dict[str, Any] = {"kind": "choice", "text_a": "sent1", "text_b": "sent2"}
+_PAIR_COLUMNS: dict[str, Any] = {"text": "#1 String", "text_b": "#2 String", "label": "Quality"}
+_SCORES: dict[str, Any] = {"kind": "regression", "text": "one"}
+_CHOICES: dict[str, Any] = {"kind": "choice", "text": "sent1", "text_b": "sent2"}
 TASKS: dict[str, tuple[str, int, bw.TaskOptions]] = {
     "classification": ("single.tsv", 24, bw.TaskOptions()),
     "classification in windows": (
@@ -312,7 +312,7 @@ TASKS: dict[str, tuple[str, int, bw.TaskOptions]] = {
         24,
         bw.TaskOptions(
             kind="choice",
-            text_a="context",
+            text="context",
             choices=("endings",),
             label="answer",
             labels=("A", "B", "C", "D"),
@@ -364,13 +364,13 @@ def options() -> Items:
     found: Items = {}
     for words in (
         *(("vocab",), ("vocab", "extend"), ("corpus",), ("corpus", "show"), ("pretrain",)),
-        *(("finetune",), ("glue",), ("predict",), ("evaluate",), ("embed",)),
+        *(("finetune",), ("reproduce", "glue"), ("predict",), ("evaluate",), ("embed",)),
         *(("plan", "tiny"), ("pretrain", "tiny"), ("pretrain", "mini-ko")),
         *(("finetune", "mrpc"), ("finetune", "squad2"), ("finetune", "conll2003")),
         ("finetune", "swag"),
     ):
         needed = _REQUIRED.get(" ".join(words), ())
-        found[" ".join(words)] = run(*words, *needed, "--print_config")
+        found[" ".join(words)] = run(*words, *needed, "--print-config")
     return found
 
 
@@ -379,7 +379,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "vocab extend": ("--source", "a", "--out", "b", "--words", "c"),
     "corpus": ("--files", "a", "--tokenizer", "b", "--out", "c"),
     "corpus show": ("a",),
-    "glue": ("--data", "a", "--run", "b"),
+    "reproduce glue": ("--data", "a", "--run", "b"),
     "predict": ("a",),
     "evaluate": ("a", "b"),
     "embed": ("a", "--out", "b"),

@@ -55,16 +55,16 @@ class World:
 
     def pretrain(self, corpus: Path | None = None, out: Path | None = None) -> list[Words]:
         where: list[Words] = ["--corpus", corpus or self.corpus, "--run", out or self.run]
-        shape = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2"]
+        shape = ["--layers", "1", "--hidden", "16", "--heads", "2"]
         phases = "[{length: 16, batch: 4, micro_batch: 4}]"
-        clock = ["--clock.steps", "3", "--phases", phases, "--evaluate.every", "3"]
-        numerics = ["--precision", "fp32", "--threads", "1", "--checkpoint.minutes", "0"]
+        clock = ["--steps", "3", "--phases", phases, "--evaluate-every", "3"]
+        numerics = ["--precision", "fp32", "--threads", "1", "--checkpoint-minutes", "0"]
         return ["pretrain", *where, *shape, *clock, *numerics]
 
     def finetune(self, *, dev: Path | None = None, out: Path | None = None) -> list[Words]:
         where: list[Words] = ["--model", self.model, "--run", out or self.tuned]
-        files: list[Words] = ["--task.train", self.train, "--task.dev", dev or self.dev]
-        options = ["--epochs", "1", "--batch", "8", "--precision", "fp32", "--threads", "1"]
+        files: list[Words] = ["--train", self.train, "--dev", dev or self.dev]
+        options = ["--epochs", "1", "--batch-size", "8", "--precision", "fp32", "--threads", "1"]
         return ["finetune", *where, *files, *options]
 
 

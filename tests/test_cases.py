@@ -499,8 +499,8 @@ def test_a_home_that_cannot_be_written_to(config: FinetuneConfig, tmp_path: Path
     own = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "XDG_CONFIG_HOME")
     kept = {key: value for key, value in os.environ.items() if key not in own}
     home = {"HOME": str(tmp_path / "file/home"), "OMP_NUM_THREADS": "1"}
-    files = ["--task.train", config.task.train, "--task.dev", config.task.dev]
-    short = ["--epochs", "1", "--seeds", "0", "--threads", "1", "--length", "16"]
+    files = ["--train", config.task.train, "--dev", config.task.dev]
+    short = ["--epochs", "1", "--seeds", "0", "--threads", "1", "--max-length", "16"]
     places = ["--model", config.model, "--run", str(tmp_path / "run")]
     done = subprocess.run(
         [sys.executable, "-m", "bothways", "finetune", *files, *short, *places],

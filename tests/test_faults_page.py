@@ -41,7 +41,7 @@ def test_its_limits() -> None:
     most = config._AT_MOST
     shape = ", ".join(f"{most[name]:,}" for name in ("layers", "hidden", "positions"))
     pieces = f"{folder_files.MOST_VOCABULARY} MiB, {folder_files.MOST_PIECES:,} pieces"
-    line = f"{CorpusConfig.max_line_mib:g} MiB, `--max_line_mib`"
+    line = f"{CorpusConfig.max_line_mib:g} MiB, `--max-line-mib`"
     header = f"{stored._MOST_HEADER / 2**20:g} MiB, {stored._MOST_TENSORS:,}"
     growth = "growth of a text by replacements of a tokenizer.json"
     words = f"{tokenizer_files._MOST_GROWTH}, {tokenizer_files._LONGEST_WORD:,}"

@@ -193,7 +193,7 @@ def test_features(start: Path, tmp_path: Path) -> None:
     config = FeaturesConfig(
         task=TaskOptions(kind="tagging", train="train.conll", dev="dev.conll"),
         data=str(tmp_path), model=str(start), run=str(tmp_path / "run"), layers=("last",),
-        hidden=8, epochs=1, length=12, precision="fp32", threads=1,
+        hidden=8, epochs=1, max_length=12, precision="fp32", threads=1,
     )  # fmt: skip
     unchanged(lambda: tag_by_features(config))
 

@@ -79,23 +79,25 @@ DOCUMENTS = [
 # Added to the commands of a verb, behind what README gives. (With --start, sizes are not read.)
 CHEAP = {
     "pretrain": [
-        *("--clock.minutes", "null", "--clock.steps", "4"),
-        *("--evaluate.every", "4", "--evaluate.sequences", "64"),
-        *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2"),
+        *("--minutes", "null", "--steps", "4"),
+        *("--evaluate-every", "4", "--set", "evaluate_sequences=64"),
+        *("--layers", "1", "--hidden", "32", "--heads", "2"),
         *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 2}]"),
     ],
     "plan": [
-        *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2"),
-        *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
+        *("--set", "layers=1", "hidden=32", "heads=2"),
+        "phases=[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]",
     ],
     "finetune": ["--epochs", "1"],
-    "glue": ["--epochs", "1"],
+    "reproduce glue": ["--epochs", "1"],
     "reproduce": ["--plan"],
     "bench": ["--rounds", "1"],
-    "bench train": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
-    "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
+    "bench train": [
+        *("--size", "tiny", "--batch", "2", "--length", "16", "--rounds", "1"),
+    ],
+    "reproduce features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
 }
-CHEAP_PYTHON = ("minutes=2", 'steps=4, evaluate={"every": 4, "sequences": 64}')
+CHEAP_PYTHON = ("minutes=2", "steps=4, evaluate_every=4, evaluate_sequences=64")
 # Lines of indented blocks of the first pages that are not run here.
 SETUP = {
     "make demo": "needs a clone and minutes; .ci/run makes the demonstration",
@@ -426,7 +428,7 @@ OF_EXAMPLES = [
     "finetune --train squad/train.json --dev squad/dev.json --kind qa --run runs/squad",
     "finetune swag --data swag --run runs/swag",
     "finetune --train similar/train.jsonl --dev similar/dev.jsonl --kind regression "
-    "--text first --text_b second --label score --run runs/similar",
+    "--text first --text-b second --label score --run runs/similar",
 ]
 LAST = ("use a model", "study")
 
@@ -554,9 +556,9 @@ def test_defaults_that_the_documents_state() -> None:
         "`--alphabet` (1,000 characters; 4,000 for East Asian text)": (
             (ALPHABET, WIDE_ALPHABET) == (1000, 4000)
         ),
-        "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
+        "`--checkpoint-minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
         "column `text` (or `sentence`) and the label in `label`": (
-            FinetuneConfig().task.text_a == "text" and FinetuneConfig().task.label == "label"
+            FinetuneConfig().task.text == "text" and FinetuneConfig().task.label == "label"
         ),
         "pre-training does not, but the recipe [`mini`](../src/bothways/recipes/mini.yaml) does": (
             FinetuneConfig().optimizer.bias_correction

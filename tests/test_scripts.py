@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bothways.config.parsing import parse
+from bothways.config.parsing import CommandLine
 from bothways.experiments.options import BenchTrainConfig
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
@@ -77,7 +77,7 @@ def test_a_plan_of_other_settings_is_refused(
     call(script, *words, "--cases", "tiny", "base")
     call(script, *words, "--cases", "small")
     with pytest.raises(SystemExit, match=r"'tiny' was measured with .*length: 128.*length: 64"):
-        call(script, *words, "--cases", "small", "--length", 64)
+        call(script, *words, "--cases", "small", "--max-length", 64)
 
 
 @pytest.mark.parametrize("script", ["compare_digests"], indirect=True)
@@ -127,7 +127,7 @@ def test_the_check_of_a_cpu_gives_options_that_exist(
     assert len(commands) == count
     for words in commands:
         if words[:3] == ["-m", "bothways.experiments.bench", "train"]:
-            options = parse(BenchTrainConfig, words[3:], prog="bench train", description="")
+            options = CommandLine(BenchTrainConfig, "bench train").parse(words[3:])
             assert ("transformers bf16" in options.contenders) == (precision == "bf16")
         else:
             script = importlib.import_module(Path(words[0]).stem)

@@ -144,8 +144,8 @@ def test_its_vocabulary_serves_a_corpus_and_it_can_be_gone_on_from(elsewhere: Pa
         == Tokenizer.from_folder(DEFAULT).fingerprint
     )
     short = "[{length: 16, share: 1.0, batch: 4, micro_batch: 4}]"
-    line = f"pretrain --corpus corpus --run run --start {DEFAULT} --clock.steps 2 --phases".split()
-    assert cli.main([*line, short, "--evaluate.sequences", "4"]) == 0
+    line = f"pretrain --corpus corpus --run run --start {DEFAULT} --steps 2 --phases".split()
+    assert cli.main([*line, short, "--set", "evaluate_sequences=4"]) == 0
     words = elsewhere / "words.txt"
     words.write_text("ebitda\n")
     line = f"vocab extend --source {DEFAULT} --words words.txt --out larger".split()

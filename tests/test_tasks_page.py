@@ -83,7 +83,7 @@ def test_the_page_on_labels_runs_as_written(
     assert len(commands) == 7
     for command in commands:
         words = shlex.split(command)[1:]
-        cheap = ["--model", str(tmp_path / "MODEL"), "--length", "16", "--threads", "1"]
+        cheap = ["--model", str(tmp_path / "MODEL"), "--max-length", "16", "--threads", "1"]
         status = cli.main([*words, *(cheap if words[0] == "finetune" else [])])
         assert status == 0, f"{command}\n{capsys.readouterr().err}"
     shown = capsys.readouterr().out

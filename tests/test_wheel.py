@@ -26,7 +26,7 @@ DOCUMENTS = [
     *shipped_recipes().values(),
 ]
 TAKE_RECIPES = ("pretrain", "plan")
-QUICK = ["--model.layers", "1", "--model.hidden", "32", "--model.heads", "2", "--kernels", "plain"]
+QUICK = ["--set", "layers=1", "hidden=32", "heads=2", "kernels=plain"]
 
 
 def files_below(folder: Path) -> set[str]:
@@ -82,13 +82,13 @@ def test_every_command_with_a_recipe_that_is_shown(
     assert all(found[str(path)] for path in shipped_recipes().values())
     assert all(found[place] for place in TAKE_RECIPES)
     steps = [
-        ("bothways", [*words[: words.index(">") if ">" in words else None], "--print_config"])
+        ("bothways", [*words[: words.index(">") if ">" in words else None], "--print-config"])
         for place in found
         for words in found[place]
     ]
     assert {words[0] for _, words in steps} == set(TAKE_RECIPES)
     printed = succeeds(installed, steps, tmp_path)
-    assert printed.count("\nclock:\n") == len(steps)
+    assert printed.count("\nsteps: ") == len(steps)
     assert not list(tmp_path.iterdir())
 
 
@@ -101,14 +101,14 @@ def test_no_document_names_the_folder_where_recipes_were() -> None:
 def test_recipes_are_planned_and_trained_from_an_empty_folder(
     installed: Path, tmp_path: Path, tiny_corpus: Path
 ) -> None:
-    quick = [*QUICK, "--phases", "[{length: 48, batch: 4, micro_batch: 4}]"]
-    run = ["--corpus", str(tiny_corpus), "--run", "run", "--evaluate.sequences", "64"]
+    quick = [*QUICK, "phases=[{length: 48, batch: 4, micro_batch: 4}]"]
+    run = ["--corpus", str(tiny_corpus), "--run", "run", "--set", "evaluate_sequences=64"]
     shown = succeeds(
         installed,
         [
-            ("bothways", ["plan", "mini-ko", "--vocab_size", "300", *quick]),
-            ("bothways", ["plan", "mini-ko", "--clock.minutes", "4", *run[:2], *quick]),
-            ("bothways", ["pretrain", "mini-ko", "--clock.steps", "2", *run, *quick]),
+            ("bothways", ["plan", "mini-ko", "--vocab-size", "300", *quick]),
+            ("bothways", ["plan", "mini-ko", "--minutes", "4", *run[:2], *quick]),
+            ("bothways", ["pretrain", "mini-ko", "--steps", "2", *run, *quick]),
         ],
         tmp_path,
     )

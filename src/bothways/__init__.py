@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from bothways.api.calls import convert as convert
     from bothways.api.calls import export as export
     from bothways.api.calls import extend_vocabulary as extend_vocabulary
-    from bothways.api.calls import features as features
     from bothways.api.calls import finetune as finetune
-    from bothways.api.calls import glue as glue
     from bothways.api.calls import learn_vocabulary as learn_vocabulary
     from bothways.api.calls import list_recipes as list_recipes
     from bothways.api.calls import list_tasks as list_tasks
@@ -78,9 +76,7 @@ _MODULES = {
     "diagnose": "api.doctor",
     "export": "api.calls",
     "extend_vocabulary": "api.calls",
-    "features": "api.calls",
     "finetune": "api.calls",
-    "glue": "api.calls",
     "info": "api.info",
     "learn_vocabulary": "api.calls",
     "load": "api.model",

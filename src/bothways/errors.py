@@ -8,7 +8,7 @@ and exits with status 1; a traceback is therefore always a bug in bothways itsel
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +17,6 @@ from typing import Literal, NamedTuple
 
 class BothwaysError(Exception):
     """Base class of all errors that a user can cause and fix."""
-
-    def reword(self, change: Callable[[str], str]) -> None:
-        """Replace the message by what ``change`` makes of it."""
-        self.args = tuple(change(part) if isinstance(part, str) else part for part in self.args)
 
     def _render_traceback_(self) -> list[str]:
         """What IPython and Jupyter show: the message, which says what to do, without the calls."""
@@ -68,11 +64,9 @@ class InputError(BothwaysError):
     def __str__(self) -> str:
         """``file:line: problem (see option)``, or ``train: row 3: ...`` of a table in memory."""
         place = "" if self.place is None else f"{self.place}: "
-        return f"{place}{self.problem}" + (f" (see {self.option})" if self.option else "")
-
-    def reword(self, change: Callable[[str], str]) -> None:
-        """Replace what is wrong by what ``change`` makes of it; the place stays."""
-        self.problem = change(self.problem)
+        return f"{place}{self.problem}" + (
+            f" (see the option {self.option})" if self.option else ""
+        )
 
 
 class EncodingError(InputError):

@@ -51,7 +51,7 @@ TEXTS = ["w1 w2 w3", "w4", "", "w5 w6 w7 w8 w9 w10 w11 w12 w13", "w90 w91 w17", 
 def about(kind: str, labels: Sequence[str], *, pair: bool, length: int = 12) -> dict[str, Any]:
     """bothways.json as fine-tuning writes it."""
     metrics = ["accuracy"] if kind == "classification" else ["pearson"]
-    columns = {"text_a": "one", "text_b": "two" if pair else None, "label": "gold"}
+    columns = {"text": "one", "text_b": "two" if pair else None, "label": "gold"}
     options = {"name": "task", "header": True, "metrics": metrics, **columns}
     return {"kind": kind, "labels": [*labels], "pair": pair, "length": length, "options": options}
 
@@ -267,11 +267,11 @@ def test_no_texts_give_no_vectors(pretrained: Model) -> None:
 
 def test_embed_length(pretrained: Model) -> None:
     np.testing.assert_array_equal(
-        pretrained.embed(["w1 w2 w3 w4"], length=4, long="cut"), pretrained.embed(["w1 w2"])
+        pretrained.embed(["w1 w2 w3 w4"], max_length=4, long="cut"), pretrained.embed(["w1 w2"])
     )
     for length, message in [(41, "positions for 40"), (2, "leaves no room for text")]:
         with pytest.raises(LengthError, match=message):
-            pretrained.embed(["w1"], length=length)
+            pretrained.embed(["w1"], max_length=length)
     assert [pretrained.tokens_cut(text) for text in ("w1 " * 38, "w1 " * 40)] == [0, 2]
 
 
@@ -342,7 +342,7 @@ def test_minilm_embeds_as_sentence_transformers_does(
     theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
     length = theirs.max_seq_length
     argv = ("embed", minilm, *texts, "--out", tmp_path / "v.npz", "--normalize", "--long", "cut")
-    exact = ("--precision", "fp32", "--length", str(length))
+    exact = ("--precision", "fp32", "--max-length", str(length))
     _, noted = run(*argv, *exact, capsys=capsys)
     assert noted.startswith(f"note: 1 of 3 texts were cut to {length} tokens")
     with np.load(tmp_path / "v.npz") as stored:
@@ -390,7 +390,7 @@ def test_predict_scores_of_pairs_from_a_file(
     assert header == "index\tprediction"
     values = [line.split("\t")[1] for line in lines]
     np.testing.assert_allclose(np.array(values[:2], float), expected, atol=1e-5)
-    shown, _ = run("predict", folder, a[0], "--text_b", b[0], capsys=capsys)
+    shown, _ = run("predict", folder, a[0], "--text-b", b[0], capsys=capsys)
     # Computed alone, not among others: a last digit may differ.
     np.testing.assert_allclose(float(shown.splitlines()[1]), float(values[0]), atol=2e-6)
 
@@ -453,7 +453,7 @@ def test_a_file_that_is_read_is_not_overwritten(
     texts.write_text("a text\n")
     for argv in (
         ("predict", folders / "colours", "--file", rows, "--out", tmp_path / "." / "rows.tsv"),
-        ("predict", folders / "colours", "--file", rows, "--submission", "--out", rows),
+        ("predict", folders / "colours", "--file", rows, "--set", "submission=true", "--out", rows),
         ("embed", folders / "colours", "--file", texts, "--out", texts),
     ):
         assert "--out would overwrite" in refused(*argv, capsys=capsys)
@@ -465,7 +465,7 @@ def test_predict_refuses_what_the_model_was_not_trained_on(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "on pairs of texts" in refused("predict", folders / "scores", "w1", capsys=capsys)
-    argv = ("predict", folders / "colours", "w1", "--text_b", "w2")
+    argv = ("predict", folders / "colours", "w1", "--text-b", "w2")
     assert "on single texts" in refused(*argv, capsys=capsys)
     assert "fine-tune it first" in refused("predict", folders / "pretrained", "w", capsys=capsys)
     (tmp_path / "f.tsv").write_text("on\tgold\nw1\tred\n")

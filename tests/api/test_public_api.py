@@ -13,11 +13,11 @@ import pytest
 import bothways
 
 QUICK = {
-    "clock.steps": 2,
-    "model.layers": 1,
-    "model.hidden": 32,
-    "evaluate.every": 2,
-    "evaluate.sequences": 64,
+    "steps": 2,
+    "layers": 1,
+    "hidden": 32,
+    "evaluate_every": 2,
+    "evaluate_sequences": 64,
 }
 
 

@@ -37,7 +37,7 @@ from bothways.training.trainer import Trainer
 from finetuning_examples import MAGIC, start_model, words
 
 ALL = (TextClassifier, TextRegressor, MultiLabelClassifier, TextTagger, TextEmbedder)
-QUICK: dict[str, Any] = {"lr": 3e-3, "length": 16, "precision": "fp32", "threads": 1}
+QUICK: dict[str, Any] = {"lr": 3e-3, "max_length": 16, "precision": "fp32", "threads": 1}
 
 
 def examples(count: int, seed: int = 0) -> tuple[list[str], list[str]]:
@@ -295,7 +295,7 @@ def test_tags(quick: Callable[..., Any]) -> None:
     texts, _ = examples(96)
     sentences = [text.split() for text in texts]
     tags = [["B-X" if word == MAGIC else "O" for word in sentence] for sentence in sentences]
-    model = quick(TextTagger, epochs=25, batch=16).fit(sentences, tags)
+    model = quick(TextTagger, epochs=25, batch_size=16).fit(sentences, tags)
     assert sorted(model.classes_) == ["B-X", "I-X", "O"]
     found = model.predict(sentences)
     assert [len(own) for own in found] == [len(sentence) for sentence in sentences]

@@ -93,7 +93,7 @@ def test_records_where_text_is_read(
     path.write_text('[{"text": "A dog lives."}, {"text": "A cat walks."}]\n')
     for argv in (world.vocab(path), world.build_corpus(path)):
         refused(argv, f"{path}: this ", "would be read as text")
-    argv = ["answer", world.model, "--question", "Who?", "--file", path]
+    argv = ["predict", world.model, "--question", "Who?", "--file", path]
     refused(argv, f"{path}: this holds records", "to a .txt file")
 
 
@@ -303,11 +303,14 @@ def test_a_corpus_of_another_vocabulary(world: World, refused: Refused, tmp_path
 
 def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
     for argv, message in (
-        (["embed", world.model, "a", "--out", world.out, "--length", "513"], "length 512 or less"),
-        ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
+        (
+            ["embed", world.model, "a", "--out", world.out, "--max-length", "513"],
+            "length 512 or less",
+        ),
+        ([*world.finetune(out=world.root / "new"), "--max-length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 exceeds --model.positions, 512; shorten the phase",
+            "length 513 exceeds --positions, 512; shorten the phase",
         ),
         (
             [
@@ -349,7 +352,7 @@ def test_the_verbs_report_what_was_cut(
         err = capsys.readouterr().err
         assert err.startswith("note: ")
         assert note in err
-    assert run(*world.finetune(dev=task, out=tmp_path / "new"), "--length", "64") == 0
+    assert run(*world.finetune(dev=task, out=tmp_path / "new"), "--max-length", "64") == 0
     assert "long.tsv: 1 of 2 examples were cut to 64 tokens" in capsys.readouterr().out
 
 
@@ -359,7 +362,7 @@ def test_the_verbs_report_what_was_cut(
 @pytest.mark.parametrize(
     ("verb", "key", "nearest"),
     [
-        ("pretrain", "clock:\n  stpes: 3\n", ":2: unknown key 'clock.stpes'; did you mean"),
+        ("pretrain", "seed: 1\nstpes: 3\n", ":2: unknown key 'stpes'; did you mean"),
         ("pretrain", "sede: 3\n", ":1: unknown key 'sede'; did you mean 'seed'?"),
         ("finetune", "epochs: 3\n\ntaks: {}\n", ":3: unknown key 'taks'; did you mean 'task'?"),
         ("corpus", "hedlout: 0.1\n", ":1: unknown key 'hedlout'; did you mean 'heldout'?"),
@@ -460,9 +463,9 @@ def test_a_truncated_checkpoint(
 def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path: Path) -> None:
     remedy = "or choose another run folder"
     refused(
-        [*world.pretrain(), "--optimizer.lr", "0.003", "--seed", "4"],
+        [*world.pretrain(), "--lr", "0.003", "--seed", "4"],
         f"{world.run} holds a run with a different recipe:\n",
-        "  optimizer.lr: 0.0001 in the folder, 0.003 requested\n",
+        "  lr: 0.0001 in the folder, 0.003 requested\n",
         "  seed: 0 in the folder, 4 requested\n",
         remedy,
     )

@@ -19,7 +19,7 @@ CASES = {
     "finetune --keep b": ["best"],
     "corpus sh": ["show"],
     "corpus --lan": ["--language"],
-    "pretrain --model.size b": ["base"],
+    "pretrain --size b": ["base"],
     "pretrain mini-k": ["mini-ko"],
     "help fi": ["fill-mask", "finetune"],
     "completion ": ["bash", "zsh", "fish"],
@@ -42,7 +42,7 @@ def test_bash_completes() -> None:
 def test_scripts_have_every_verb_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    for word in (*cli.VERBS, "task.windows.stride", "text_field", "masking.kind"):
+    for word in (*cli.VERBS, "text-field", "masking-kind"):
         assert word in script
     if checker := shutil.which(shell):
         flag = "--no-execute" if shell == "fish" else "-n"

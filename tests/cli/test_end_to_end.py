@@ -69,8 +69,8 @@ def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
     phases = "[{length: 32, share: 1.0, batch: 32, micro_batch: 32}]"
     pretrain = [
         *("pretrain", "tiny", "--corpus", corpus, "--run", run, "--phases", phases),
-        *("--clock.steps", "60", "--evaluate.every", "30"),
-        *("--model.hidden", "64", "--precision", "fp32", "--threads", "1"),
+        *("--steps", "60", "--evaluate-every", "30"),
+        *("--hidden", "64", "--precision", "fp32", "--threads", "1"),
     ]
     said = bothways(*pretrain)
     model = run / "model"
@@ -92,8 +92,19 @@ def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
     files = [w for n in ("train", "dev") for w in (f"--task.{n}", tmp_path / f"{n}.tsv")]
     tuned = tmp_path / "tuned"
     said = bothways(
-        *("finetune", "--model", model, "--run", tuned, *files, "--length", "32", "--epochs", "8"),
-        *("--optimizer.lr", "2e-3", "--batch", "16", "--precision", "fp32", "--threads", "1"),
+        *(
+            "finetune",
+            "--model",
+            model,
+            "--run",
+            tuned,
+            *files,
+            "--max-length",
+            "32",
+            "--epochs",
+            "8",
+        ),
+        *("--lr", "2e-3", "--batch-size", "16", "--precision", "fp32", "--threads", "1"),
     )
     assert "accuracy" in said
     tuned_model = tuned / "seed-0" / "model"

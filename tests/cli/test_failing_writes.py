@@ -91,7 +91,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def over_rows(world: World, out: Path, verb: str = "predict") -> list[Words]:
     """A verb over a file, in whose parts it goes on."""
-    chosen = ["--text_a", "sentence"] if verb == "embed" else []  # a model knows its columns
+    chosen = ["--text", "sentence"] if verb == "embed" else []  # a model knows its columns
     model = world.model if verb == "embed" else world.task_model
     return [verb, model, "--file", world.train, *chosen, "--out", out]
 
@@ -110,10 +110,10 @@ VERBS: dict[str, tuple[str, Verb]] = {
     "corpus": (
         "c",
         lambda w, out: [
-            *(*w.build_corpus(), "--out", out, "--shard_tokens", "500", "--workers", "1"),
+            *(*w.build_corpus(), "--out", out, "--set", "shard_tokens=500", "--workers", "1"),
         ],
     ),
-    "pretrain": ("run", lambda w, out: [*w.pretrain(out=out), "--log_every", "1"]),
+    "pretrain": ("run", lambda w, out: [*w.pretrain(out=out), "--set", "log_every=1"]),
     "finetune": ("tuned", lambda w, out: w.finetune(out=out)),
     "embed": ("e.npz", lambda w, out: ["embed", w.model, "a", "b", "--out", out]),
     "embed a file": ("f.npz", lambda w, out: over_rows(w, out, "embed")),
@@ -130,20 +130,27 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "exported",
         lambda w, out: [
             *("export", w.model, out, "--int8", "--gate", w.text, "--speedup", "0"),
-            *("--agreement", "0.5", "--lowest", "0.5"),
+            *("--set", "agreement=0.5", "--set", "lowest=0.5"),
         ],
     ),
     "glue": (
         "glue",
         lambda w, out: [
-            *("glue", "--data", w.root / "glue", "--run", out, "--model", w.model),
+            *("reproduce", "glue", "--data", w.root / "glue", "--run", out, "--model", w.model),
             *("--tasks", "sst2", "--epochs", "1", "--precision", "fp32", "--threads", "1"),
         ],
     ),
     "features": (
         "features",
         lambda w, out: [
-            *("features", "--train", w.root / "names.conll", "--dev", w.root / "names.conll"),
+            *(
+                "reproduce",
+                "features",
+                "--train",
+                w.root / "names.conll",
+                "--dev",
+                w.root / "names.conll",
+            ),
             *("--model", w.model, "--run", out, "--layers", "last", "--epochs", "1"),
             *("--hidden", "4", "--threads", "1"),
         ],

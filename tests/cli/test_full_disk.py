@@ -94,7 +94,7 @@ def test_a_full_disk_while_building_a_corpus(
     out = Path(shutil.copytree(world.corpus, small_disk / "corpus"))
     before = contents(out)
     leave(small_disk, 24_000)
-    argv = [*world.build_corpus(), "--out", out, "--shard_tokens", "500"]
+    argv = [*world.build_corpus(), "--out", out, "--set", "shard_tokens=500"]
     assert_disk_full(argv, capsys)
     assert contents(out) == before
     assert diagnose(out) == []
@@ -122,8 +122,8 @@ def test_a_full_disk_while_pretraining(
 ) -> None:
     """The second checkpoint does not fit: the first is intact, and the same command goes on."""
     out = small_disk / "run"
-    wide = [*world.pretrain(out=out), "--model.hidden", "32", "--log_every", "1"]
-    assert_disk_full([*wide, "--checkpoint.keep", "4"], capsys)
+    wide = [*world.pretrain(out=out), "--hidden", "32", "--set", "log_every=1"]
+    assert_disk_full([*wide, "--set", "checkpoint_keep=4"], capsys)
     assert [p.name for p in (out / "checkpoints").iterdir() if diagnose(p) == []] != []
     assert diagnose(out) == []
     enlarge(small_disk)

@@ -14,25 +14,32 @@ import pytest
 import bothways
 from bothways import cli
 from bothways.cli.verbs import VERBS, Verb
-from bothways.config.fields import option_types
+from bothways.config.parsing import shown
 from bothways.model.folder import save_model
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
 
-_OPTION = re.compile(r"(?<![\w-])--([a-z](?:[a-z_0-9.]*[a-z0-9])?)(?![-\w])")
-_OF_OTHERS = {"csv", "wrap", "revision", "nproc_per_node"}  # commands of other programs
-_COMMON = {"help", "config", "print_config", "version", "verbose"}
+_OPTION = re.compile(r"(?<![\w-])--([a-z](?:[a-z_0-9.-]*[a-z0-9])?)(?![-\w])")
+_OF_OTHERS = {
+    "csv",
+    "wrap",
+    "revision",
+    "nproc-per-node",
+    "max-restarts",
+    "na-prob-file",
+    "batch",
+    "index-url",
+    "no-index",
+}  # commands of other programs
+_COMMON = {"help", "set", "print-config", "version", "verbose"}
 
 
 def options_of_verbs() -> dict[str, set[str]]:
-    """The options by verb, with their short names."""
+    """The options of the command line by verb."""
     found = {}
     for name, verb in VERBS.items():
         own = [verb] if isinstance(verb, Verb) else verb.actions.values()
-        found[name] = {
-            option
-            for one in own
-            for option in {*option_types(one.config), *getattr(one.config, "short_names", {})}
-        }
+        options = (option for one in own for option in one.words(name).listed())
+        found[name] = {shown(option.name).removeprefix("--") for option in options}
     return found
 
 
@@ -86,7 +93,7 @@ def commands() -> Iterator[str]:
             yield f"embed {model} --file {file} --out v.npz"
             yield f"embed {model} --file {file} --text nothing --out v.npz"
             yield f"export {model} out --int8 --speedup 0 --gate {file}"
-            yield f"export {model} out --int8 --speedup 0 --gate {file} --text_b x"
+            yield f"export {model} out --int8 --speedup 0 --gate {file} --text-b x"
     for kept in ("label", "marks", "none"):
         yield f"predict ours --file objects.jsonl --out p.tsv --keep {kept}"
         yield f"embed ours --file objects.jsonl --out v.npz --keep {kept}"

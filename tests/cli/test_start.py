@@ -24,7 +24,7 @@ from bothways.config.fields import recipe_fields
 from bothways.errors import BothwaysError, InputError, ModelError, is_out_of_memory
 from small_world import World
 
-QUICK = ["--phases", "[{length: 16, batch: 4, micro_batch: 4}]", "--evaluate.every", "3"]
+QUICK = ["--phases", "[{length: 16, batch: 4, micro_batch: 4}]", "--evaluate-every", "3"]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_minutes_alone_choose_a_recipe_and_other_options_none(
     corpus = ["--corpus", str(world.corpus)]
 
     def printed(*words: str) -> str:
-        assert cli.main(["pretrain", *corpus, *words, "--print_config"]) == 0
+        assert cli.main(["pretrain", *corpus, *words, "--print-config"]) == 0
         return capsys.readouterr().out
 
     assert "lr: 0.001" in printed("--minutes", "5")
@@ -102,7 +102,7 @@ def test_a_run_goes_on_with_what_it_was_begun_with(
 ) -> None:
     """Also one that an earlier version began with the default options, for some minutes."""
     recipe = bw.PretrainConfig() if name is None else bw.load_recipe(bw.PretrainConfig, name)
-    fields = recipe_fields(recipe) | {"clock.minutes": 3.0, "clock.steps": None, "seed": 1}
+    fields = recipe_fields(recipe) | {"minutes": 3.0, "steps": None, "seed": 1}
     (tmp_path / "run.json").write_text(json.dumps({"recipe": fields | {"input.corpus": "x"}}))
     assert recipe_for(str(world.corpus), 3, tmp_path) == name
     (tmp_path / "run.json").write_text("{")
@@ -195,9 +195,9 @@ def test_an_encoder_for_vectors_is_told_as_one(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--train", "t.csv"], "--dev is missing"),
-        (["--train", "t.csv", "--dev", "d.csv"], "d.csv: there is no such file (--dev"),
-        (["--train", "no.csv", "--dev", "0.2"], "no.csv: there is no such file (--train"),
+        (["--train", "t.csv"], "dev is missing"),
+        (["--train", "t.csv", "--dev", "d.csv"], "d.csv: there is no such file (dev"),
+        (["--train", "no.csv", "--dev", "0.2"], "no.csv: there is no such file (train"),
     ],
 )
 def test_no_run_folder_is_named_for_what_is_missing(
@@ -251,7 +251,7 @@ def test_pieces_ids_and_places(world: World, capsys: pytest.CaptureFixture[str])
     assert rows[1].split() == ["the", str(encoding.ids[1]), "0", "3", "The"]
     assert any("unknown: [UNK]" in row for row in rows) == ("[UNK]" in encoding.tokens)
     assert "\x1b" not in shown
-    assert cli.main(["tokenize", str(world.vocabulary), "--text", "a b", "c"]) == 0
+    assert cli.main(["tokenize", str(world.vocabulary), "a b", "c"]) == 0
     assert capsys.readouterr().out.count("piece ") == 2
 
 

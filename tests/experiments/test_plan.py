@@ -223,12 +223,12 @@ def test_recomputing_is_slower_and_named(
 ) -> None:
     recipe = tmp_path / "own.yaml"
     recipe.write_text(
-        "model: {layers: 2, hidden: 16, heads: 2, intermediate: 32}\n"
+        "layers: 2\nhidden: 16\nheads: 2\nintermediate: 32\n"
         "phases: [{length: 16, batch: 4, micro_batch: 2}]\n"
     )
     out = tmp_path / "plan.json"
-    words = [str(recipe), "--recompute", "--clock.steps", "9", "--vocab_size", "99"]
-    assert cli.main(["plan", *words, "--threads", "1", "--json", str(out)]) == 0
+    words = [str(recipe), "--steps", "9", "--vocab-size", "99", "--set", "recompute=true"]
+    assert cli.main(["plan", *words, "threads=1", "--json", str(out)]) == 0
     shown = capsys.readouterr().out
     for row in ("weights: layers", "disk: a checkpoint", "peak memory", "length 16"):
         assert row in shown
@@ -378,15 +378,15 @@ def test_many_ranks_of_the_default_phases(capsys: pytest.CaptureFixture[str]) ->
 
 def test_what_is_computed_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     phases = "[{length: 128, batch: 4096, micro_batch: 64}]"
-    words = ["--size", "large", "--device", "h100", "--ranks", "64", "--clock.steps", "9"]
-    assert cli.main(["plan", *words, "--phases", phases]) == 0
+    words = ["--size", "large", "--device", "h100", "--ranks", "64", "--steps", "9"]
+    assert cli.main(["plan", *words, "--set", f"phases={phases}"]) == 0
     shown = capsys.readouterr().out
     for part in ("64 x h100", "computed, not run", "sent by a rank in a step"):
         assert part in shown
     assert "memory: process" not in shown
     assert "it does not fit" not in shown
-    assert cli.main(["plan", "--size", "large", "--device", "l40s", "--phases",
-                     "[{length: 512, batch: 512, micro_batch: 512}]"]) == 0  # fmt: skip
+    phases = "phases=[{length: 512, batch: 512, micro_batch: 512}]"
+    assert cli.main(["plan", "--size", "large", "--device", "l40s", "--set", phases]) == 0
     assert "it does not fit: l40s has 44.70 GiB" in capsys.readouterr().out
 
 

@@ -527,7 +527,7 @@ def test_columns_of_a_gate_are_named(task: tuple[Path, Path], tmp_path: Path) ->
     assert report.int8.texts == len(rows)
     with pytest.raises(ConfigError, match="on which a model without a task head is not measured"):
         export(tmp_path / "v", tmp_path / "three", **gate, label="meant")
-    with pytest.raises(ConfigError, match="task and text_a both say which columns"):
+    with pytest.raises(ConfigError, match="task and text both say which columns"):
         export(task[0], tmp_path / "three", **gate, text="said", task="sst2")
 
 
@@ -679,7 +679,7 @@ def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
         options |= {"labels": KINDS[head]["labels"], "tagging": {"scheme": "iob2"}}
     elif head == "frozen":  # labels of texts by the head for tokens
         gate = tmp_path / "dev.tsv"
-        options |= {"reads": "tokens", "text_a": "sentence", "label": "label"}
+        options |= {"reads": "tokens", "text": "sentence", "label": "label"}
         rows = [f"{text}\t{'abc'[n % 3]}" for n, text in enumerate(words)]
         gate.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     elif head == "span":
@@ -695,7 +695,7 @@ def test_gates_of_other_heads(head: str, tmp_path: Path) -> None:
         gate.write_text(json.dumps(content))
     elif head == "choice":
         gate = tmp_path / "dev.tsv"
-        options |= {"text_a": "a", "label": "label", "choices": ["x", "y"]}
+        options |= {"text": "a", "label": "label", "choices": ["x", "y"]}
         lines_ = [f"{text}\tw{n} w2\tw{4 * n}\t{n % 2}" for n, text in enumerate(words)]
         gate.write_text("\n".join(["a\tx\ty\tlabel", *lines_]) + "\n")
     else:
@@ -754,7 +754,7 @@ def test_the_page_holds(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(task[0], "runs/reviews/seed-0/model")
     shutil.copyfile(task[1], "dev.tsv")
-    loose = ["--speedup", "0", "--agreement", "0.9", "--metric_loss", "10"]
+    loose = ["--speedup", "0", "--set", "agreement=0.9", "--metric-loss", "10"]
     lines = [line for kind, text in BLOCKS if kind == "console" for line in text.splitlines()]
     for line in lines:
         words = shlex.split(line)[2:]

@@ -333,7 +333,7 @@ def test_new_shapes_have_the_usual_axes(family: str) -> None:
     usual, _ = config_of(theirs, where="file")
     changed = ("positions", "segments", "embedding", "norm_eps", "window")
     assert replace(shape, **{name: getattr(usual, name) for name in changed}) == usual
-    with pytest.raises(ConfigError, match=r"needs model\.hidden, model\.heads"):
+    with pytest.raises(ConfigError, match=r"needs hidden, heads"):
         new_shape(family, vocab_size=97, layers=4, intermediate=64)
     assert new_shape("bert", **sizes) == ModelConfig(**sizes)
 

@@ -78,8 +78,8 @@ def tuned(folder: Path, work: Path, *, freeze: bool = False, **task: Any) -> Mod
         model=str(folder),
         run=str(work / "run"),
         epochs=1,
-        batch=8,
-        length=32,
+        batch_size=8,
+        max_length=32,
         optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
         precision="fp32",
         threads=1,
@@ -117,7 +117,7 @@ def several_scores(folder: Path, work: Path) -> object:
 
 def scores_of_pairs(folder: Path, work: Path) -> object:
     files = {name: str(pair_scores(work, 16, 0, f"{name}.jsonl")) for name in ("train", "dev")}
-    columns = {"text_a": "one", "text_b": "two", "label": "score"}
+    columns = {"text": "one", "text_b": "two", "label": "score"}
     return tuned(folder, work, kind="regression", **files, **columns).predict(["w9"], ["w10 w11"])
 
 
@@ -129,7 +129,7 @@ def choices(folder: Path, work: Path) -> object:
         lines.append(json.dumps(record))
     (work / "c.jsonl").write_text("\n".join(lines))
     files = dict.fromkeys(("train", "dev"), str(work / "c.jsonl"))
-    model = tuned(folder, work, kind="choice", text_a="context", choices=("ends",), **files)
+    model = tuned(folder, work, kind="choice", text="context", choices=("ends",), **files)
     return model.choose("w9 w10", ["w11", "w12 w13"])
 
 

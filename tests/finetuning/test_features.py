@@ -64,8 +64,8 @@ def config(tmp_path: Path) -> FeaturesConfig:
         run=str(tmp_path / "run"),
         hidden=16,
         epochs=6,
-        batch=8,
-        length=12,
+        batch_size=8,
+        max_length=12,
         optimizer=OptimizerOptions(lr=2e-2, warmup=0.1, weight_decay=0.0, bias_correction=True),
         precision="fp32",
         threads=1,
@@ -91,7 +91,7 @@ def test_all_rows_of_the_table_in_one_run(
     assert sum(record["layer_weights"]) == pytest.approx(1)
     assert (run / "last/seed-0/test_predictions.conll").exists()
     said = info(run)
-    assert said.kind == "a finished run of `bothways features`"
+    assert said.kind == "a finished run of `bothways reproduce features`"
     assert said.facts["dev f1, last"] == f"{result.dev['last'][0]:.4f}"
 
     # The same again computes nothing; another seed reads the features that are there.
@@ -199,9 +199,9 @@ def test_features_are_the_hidden_states_of_first_pieces(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bothways.finetuning.features.PREDICT_TOKENS", 60)  # several batches
-    one = dataclasses.replace(config, layers=("last",), epochs=1, length=None)
+    one = dataclasses.replace(config, layers=("last",), epochs=1, max_length=None)
     tag_by_features(one)
-    assert json.loads((Path(config.run) / "run.json").read_text())["recipe"]["length"] == 40
+    assert json.loads((Path(config.run) / "run.json").read_text())["recipe"]["max_length"] == 40
     kept = np.load(Path(config.run) / "features/dev/layers.npy")
     model = load(config.model)
     lines = (Path(config.task.dev)).read_text().split("\n\n")
@@ -295,7 +295,7 @@ def test_files_that_changed_behind_a_run_are_told(config: FeaturesConfig) -> Non
         path = Path(getattr(config.task, name))
         before = path.read_text()
         path.write_text(before + "\nw50 B-X\n")
-        with pytest.raises(RunError, match=rf"on other content: task\.{name} \("):
+        with pytest.raises(RunError, match=rf"on other content: {name} \("):
             tag_by_features(config)
         path.write_text(before)
     tag_by_features(config)
@@ -355,7 +355,7 @@ def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
         tag_by_features(dataclasses.replace(config, model=""))
     with pytest.raises(ConfigError, match="feature extraction supports only tagging"):
         dataclasses.replace(config, task=TaskOptions())
-    with pytest.raises(ConfigError, match=r"optimizer\.lr is 0; features needs a rate"):
+    with pytest.raises(ConfigError, match=r"lr is 0; features needs a rate"):
         dataclasses.replace(config, optimizer=OptimizerOptions(lr=0.0))
     with pytest.raises(ConfigError, match=r"layers is \[last, last\]"):
         dataclasses.replace(config, layers=("last", "last"))
@@ -440,15 +440,24 @@ def test_a_declared_task_by_name(config: FeaturesConfig, tmp_path: Path) -> None
     for number, name in enumerate(("eng.train", "eng.testa", "eng.testb")):
         file = word_file(data / name, 20, number)
         file.write_text(file.read_text().replace("B-X", "I-X"))
-    argv = ["features", "conll2003", "--data", str(data), "--model", config.model, "--run"]
-    few = ["--layers", "last", "--hidden", "8", "--epochs", "1", "--length", "12"]
-    assert cli.main([*argv, str(tmp_path / "named"), *few, "--precision", "fp32"]) == 0
+    argv = [
+        "reproduce",
+        "features",
+        "conll2003",
+        "--data",
+        str(data),
+        "--model",
+        config.model,
+        "--run",
+    ]
+    few = ["--layers", "last", "--hidden", "8", "--epochs", "1", "--set", "max_length=12"]
+    assert cli.main([*argv, str(tmp_path / "named"), *few, "--set", "precision=fp32"]) == 0
     used = json.loads((tmp_path / "named/run.json").read_text())["config"]
-    assert used["task"]["tagging"]["scheme"] == "iob1"
-    assert used["optimizer"]["lr"] == 1e-3
+    assert used["tagging_scheme"] == "iob1"
+    assert used["lr"] == 1e-3
     scores = json.loads((tmp_path / "named/last/seed-0/metrics.json").read_text())
     assert scores["test"].keys() == {"f1", "precision", "recall", "accuracy"}, "of eng.testb"
-    assert cli.main(["features", "sst2", "--data", str(data)]) == 2
+    assert cli.main(["reproduce", "features", "sst2", "--data", str(data)]) == 2
     two = TaskOptions(kind="tagging", measure=("a", "b"))
     with pytest.raises(ConfigError, match="name 2 files"):
         FeaturesConfig(task=two)

@@ -249,7 +249,7 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     for words in ("seed 0", "seed 1", "Confusion matrix", "Calibration", "Accuracy by length"):
         assert words in shown
     assert f"{result.mean():.4f}" in shown
-    assert "input.task.train" in shown
+    assert "input.train" in shown
 
     report = json.loads((run / "report.json").read_text())
     best = report["best_run"]
@@ -321,7 +321,7 @@ def test_page_of_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
     task = TaskOptions(
         train=str(pair_scores(tmp_path, 32, 0, "train.jsonl")),
         dev=str(pair_scores(tmp_path, 16, 1, "dev.jsonl")),
-        text_a="one", text_b="two", label="score", kind="regression",
+        text="one", text_b="two", label="score", kind="regression",
     )  # fmt: skip
     result = finetune(dataclasses.replace(config, task=task, run=str(tmp_path / "run")))
     found = Reader((result.run / "report.html").read_text())

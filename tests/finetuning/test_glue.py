@@ -82,10 +82,12 @@ def finished(data: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) 
     """What the verb leaves, two seeds of each task."""
     run = tmp_path_factory.mktemp("run") / "glue"
     words = (
-        f"--data {data} --model {start} --run {run} --seeds 0 1 --epochs 1 --length 24 --lr 1e-3 "
-        "--dropout 0.05"
+        f"--data {data} --model {start} --run {run} --seeds 0 1 --epochs 1 --max-length 24 "
+        "--lr 1e-3 --set dropout=0.05"
     )
-    assert cli.main(["glue", *words.split(), "--precision", "fp32", "--threads", "1"]) == 0
+    assert (
+        cli.main(["reproduce", "glue", *words.split(), "--set", "precision=fp32", "threads=1"]) == 0
+    )
     return run
 
 
@@ -97,7 +99,7 @@ def config_of(data: Path, start: Path, run: Path) -> GlueConfig:
         seeds=(0, 1),
         epochs=1,
         lr=1e-3,
-        length=24,
+        max_length=24,
         dropout=0.05,
         precision="fp32",
         threads=1,
@@ -126,8 +128,8 @@ def test_every_task_that_is_there_is_trained(finished: Path) -> None:
     assert "| learning rate | 0.001 |" in lines
     assert "| dropout | 0.05 | 0.1 |" in lines
     config = json.loads((finished / "cola/run.json").read_text())["config"]
-    assert (config["epochs"], config["length"], config["dropout"]) == (1, 24, 0.05)
-    assert config["optimizer"]["lr"] == 1e-3
+    assert (config["epochs"], config["max_length"], config["dropout"]) == (1, 24, 0.05)
+    assert config["lr"] == 1e-3
 
 
 def test_the_submission_is_of_the_best_seed(finished: Path) -> None:
@@ -160,7 +162,7 @@ def test_the_model_reads_files_with_and_without_a_header(
     shown = capsys.readouterr().out
     kept = json.loads((finished / "cola/seed-0/metrics.json").read_text())["scores"]
     assert f"matthews: {kept['matthews']:.4f}" in shown
-    words = ["predict", model, "--submission", "--file", str(data / "CoLA/test.tsv")]
+    words = ["predict", model, "--set", "submission=true", "--file", str(data / "CoLA/test.tsv")]
     assert cli.main(words) == 0
     made = (finished / "cola/seed-0/test_predictions.tsv").read_text().splitlines()
     found = [line.split("\t")[:2] for line in made]
@@ -174,8 +176,8 @@ def test_what_a_file_declares_holds_where_nothing_is_asked(
 ) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(
-        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
-        "seeds: [3, 4]\nprecision: fp32\nthreads: 1\nepochs: 1\nlength: 24\n"
+        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
+        "seeds: [3, 4]\nprecision: fp32\nthreads: 1\nepochs: 1\nmax_length: 24\n"
     )
     config = GlueConfig(
         data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
@@ -193,8 +195,8 @@ def test_what_a_file_declares_holds_where_nothing_is_asked(
 def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(
-        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
-        "search: {lr: [1.0e-3, 2.0e-3]}\nprecision: fp32\nthreads: 1\nepochs: 1\nlength: 24\n"
+        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
+        "search_lr: [1.0e-3, 2.0e-3]\nprecision: fp32\nthreads: 1\nepochs: 1\nmax_length: 24\n"
     )
     config = GlueConfig(
         data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
@@ -213,26 +215,29 @@ def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path)
 
 def test_all_tasks_may_search_the_same_settings(data: Path, start: Path, tmp_path: Path) -> None:
     words = (
-        f"glue --data {data} --model {start} --run {tmp_path / 'run'} --tasks wnli --epochs 1 "
-        "--length 24 --precision fp32 --threads 1 --search.lr 1e-3 2e-3 --search.select best"
+        f"reproduce glue --data {data} --model {start} --run {tmp_path / 'run'} --tasks wnli "
+        "--epochs 1 --max-length 24 --set precision=fp32 threads=1 "
+        "search_lr=[1e-3,2e-3] search_select=best"
     )
     assert cli.main(words.split()) == 0
     own = tmp_path / "own.yaml"
     own.write_text(
-        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
-        "search: {lr: [1.0e-3, 2.0e-3]}\n"
+        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
+        "search_lr: [1.0e-3, 2.0e-3]\n"
     )
-    both = GlueConfig(data=str(data), run="r", search=SearchOptions(batch=(8, 16), select="best"))
+    both = GlueConfig(
+        data=str(data), run="r", search=SearchOptions(batch_size=(8, 16), select="best")
+    )
     search = module._recipe(both, str(own)).search
-    assert (search.lr, search.batch, search.select) == ((1e-3, 2e-3), (8, 16), "best")
-    search = json.loads((tmp_path / "run/wnli/run.json").read_text())["config"]["search"]
-    assert (search["lr"], search["select"]) == ([1e-3, 2e-3], "best")
+    assert (search.lr, search.batch_size, search.select) == ((1e-3, 2e-3), (8, 16), "best")
+    record = json.loads((tmp_path / "run/wnli/run.json").read_text())["config"]
+    assert (record["search_lr"], record["search_select"]) == ([1e-3, 2e-3], "best")
     assert len(list((tmp_path / "run/wnli").glob("lr-*/seed-0"))) == 2
 
 
 def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text("task: {name: own, kind: tagging, submission: [own.tsv]}\n")
+    own.write_text("name: own\nkind: tagging\nsubmission: [own.tsv]\n")
     with pytest.raises(ConfigError, match="one prediction per example; tagging gives many"):
         task_recipe(str(own))
 
@@ -243,11 +248,11 @@ def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
     options = task_recipe("mnli", data=str(folder)).located().task
     before = file_digests(options)
     assert set(before) == {
-        "task.train",
-        "task.dev",
-        "task.test",
-        "task.measure[0]",
-        "task.predict[0]",
+        "train",
+        "dev",
+        "test",
+        "measure[0]",
+        "predict[0]",
     }
     assert before == file_digests(task_recipe("mnli", data=str(data)).located().task), (
         "not the place"
@@ -255,8 +260,8 @@ def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
     with (folder / "MNLI/dev_mismatched.tsv").open("a") as file:
         file.write("6\ta\tb\tneutral\n")
     after = file_digests(options)
-    assert [name for name in before if before[name] != after[name]] == ["task.measure[0]"]
-    assert file_digests(dataclasses.replace(options, test=None))["task.test"] == ""
+    assert [name for name in before if before[name] != after[name]] == ["measure[0]"]
+    assert file_digests(dataclasses.replace(options, test=None))["test"] == ""
 
 
 def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
@@ -363,15 +368,15 @@ def test_missing_and_clashing_files_are_refused(data: Path, start: Path, tmp_pat
     def run(name: str, **changes: object) -> None:
         finetune(task_recipe(name, data=str(data), model=str(start), run=str(tmp_path), **changes))
 
-    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task\.train, "):
+    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(train, "):
         run("rte")
-    with pytest.raises(InputError, match=r"WNLI/test\.tsv: .* --task\.test null leaves it out"):
+    with pytest.raises(InputError, match=r"WNLI/test\.tsv: .* --set test=null leaves it out"):
         run("wnli")
-    files = {"task.measure": ["MNLI/dev_matched.tsv", "CoLA/../MNLI/dev_matched.tsv"]}
+    files = {"measure": ["MNLI/dev_matched.tsv", "CoLA/../MNLI/dev_matched.tsv"]}
     with pytest.raises(ConfigError, match=r"2 files would write dev_matched_predictions\.tsv"):
         run("mnli", **files)
     with pytest.raises(ConfigError, match=r"2 files would write dev_predictions\.tsv"):
-        run("mnli", **{"task.measure": ["CoLA/dev.tsv"]})
+        run("mnli", **{"measure": ["CoLA/dev.tsv"]})
 
 
 # ------------------------------------------------------------- folders that do not name their task
@@ -397,14 +402,14 @@ def test_the_user_names_the_columns(
     assert shown.out.startswith("accuracy: ")
     assert "'LABEL_0' as 'contradiction', 'LABEL_1' as 'entailment'" in shown.err
     out = tmp_path / "MNLI-m.tsv"
-    words = ["--task", "mnli", "--submission", "--out", str(out)]
+    words = ["--task", "mnli", "--set", "submission=true", "--out", str(out)]
     test = str(data / "MNLI/test_matched.tsv")
     assert cli.main(["predict", str(theirs), "--file", test, *words]) == 0
     lines = [line.split("\t") for line in out.read_text().splitlines()]
     assert lines[0] == ["index", "prediction"]
     assert len(lines) == 5
     assert {label for _, label in lines[1:]} <= set(NLI)
-    assert cli.main(["predict", str(theirs), "one text", "--submission"]) == 1
+    assert cli.main(["predict", str(theirs), "one text", "--set", "submission=true"]) == 1
     assert "need --file" in capsys.readouterr().err
 
 
@@ -430,13 +435,13 @@ def test_columns_by_option(
         predict_texts(loaded, firsts, seconds).labels,
     )
     assert predicted("--text", "review") == single
-    assert predicted("--text_a", "review", "--text_b", "reply", "--keep", "mark") == pairs
+    assert predicted("--text", "review", "--text-b", "reply", "--keep", "mark") == pairs
     capsys.readouterr()
     words = ["evaluate", str(theirs), str(file), "--text", "review", "--label", "mark"]
     assert cli.main(words) == 0
     right = accuracy_score(gold, single)
     assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
-    assert cli.main([*words, "--text_b", "reply"]) == 0
+    assert cli.main([*words, "--text-b", "reply"]) == 0
     right = accuracy_score(gold, pairs)
     assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
     file.write_text(file.read_text().replace("LABEL_", "class "))

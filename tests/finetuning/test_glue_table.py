@@ -120,7 +120,7 @@ def test_record_and_settings() -> None:
     assert kept["average"]["rows"] == ["rte dev"]
     assert kept["seconds"] == {"rte": 30.0}
     shape = ModelConfig(vocab_size=100, layers=6, hidden=384, heads=12, intermediate=1536)
-    configs = [task_recipe("rte", epochs=1, batch=16, seeds=(3, 4)), task_recipe("mrpc")]
+    configs = [task_recipe("rte", epochs=1, batch_size=16, seeds=(3, 4)), task_recipe("mrpc")]
     text = "\n".join(settings(configs, shape, "minilm"))
     assert "| model | minilm: 6 layers, hidden 384 | base: 12 layers" in text
     assert "| epochs | 1 (RTE); 3 (MRPC) | 3 |" in text

@@ -130,7 +130,7 @@ def test_a_worker_trains_from_what_the_run_was_opened_with(
     jobs._refuse_changed(config, loaded, data, run)
     with Path(task.train).open("a") as file:
         file.write("w1\twith\n")
-    with pytest.raises(RunError, match=r"run: task\.train changed while this command ran"):
+    with pytest.raises(RunError, match=r"run: train changed while this command ran"):
         jobs._refuse_changed(config, loaded, data, run)
 
 
@@ -148,7 +148,13 @@ def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) ->
         ]
         head = "index\tsentence1\tsentence2\tlabel"
         (tmp_path / f"RTE/{part}.tsv").write_text("\n".join([head, *rte]) + "\n")
-    common = {"data": str(tmp_path), "model": config.model, "epochs": 1, "length": 12, "threads": 1}
+    common = {
+        "data": str(tmp_path),
+        "model": config.model,
+        "epochs": 1,
+        "max_length": 12,
+        "threads": 1,
+    }
     ours = glue(GlueConfig(run=str(tmp_path / "two"), jobs=2, seeds=(0, 1), **common))  # type: ignore[arg-type]
     theirs = glue(GlueConfig(run=str(tmp_path / "one"), seeds=(0, 1), **common))  # type: ignore[arg-type]
     assert list(ours.results) == ["cola", "rte"]

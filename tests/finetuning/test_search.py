@@ -37,7 +37,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     folder = tmp_path_factory.mktemp("search")
     found = word_config(start_model(folder), word_files(folder), folder / "none")
     task = dataclasses.replace(found.task, test=None)
-    return dataclasses.replace(found, task=task, batch=96)
+    return dataclasses.replace(found, task=task, batch_size=96)
 
 
 def at(config: FinetuneConfig, run: Path, **changes: Any) -> FinetuneConfig:
@@ -80,7 +80,7 @@ def test_every_combination_is_a_run_of_its_own(unbroken: Path) -> None:
         epochs = int(name[-1])
         assert record["verb"] == "finetune"
         assert record["recipe"]["epochs"] == epochs
-        assert f"lr-{record['recipe']['optimizer.lr']}-" in name
+        assert f"lr-{record['recipe']['lr']}-" in name
         scores = json.loads((unbroken / name / "seed-0" / "metrics.json").read_text())
         assert len(scores["epochs"]) == epochs
         prints.add(scores["fingerprint"])
@@ -203,8 +203,8 @@ def test_search_and_single_run_do_not_share_a_folder(
 ) -> None:
     with pytest.raises(RunError, match="finetune search"):
         finetune(at(config, unbroken))
-    with pytest.raises(RunError, match="length: 16 in the folder, 12 requested"):
-        finetune(at(config, unbroken, search=SIX, length=12))
+    with pytest.raises(RunError, match="max_length: 16 in the folder, 12 requested"):
+        finetune(at(config, unbroken, search=SIX, max_length=12))
     # A setting's folder is a run folder like any other.
     before = finished(unbroken)
     chosen = finetune(at(config, unbroken / "lr-0.003-batch-96-epochs-1"))
@@ -232,7 +232,7 @@ def result_of(run: Path, name: str, *scores: float, collapsed: int | None = None
         SeedResult(i, Measurement({"f1": s}, collapsed=i == collapsed), run / name / f"seed-{i}", 1)
         for i, s in enumerate(scores)
     )
-    setting = {"lr": 5e-5 if name[0] == "a" else 2e-5, "batch": 16}
+    setting = {"lr": 5e-5 if name[0] == "a" else 2e-5, "batch_size": 16}
     return FinetuneResult(run / name, "t", ("f1",), seeds, {"f1": 0.4}, 10, setting=setting)
 
 
@@ -332,8 +332,8 @@ def test_spread_is_between_means(tmp_path: Path) -> None:
 
 
 def test_the_grid_of_the_paper(config: FinetuneConfig) -> None:
-    asked = dataclasses.replace(config, search=SearchOptions(paper=True, batch=(8,)))
-    found = [(c.optimizer.lr, c.batch, c.epochs) for c in asked.settings()]
+    asked = dataclasses.replace(config, search=SearchOptions(paper=True, batch_size=(8,)))
+    found = [(c.optimizer.lr, c.batch_size, c.epochs) for c in asked.settings()]
     assert found == [(lr, 8, n) for lr in (5e-5, 3e-5, 2e-5) for n in (2, 3, 4)]
     full = dataclasses.replace(config, search=SearchOptions(paper=True))
     assert len(list(full.settings())) == 18
@@ -345,20 +345,25 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
     """The one it declares; the paper's if it declares none."""
     search = SearchOptions(default=True, epochs=(1, 2))
     found = dataclasses.replace(config, search=search)
-    assert found.searched == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
+    assert found.searched == SearchOptions(
+        lr=(5e-5, 3e-5, 2e-5), batch_size=(16, 32), epochs=(1, 2)
+    )
     own = dataclasses.replace(config.task, grid=GridOptions(lr=(1e-3, 1e-4)))
     found = dataclasses.replace(config, task=own, search=SearchOptions(default=True))
-    settings = [(c.optimizer.lr, c.batch, c.epochs) for c in found.settings()]
-    assert settings == [(1e-3, config.batch, config.epochs), (1e-4, config.batch, config.epochs)]
-    assert task_recipe("sst2", **{"search.default": True}).searched.values == {
+    settings = [(c.optimizer.lr, c.batch_size, c.epochs) for c in found.settings()]
+    assert settings == [
+        (1e-3, config.batch_size, config.epochs),
+        (1e-4, config.batch_size, config.epochs),
+    ]
+    assert task_recipe("sst2", **{"search_default": True}).searched.values == {
         "lr": (5e-5, 4e-5, 3e-5, 2e-5),
-        "batch": (),
+        "batch_size": (),
         "epochs": (),
         "bias_correction": (),
         "examples": (),
     }
     assert not task_recipe("sst2").search.enabled
-    with pytest.raises(ConfigError, match=r"search: give one of paper, default; got paper and d"):
+    with pytest.raises(ConfigError, match=r"give one of search_paper, search_default; got s"):
         SearchOptions(paper=True, default=True)
 
 
@@ -372,9 +377,9 @@ def test_names(config: FinetuneConfig) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epochs": (0,)}, r"search\.epochs is 0"),
-        ({"lr": (-1.0,)}, r"search\.lr is -1"),
-        ({"batch": (16, 16)}, "each value once"),
+        ({"epochs": (0,)}, r"search_epochs is 0"),
+        ({"lr": (-1.0,)}, r"search_lr is -1"),
+        ({"batch_size": (16, 16)}, "each value once"),
         ({"lr": (0.0, 3e-4)}, "must be above 0"),
     ],
 )

@@ -161,7 +161,7 @@ def test_windows_and_files_with_a_separator(start: Path, data: Path, tmp_path: P
         long="windows",
         windows=WindowOptions(pooling="max"),
     )
-    result = finetune(dataclasses.replace(config, task=task, epochs=1, length=7))
+    result = finetune(dataclasses.replace(config, task=task, epochs=1, max_length=7))
     assert any("windows" in note for note in result.notes)
     loaded = load_ensemble([result.seeds[0].model])
     for file in (tmp_path / "dev.tsv", data / "dev.jsonl"):  # lists are read too
@@ -192,7 +192,7 @@ def test_several_scores(
     assert values["problem_type"] == "regression"
     assert values["id2label"] == {"0": "colour", "1": "warmth"}
     capsys.readouterr()
-    file = ["--file", str(data / "dev.tsv"), "--submission"]
+    file = ["--file", str(data / "dev.tsv"), "--set", "submission=true"]
     assert main(["predict", str(seed.model), *file]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "index\tprediction(colour)\tprediction(warmth)"

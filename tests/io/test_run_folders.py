@@ -85,7 +85,7 @@ def test_other_folders_and_files_say_what_they_are(
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "corpus.json").write_text("{}")
     small_tokenizer(97).save(tmp_path / "vocabulary")
-    (tmp_path / "mine.yaml").write_text("clock: {steps: 1}\n")
+    (tmp_path / "mine.yaml").write_text("steps: 1\n")
     weights = pretraining / "model" / "model.safetensors"
     for path, said in (
         (tmp_path / "corpus", "this is a corpus, not a model"),

@@ -41,7 +41,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_model(root / "model", EncoderModel(shape, **BOTH_HEADS, seed=0), tokenizer)
     about = {
         **{"kind": "classification", "labels": ["hayır", "ya"], "pair": False, "length": 24},
-        "options": {"text_a": "sentence", "label": "label"},
+        "options": {"text": "sentence", "label": "label"},
     }
     save_model(root / "tuned", EncoderModel(shape, classes=2, seed=0), tokenizer, about)
     return root
@@ -84,9 +84,9 @@ def test_vocab_ends_with_its_table(encoding: str, world: Path, tmp_path: Path) -
 def test_finetune_ends_with_its_table(
     encoding: str, jobs: str, world: Path, tmp_path: Path
 ) -> None:
-    data = ("--task.train", "train.tsv", "--task.dev", "train.tsv", "--task.name", "Łódź-한국")
+    data = ("--train", "train.tsv", "--dev", "train.tsv", "--name", "Łódź-한국")
     seeds = ("0", "1") if jobs == "2" else ("0",)
-    options = ("--epochs", "1", "--length", "16", "--seeds", *seeds, "--jobs", jobs)
+    options = ("--epochs", "1", "--max-length", "16", "--seeds", *seeds, "--jobs", jobs)
     out = ("--model", "model", "--run", str(tmp_path / "run"), "--threads", "1")
     shown = run(world, ENCODINGS[encoding], "finetune", *data, *options, *out).stdout
     assert (b"| mean" if len(seeds) > 1 else b"| seed 0") in shown

@@ -51,7 +51,7 @@ READ: dict[str, tuple[str, str | bytes, dict[str, Any], list[tuple[int, str, str
     "NA is a text": ("a.csv", "text,label\nNA,x\nnan,y\n", {}, [(2, "NA", "x"), (3, "nan", "y")]),
     "a total is a row": ("a.csv", "text,label\nhi,3\nyo,4\nmean,5\n", {}, [(2, "hi", "3"), (3, "yo", "4"), (4, "mean", "5")]),
     "line separators": ("a.tsv", "text\tlabel\na\u2028b\x85c\tx\n", {}, [(2, "a\u2028b\x85c", "x")]),
-    "no header": ("a.tsv", "hi\tx\n", {"header": False, "text_a": "0", "label": "1"}, [(1, "hi", "x")]),
+    "no header": ("a.tsv", "hi\tx\n", {"header": False, "text": "0", "label": "1"}, [(1, "hi", "x")]),
     "named columns": ("a.tsv", "hi\tx\n", {"columns": ("text", "label")}, [(1, "hi", "x")]),
     "named columns, and a header": ("a.tsv", "label\ttext\nx\thi\n", {"columns": ("text", "label")}, [(2, "hi", "x")]),
     "JSON lines": ("a.jsonl", '{"text":"a","label":2}\n\n{"text":"b","label":true}\n', {}, [(1, "a", "2"), (3, "b", "true")]),

@@ -311,7 +311,7 @@ def choice(folder: Path) -> TaskOptions:
         kind="choice",
         train=str(folder / "train.jsonl"),
         dev=str(folder / "dev.jsonl"),
-        text_a="text",
+        text="text",
         choices=("endings",),
     )
 

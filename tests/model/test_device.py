@@ -210,7 +210,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_told_later() -> None:
         if not bad:
             other.step(step, parts, bert_loss(parts))
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
-    with pytest.raises(RunError, match=r"step 2: the gradient is not finite.*optimizer\.lr"):
+    with pytest.raises(RunError, match=r"step 2: the gradient is not finite.*lr"):
         one.check()
     one.check()  # told once
     other.check()

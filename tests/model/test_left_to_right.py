@@ -219,7 +219,7 @@ def test_choices_are_scored_at_their_last_token(start: Path, tmp_path: Path) -> 
         kind="choice",
         train=str(tmp_path / "train.jsonl"),
         dev=str(tmp_path / "dev.jsonl"),
-        text_a="text",
+        text="text",
         choices=("endings",),
     )
     config = replace(

@@ -261,7 +261,7 @@ def test_both_folders_are_theirs(make: Callable[..., PretrainConfig], tmp_path: 
 
 def test_what_it_does_not_go_with() -> None:
     for name in ("replaced", "left_to_right"):
-        with pytest.raises(ConfigError, match=r"choose pairs.kind full or single"):
+        with pytest.raises(ConfigError, match=r"choose pairs_kind full or single"):
             make_objective([name], "next")
     shape = discriminator().config
     config = PretrainConfig(

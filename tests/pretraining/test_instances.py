@@ -371,7 +371,7 @@ def test_what_each_kind_needs() -> None:
     assert [k for k in KINDS if not store_problem(one, k)] == ["order", "full", "single"]
     assert [k for k in KINDS if not store_problem(lone, k)] == ["next", "full", "single"]
     assert [k for k in KINDS if not store_problem(none, k)] == []
-    with pytest.raises(StoreError, match=r"memory: 3 document\(s\) .*--pairs.kind single"):
+    with pytest.raises(StoreError, match=r"memory: 3 document\(s\) .*--pairs-kind single"):
         make(lone, options=PairOptions(kind="order"))
 
 

@@ -307,10 +307,10 @@ def test_documents_of_one_sentence(make: Make, tmp_path: Path, tiny_tokenizer_fo
     assert result.steps == 2
     assert result.heldout is not None
     assert result.heldout.sequences == report["heldout"]["documents"]
-    with pytest.raises(StoreError, match=r"--pairs\.kind single.*--single_sentence keep"):
+    with pytest.raises(StoreError, match=r"--pairs-kind single.*--single-sentence keep"):
         pretrain(make(tmp_path / "other", pairs=PairOptions(kind="order"), **titles))
     joined = replace(options, single_sentence="join", out=str(tmp_path / "joined"))
-    with pytest.raises(InputError, match=r"Unrelated texts .* --single_sentence keep"):
+    with pytest.raises(InputError, match=r"Unrelated texts .* --single-sentence keep"):
         build_corpus(joined)
 
 
@@ -514,7 +514,7 @@ def test_missing_things_are_named(make: Make, tmp_path: Path) -> None:
 
 
 def test_another_recipe_is_refused(unbroken: PretrainResult, make: Make) -> None:
-    with pytest.raises(RunError, match=r"optimizer\.lr: 0\.02 in the folder, 0\.5 requested"):
+    with pytest.raises(RunError, match=r"lr: 0\.02 in the folder, 0\.5 requested"):
         pretrain(make(unbroken.run, optimizer=OptimizerOptions(lr=0.5, warmup=0.1)))
 
 

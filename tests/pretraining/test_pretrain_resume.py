@@ -418,9 +418,9 @@ def test_another_held_out_corpus_is_told(
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
     record = read_run(tmp_path / "run")
-    record["resolved"]["evaluate.corpus"] = "another"
+    record["resolved"]["evaluate_corpus"] = "another"
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     capsys.readouterr()
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
-    assert "from step 1: evaluate.corpus: another -> " in capsys.readouterr().out
+    assert "from step 1: evaluate_corpus: another -> " in capsys.readouterr().out

@@ -148,8 +148,8 @@ def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
     said = f"dropout {used[0]:g}, of attention weights {used[1]:g}"
     assert said in capsys.readouterr().out
     recipe = read_run(result.run)["recipe"]
-    assert (recipe["model.dropout"], recipe["model.attention_dropout"]) == used
-    assert not {"model.size", "model.layers", "model.init"} & recipe.keys(), "they had no effect"
+    assert (recipe["dropout"], recipe["attention_dropout"]) == used
+    assert not {"size", "layers", "init"} & recipe.keys(), "they had no effect"
     pretrain(replace(config, model=replace(config.model, size="base")))  # the same run
 
 
@@ -225,7 +225,7 @@ def test_pairs_need_a_start_with_two_segments(
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64, segments=1)
     save_model(tmp_path / "one", EncoderModel(shape), tiny_tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "one"), clock=ClockOptions(steps=1))
-    with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs\.kind full or"):
+    with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs-kind full or"):
         pretrain(config)
     assert not (tmp_path / "run").exists()
     assert pretrain(replace(config, pairs=PairOptions(kind="full"))).steps == 1

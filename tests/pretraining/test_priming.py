@@ -100,7 +100,7 @@ def test_families_with_other_positions() -> None:
         tables.append(encoder.embeddings.positions.weight[shape.place_offset :])
     assert torch.equal(*tables)
     for family, hidden in (("modernbert", 64), ("albert", 64), ("electra", 256)):
-        with pytest.raises(ConfigError, match=f"^model.init is primed, .* family {family} has"):
+        with pytest.raises(ConfigError, match=f"^init is primed, .* family {family} has"):
             replace(size, family=family, hidden=hidden).resolve(100)
 
 

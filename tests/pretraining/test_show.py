@@ -90,7 +90,7 @@ def test_left_to_right_marks_nothing(show: Show) -> None:
 def test_the_command(
     tiny_corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    argv = ["corpus", "show", str(tiny_corpus), "--instances", "2", "--masking.kind", "words"]
+    argv = ["corpus", "show", str(tiny_corpus), "--instances", "2", "--masking-kind", "words"]
     assert cli.main(argv) == 0
     plain = capsys.readouterr().out
     assert plain.count("instance ") == 2

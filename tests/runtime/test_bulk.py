@@ -82,10 +82,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config, tokenizer = small_config((1, 32, 4, 50, VOCABULARY)), small_tokenizer(VOCABULARY)
     base = {"kind": "classification", "labels": ["x", "y"], "length": 12}
     for name, options in (("tuned", {}), ("pairs", {"text_b": "other"})):
-        columns = {"text_a": "text", "label": "gold", **options}
+        columns = {"text": "text", "label": "gold", **options}
         about = {**base, "pair": bool(options), "options": columns}
         save_model(root / name, small_bert(config, classes=2, seed=1), tokenizer, about)
-    scores = {"kind": "regression", "length": 12, "options": {"text_a": "text", "label": "gold"}}
+    scores = {"kind": "regression", "length": 12, "options": {"text": "text", "label": "gold"}}
     save_model(root / "scores", small_bert(config, classes=1, seed=1), tokenizer, scores)
     return root
 
@@ -188,7 +188,7 @@ def test_values_are_kept_as_they_are(
         file.write_text("".join(json.dumps(row) + "\n" for row in of_rows))
     words = ["--file", file, "--keep", *names, "--out"]
     if verb == "embed":
-        words = ["--text_a", "text", *words]
+        words = ["--text", "text", *words]
 
     run(verb, "tuned", *words, tmp_path / "a.jsonl", rows=rows)
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
@@ -319,7 +319,7 @@ def test_rows_of_several_lines_are_left_out_whole(
 def test_vectors_do_not_depend_on_windows(run: Run, tmp_path: Path, given: str, made: str) -> None:
     file = write(tmp_path / f"in{given}")
     whole, parts = tmp_path / f"whole{made}", tmp_path / f"parts{made}"
-    words = [] if given == ".txt" else ["--text_a", "text"]
+    words = [] if given == ".txt" else ["--text", "text"]
     for out, rows in ((whole, 1000), (parts, 10)):
         run("embed", "tuned", "--file", file, *words, "--out", out, rows=rows)
     assert content(whole) == content(parts)
@@ -333,7 +333,7 @@ def test_vectors_of_tokens_and_other_tasks(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "in.jsonl")
     for rows in (1000, 10):
         out = tmp_path / f"{rows}.parquet"
-        words = ("--file", file, "--text_a", "text", "--pooling", "tokens")
+        words = ("--file", file, "--text", "text", "--pooling", "tokens")
         run("embed", "tuned", *words, "--out", out, rows=rows)
         for model in ("pairs", "scores"):
             out = tmp_path / f"{model}-{rows}.jsonl"
@@ -366,9 +366,9 @@ def test_rows_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
         assert "in.jsonl: 3 broken lines were left out: 4, 18, 32. Line 4: is not JSON" in said
         found = [json.loads(line)["index"] for line in out.read_text().splitlines()]
         assert found == [n for n in range(35) if n not in (3, 17, 31)]
-    said = run("embed", "tuned", "--file", file, "--text_a", "text", "--out", out, status=1)
+    said = run("embed", "tuned", "--file", file, "--text", "text", "--out", out, status=1)
     assert f"{file}:4: is not JSON" in said
-    words = ("--file", file, "--text_a", "text", "--out", out, "--broken", "skip")
+    words = ("--file", file, "--text", "text", "--out", out, "--broken", "skip")
     assert "3 broken lines were left out: 4, 18, 32" in run("embed", "tuned", *words)
     assert len(out.read_text().splitlines()) == 32
 
@@ -392,7 +392,7 @@ def test_a_row_that_is_too_long_is_left_out(
     first = 3 if ending in (".csv", ".tsv") else 2
     words = ["--file", file, "--out", out]
     if verb == "embed" or ending == ".txt":
-        words = [*words, *([] if ending == ".txt" else ["--text_a", "text"])]
+        words = [*words, *([] if ending == ".txt" else ["--text", "text"])]
     verb = "embed" if ending == ".txt" else verb
     said = run(verb, "tuned", *words, status=1)
     assert f"{file}:{first}: " in said
@@ -410,13 +410,13 @@ def test_a_row_that_is_too_long_is_left_out(
 def test_other_columns_are_named(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "in.parquet")
     out = tmp_path / "out.npy"
-    said = run("embed", "tuned", "--file", file, "--text_a", "txt", "--out", out, status=1)
+    said = run("embed", "tuned", "--file", file, "--text", "txt", "--out", out, status=1)
     assert "no column 'txt'; the columns are 'id', 'text', 'other'. Did you mean" in said
-    said = run("embed", "tuned", "--file", file, "--text_a", "id", "--out", out, status=1)
+    said = run("embed", "tuned", "--file", file, "--text", "id", "--out", out, status=1)
     assert "column 'id' holds 0, not a text" in said
     nulls = tmp_path / "nulls.parquet"
     pq.write_table(pa.table({"text": ["w1", None]}), nulls)
-    said = run("embed", "tuned", "--file", nulls, "--text_a", "text", "--out", out, status=1)
+    said = run("embed", "tuned", "--file", nulls, "--text", "text", "--out", out, status=1)
     assert "nulls.parquet:2: column 'text' holds null" in said
     assert not out.exists()
 
@@ -450,7 +450,7 @@ def test_a_repaired_file_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.M
 def test_parts_of_another_command_are_not_used(run: Run, tmp_path: Path) -> None:
     file, out = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     file.write_text(file.read_text() + "{")
-    words = ("--file", file, "--text_a", "text", "--out", out)
+    words = ("--file", file, "--text", "text", "--out", out)
     run("embed", "tuned", *words, status=1)
     assert (tmp_path / "out.jsonl.parts").is_dir()
     file = write(tmp_path / "in.jsonl")
@@ -467,7 +467,7 @@ def test_parts_of_another_engine_are_not_used(
     file, out = write(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     whole = file.read_text()
     file.write_text(whole + "{")
-    words = ("embed", "tuned", "--file", file, "--text_a", "text")
+    words = ("embed", "tuned", "--file", file, "--text", "text")
     run(*words, "--engine", "auto", "--out", out, status=1)
     file.write_text(whole)
     others = {name: entry for name, entry in engine.engines().items() if name == "onnxruntime"}
@@ -480,7 +480,7 @@ def test_parts_of_another_engine_are_not_used(
 
 def test_only_parts_are_removed(run: Run, tmp_path: Path) -> None:
     file, out, own = write(tmp_path / "in.jsonl"), tmp_path / "o.jsonl", tmp_path / "o.jsonl.parts"
-    words = ("embed", "tuned", "--file", file, "--text_a", "text", "--out", out)
+    words = ("embed", "tuned", "--file", file, "--text", "text", "--out", out)
     own.mkdir()
     (own / "notes.txt").write_text("mine")
     assert "holds notes.txt, which is none" in run(*words, status=1)
@@ -555,7 +555,7 @@ def test_killed_at_any_point(verb: str, models: Path, site: Path, tmp_path: Path
     suffix = ".tsv" if verb == "predict" else ".parquet"
 
     def words(out: Path) -> list[str]:
-        own = ["--text_a", "text", "--precision", "fp32"] if verb == "embed" else ["--keep", "id"]
+        own = ["--text", "text", "--precision", "fp32"] if verb == "embed" else ["--keep", "id"]
         named = [str(models / "tuned"), "--file", str(file), "--out", str(out)]
         return [verb, *named, "--engine", "dummy", *own]
 
@@ -595,7 +595,7 @@ def test_a_cluster_writes_the_same(run: Run, tmp_path: Path) -> None:
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
     ) as cluster:
-        for target, more in ((own, ()), (out, ("--cluster", cluster.scheduler_address))):
+        for target, more in ((own, ()), (out, ("--set", f"cluster={cluster.scheduler_address}"))):
             run(*words, "--out", target, *more)
     assert own.read_bytes() == out.read_bytes()
 

@@ -89,7 +89,7 @@ def test_tokens_have_their_characters(model: Model) -> None:
 def test_long_texts_by_windows(model: Model) -> None:
     """Each token is that of a text cut out by hand around it."""
     words = LONG.split()
-    (own,) = model.embed_tokens([LONG], length=12)
+    (own,) = model.embed_tokens([LONG], max_length=12)
     assert own.tokens == tuple(words)
     # Windows of 10 words begin at every fifth; word 52 is read in that from 50 or from 45.
     alone = model.embed_tokens([" ".join(words[start : start + 10]) for start in (45, 50)])
@@ -106,13 +106,13 @@ def test_the_cls_of_a_long_text_is_the_mean_over_its_windows(model: Model) -> No
     words = LONG.split()
     windows = [" ".join(words[start : start + 10]) for start in range(0, 91, 5)]
     each = model.embed(windows, pooling="cls")
-    whole = model.embed([LONG], length=12, pooling="cls")[0]
+    whole = model.embed([LONG], max_length=12, pooling="cls")[0]
     np.testing.assert_allclose(whole, each.mean(0), atol=1e-5)
 
 
 def test_the_mean_of_windows_is_that_of_their_tokens(model: Model) -> None:
-    (own,) = model.embed_tokens([LONG], length=12)
-    mean = model.embed([LONG], length=12, long="windows")[0]
+    (own,) = model.embed_tokens([LONG], max_length=12)
+    mean = model.embed([LONG], max_length=12, long="windows")[0]
     words = LONG.split()
     ends = [
         embed_texts(model.loaded, [" ".join(part)], pooling="mean").pooled
@@ -132,7 +132,7 @@ def test_windows_change_nothing_for_texts_that_fit(model: Model) -> None:
         windows = model.embed(TEXTS, pooling=pooling, long="windows")  # type: ignore[arg-type]
         np.testing.assert_array_equal(cut, windows)
     with pytest.raises(LengthError, match=f"positions for {POSITIONS}"):
-        model.embed_tokens(TEXTS, length=POSITIONS + 1)
+        model.embed_tokens(TEXTS, max_length=POSITIONS + 1)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "tokens"])
@@ -253,7 +253,7 @@ def test_what_sentence_transformers_does_to_texts_is_said(
         long = ["w1 w2 w3 w4 " * 10]
         cut, whole = (model.embed(long, prompt="", long=how) for how in ("cut", "windows"))
         np.testing.assert_array_equal(model.embed(long, prompt=""), cut)
-        np.testing.assert_array_equal(load(folder).embed(long, length=20), whole)
+        np.testing.assert_array_equal(load(folder).embed(long, max_length=20), whole)
         assert not np.allclose(cut, whole)
         np.testing.assert_array_equal(
             TextEmbedder(str(path)).fit_transform(long), model.embed(long)

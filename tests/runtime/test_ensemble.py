@@ -154,7 +154,7 @@ def test_scores_of_regressions(config: FinetuneConfig, tmp_path: Path) -> None:
     task = TaskOptions(
         train=str(pair_scores(tmp_path, 32, 0, "train.jsonl")),
         dev=str(pair_scores(tmp_path, 16, 1, "dev.jsonl")),
-        text_a="one", text_b="two", label="score", kind="regression",
+        text="one", text_b="two", label="score", kind="regression",
     )  # fmt: skip
     asked = dataclasses.replace(config, task=task, run=str(tmp_path / "run"), seeds=(0, 1))
     result = finetune(asked)
@@ -177,7 +177,7 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
         (other(labels=["with", "or not"]), "different labels"),
         (other(length=20), "different lengths: 16 and 20"),
         (other(pair=True), "different inputs"),
-        (other(options={"text_a": "said"}), r"differ in task\.text_a: \w+, said"),
+        (other(options={"text": "said"}), r"differ in text: \w+, said"),
     ):
         with pytest.raises(ModelError, match=problem):
             load_ensemble([model, folder])
@@ -198,7 +198,7 @@ def test_tuned_thresholds_are_averaged(run: Path) -> None:
 
     pooled = _pooled([options(threshold=1.0), options(threshold=4.0)], [run, run])
     assert pooled == TaskOptions(kind="spans", spans=SpanOptions(threshold=2.5))
-    with pytest.raises(ModelError, match=r"differ in task\.spans\.stride: 128, 64"):
+    with pytest.raises(ModelError, match=r"differ in spans_stride: 128, 64"):
         _pooled([options(), options(stride=64)], [run, run])
 
 

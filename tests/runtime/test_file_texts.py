@@ -31,7 +31,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("models")
     config, tokenizer = small_config((1, 32, 4, 50, VOCABULARY)), small_tokenizer(VOCABULARY)
     save_model(root / "pretrained", small_bert(config, seed=1), tokenizer)
-    columns = {"text_a": "document", "label": "gold"}
+    columns = {"text": "document", "label": "gold"}
     base = {"kind": "classification", "labels": ["x", "y"], "length": 12}
     for name, options in (("tuned", {}), ("pairs", {"text_b": "gold"})):
         about = {**base, "pair": bool(options), "options": {**columns, **options}}
@@ -83,7 +83,7 @@ def test_a_column_of_a_labelled_file_is_embedded(name: str, embed: Embed, tmp_pa
     """The header and whole rows were, with ids, tabs and labels."""
     path = write_rows(tmp_path / name)
     expected, _ = embed("pretrained", *TEXTS)
-    found, said = embed("pretrained", "--file", path, "--text_a", "document")
+    found, said = embed("pretrained", "--file", path, "--text", "document")
     np.testing.assert_array_equal(found, expected)
     assert said == ""  # it was named
     found, said = embed("tuned", "--file", path)
@@ -100,7 +100,7 @@ def test_a_column_that_cannot_be_told_is_asked_for(name: str, embed: Embed, tmp_
         assert f"{path}:" in said
         assert "no column 'text'; the columns are 'id', 'post'." in said
         assert "(see --text)" in said
-    _, said = embed("tuned", "--file", path, "--text_a", "posts")
+    _, said = embed("tuned", "--file", path, "--text", "posts")
     assert "no column 'posts'" in said
     assert "Did you mean 'post'?" in said
 
@@ -118,7 +118,7 @@ def test_the_task_says_which_column_it_is(embed: Embed, tmp_path: Path) -> None:
     found, _ = embed("pretrained", "--file", nsmc, "--task", "nsmc")
     np.testing.assert_array_equal(found, expected)
     (tmp_path / "a.csv").write_text("".join(f"x,{text}\n" for text in TEXTS))
-    (tmp_path / "own.yaml").write_text("task:\n  text_a: '1'\n  label: '0'\n  header: false\n")
+    (tmp_path / "own.yaml").write_text("text: '1'\nlabel: '0'\nheader: false\n")
     own = ("--file", tmp_path / "a.csv", "--task", tmp_path / "own.yaml")
     found, said = embed("pretrained", *own)
     np.testing.assert_array_equal(found, expected)
@@ -131,8 +131,8 @@ def test_second_texts_are_left_out_and_said_to_be(embed: Embed, tmp_path: Path) 
     path = write_rows(tmp_path / "a.tsv")
     found, said = embed("pairs", "--file", path)
     np.testing.assert_array_equal(found, embed("pairs", *TEXTS)[0])
-    assert "the second texts are not embedded; --text_a gold embeds them" in said
-    found, said = embed("pairs", "--file", path, "--text_a", "gold")
+    assert "the second texts are not embedded; --text gold embeds them" in said
+    found, said = embed("pairs", "--file", path, "--text", "gold")
     np.testing.assert_array_equal(found, embed("pairs", "x", "x", "x")[0])
     assert "not embedded" not in said
 
@@ -168,7 +168,7 @@ def test_other_records_are_refused(name: str, problem: str, embed: Embed, tmp_pa
 
 
 def test_columns_need_a_file(embed: Embed) -> None:
-    for option in (("--text_a", "x"), ("--task", "nsmc")):
+    for option in (("--text", "x"), ("--task", "nsmc")):
         assert "need --file" in embed("pretrained", "w1", *option)[1]
 
 
@@ -183,7 +183,7 @@ def test_a_table_is_no_text_to_search_for_an_answer(
 ) -> None:
     path = write_rows(tmp_path / "a.tsv")
     model = str(folders / "pretrained")
-    assert cli.main(["answer", model, "--question", "Who?", "--file", str(path)]) == 1
+    assert cli.main(["predict", model, "--question", "Who?", "--file", str(path)]) == 1
     assert "this holds records, and their syntax would be read as text" in capsys.readouterr().err
 
 
@@ -200,7 +200,9 @@ def test_what_is_no_text_to_search_for_an_answer(
     """What `corpus` and `embed` name as no text was searched in silence."""
     (tmp_path / "a.txt").write_text(content)
     model = str(folders / "pretrained")
-    assert cli.main(["answer", model, "--question", "Who?", "--file", str(tmp_path / "a.txt")]) == 1
+    assert (
+        cli.main(["predict", model, "--question", "Who?", "--file", str(tmp_path / "a.txt")]) == 1
+    )
     said = capsys.readouterr().err
     assert re.search(problem, " ".join(said.split()))
     assert "--text_" not in said
@@ -231,14 +233,14 @@ def test_questions_or_their_passages(embed: Embed, tmp_path: Path) -> None:
     found, said = embed("pretrained", "--file", path)
     np.testing.assert_array_equal(found, embed("pretrained", *TEXTS)[0])
     assert "column 'question'" in said
-    found, _ = embed("pretrained", "--file", path, "--text_a", "context")
+    found, _ = embed("pretrained", "--file", path, "--text", "context")
     np.testing.assert_array_equal(found, embed("pretrained", *["w7 w8"] * 3)[0])
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "arrow", "npz"])
 def test_ids_are_kept(ending: str, folders: Path, tmp_path: Path) -> None:
     path, out = write_rows(tmp_path / "a.csv"), tmp_path / f"v.{ending}"
-    words = ["--file", str(path), "--text_a", "document", "--keep", "id", "gold", "--out", str(out)]
+    words = ["--file", str(path), "--text", "document", "--keep", "id", "gold", "--out", str(out)]
     assert cli.main(["embed", str(folders / "pretrained"), *words]) == 0
     if ending == "npz":
         with np.load(out) as stored:
@@ -305,7 +307,7 @@ def test_a_table_on_standard_input(
 
 def test_what_cannot_be_kept(embed: Embed, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.csv")
-    word = ("--file", path, "--text_a", "document", "--keep")
+    word = ("--file", path, "--text", "document", "--keep")
     assert "no column 'idd'" in embed("pretrained", *word, "idd")[1]
     assert "keep need --file" in embed("pretrained", "w1", "--keep", "id")[1]
     (tmp_path / "a.conll").write_text(SENTENCES["a.conll"])

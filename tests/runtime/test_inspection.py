@@ -324,7 +324,7 @@ def test_the_verb(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(folders["classes"])
-    assert cli.main(["inspect", folder, "w1 w2", "--pair", "w3"]) == 0
+    assert cli.main(["inspect", folder, "w1 w2", "--text-b", "w3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("\t") == [
         *("token", "id", "characters"),

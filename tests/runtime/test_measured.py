@@ -64,7 +64,7 @@ def task_of_kind(folder: Path, kind: str) -> TaskOptions:
         files = {p: word_task(folder, *of, f"{p}.tsv") for p, of in parts.items()}
     elif kind == "regression":
         files = {p: pair_scores(folder, *of, f"{p}.jsonl") for p, of in parts.items()}
-        options |= {"text_a": "one", "text_b": "two", "label": "score"}
+        options |= {"text": "one", "text_b": "two", "label": "score"}
     elif kind == "multilabel":
         files = {p: folder / f"{p}.jsonl" for p in parts}
         label_files(folder, (96, 64, 33))
@@ -78,7 +78,7 @@ def task_of_kind(folder: Path, kind: str) -> TaskOptions:
         files = {p: tagged_words(folder / f"{p}.conll", *of) for p, of in parts.items()}
     elif kind == "choice":
         files = {p: endings(folder / f"{p}.jsonl", *of) for p, of in parts.items()}
-        options |= {"text_a": "context", "choices": ("choices",)}
+        options |= {"text": "context", "choices": ("choices",)}
     else:
         files = {
             p: word_questions(folder / f"{p}.json", *of, no_answer=True) for p, of in parts.items()
@@ -95,7 +95,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_of(start: Path, folder: Path, kind: str, **changes: Any) -> FinetuneConfig:
     config = FinetuneConfig(
         task=task_of_kind(folder, kind), model=str(start), run=str(folder / "run"), epochs=2,
-        batch=16, length=24, optimizer=FAST, precision="bf16", seeds=(0,),
+        batch_size=16, max_length=24, optimizer=FAST, precision="bf16", seeds=(0,),
     )  # fmt: skip
     return dataclasses.replace(config, **changes)
 
@@ -145,8 +145,8 @@ def test_a_folder_repeats_the_scores_of_training_in_bf16(
         {"kernels": "plain"},
         {"lstm": 8},
         {"recompute": True},
-        {"length": 8, "windows": True},
-        {"optimizer": dataclasses.replace(FAST, name="lamb")},
+        {"max_length": 8, "windows": True},
+        {"optimizer": dataclasses.replace(FAST, optimizer="lamb")},
     ],
     ids=str,
 )

@@ -349,7 +349,7 @@ def test_texts_are_cut_where_the_folder_says(
     assert not np.allclose(found[0], vectors[0])
     np.testing.assert_allclose(found[1], vectors[1], atol=1e-6)
     # A length that is given is the user's; and it goes on in a folder of ours.
-    np.testing.assert_allclose(model.embed(TEXTS, length=40), vectors, atol=1e-6)
+    np.testing.assert_allclose(model.embed(TEXTS, max_length=40), vectors, atol=1e-6)
     again = load(model.save(tmp_path / "again"))
     np.testing.assert_allclose(again.embed(TEXTS), found, atol=1e-6)
     np.testing.assert_allclose(theirs(tmp_path / "again"), found, atol=1e-5)
@@ -518,8 +518,8 @@ def test_a_head_of_ones_own_class_is_named(names: list[str], folder: Path) -> No
     [
         ("initializer_range", 0, {"from_scratch": True}, "model.init_std is 0"),
         ("initializer_range", 0.0, {"from_scratch": True}, "model.init_std is 0"),
-        ("hidden_dropout_prob", 1, {}, "model.dropout is 1, which drops everything"),
-        ("attention_probs_dropout_prob", 1.0, {}, "model.attention_dropout is 1, which drops"),
+        ("hidden_dropout_prob", 1, {}, "dropout is 1, which drops everything"),
+        ("attention_probs_dropout_prob", 1.0, {}, "attention_dropout is 1, which drops"),
         ("classifier_dropout", 1.0, {}, "model.head_dropout is 1, which drops everything"),
     ],
 )
@@ -536,10 +536,12 @@ def test_values_that_matter_in_training_alone(
     assert load(folder).embed(TEXTS) == pytest.approx(vectors, abs=1e-6)
     rows = "".join(f"w{n % 9} w{n % 2}\t{n % 2}\n" for n in range(16))
     (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + rows)
-    given: dict[str, Any] = {"train": str(tmp_path / "train.tsv"), "dev": "0.5", "length": 16}
+    given: dict[str, Any] = {"train": str(tmp_path / "train.tsv"), "dev": "0.5", "max_length": 16}
     with pytest.raises(ConfigError, match=message):
         finetune(str(folder), run=str(tmp_path / "run"), **given, **options)
-    finetune(*(str(folder),), run=str(tmp_path / "other"), **given, dropout=0.1, epochs=1, batch=4)
+    finetune(
+        *(str(folder),), run=str(tmp_path / "other"), **given, dropout=0.1, epochs=1, batch_size=4
+    )
 
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), "0.1", 1.5])

@@ -74,8 +74,8 @@ def test_engines_give_the_same_answers(
     )
     result = finetune(
         FinetuneConfig(
-            task=small, model="mini-en", run=str(tmp_path / "run"), epochs=1, batch=32, length=128,
-            optimizer=OptimizerOptions(lr=1e-4), seeds=(0,),
+            task=small, model="mini-en", run=str(tmp_path / "run"), epochs=1, batch_size=32,
+            max_length=128, optimizer=OptimizerOptions(lr=1e-4), seeds=(0,),
         )
     )  # fmt: skip
     found, scores, near, tables = {}, {}, {}, {}

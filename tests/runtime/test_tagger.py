@@ -75,8 +75,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model=str(folder / "start"),
             run=str(folder / "run"),
             epochs=8,
-            batch=16,
-            length=12,
+            batch_size=16,
+            max_length=12,
             optimizer=OptimizerOptions(lr=5e-3, warmup=0.1, bias_correction=True),
             precision="fp32",
             threads=1,
@@ -97,7 +97,11 @@ def test_capitals_that_the_vocabulary_loses_are_pointed_out(
     )
     finetune(
         FinetuneConfig(
-            task=task, model=str(tmp_path / "model"), run=str(tmp_path / "run"), epochs=1, length=16
+            task=task,
+            model=str(tmp_path / "model"),
+            run=str(tmp_path / "run"),
+            epochs=1,
+            max_length=16,
         )
     )
     told = "the vocabulary is lower-cased" in capsys.readouterr().out
@@ -107,7 +111,7 @@ def test_capitals_that_the_vocabulary_loses_are_pointed_out(
 def test_words_that_are_spaces_are_pointed_out() -> None:
     rows = Sentences(Path("a"), words=[["a", " ", "b"]], lines=[[1, 2, 3]], documents=[0])
     told = TaggingTask(TaskOptions(kind="tagging")).hints(TOKENIZER, rows)
-    assert "--task.tagging.spaces false" in told[0]
+    assert "--tagging-spaces false" in told[0]
 
 
 def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
@@ -130,7 +134,7 @@ def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) 
 
 def test_predictions_in_another_scheme(trained: Path, tmp_path: Path) -> None:
     options = TaggingOptions(write="bioes")
-    (tmp_path / "task.yaml").write_text("task: {kind: tagging, tagging: {write: bioes}}")
+    (tmp_path / "task.yaml").write_text("kind: tagging\ntagging_write: bioes\n")
     model, out = str(trained / "run/seed-0/model"), tmp_path / "out.conll"
     task, _ = task_for_file(load_model(model), TaskOptions(kind="tagging", tagging=options))
     assert task.written_scheme == "bioes"
@@ -162,14 +166,14 @@ def test_predicting_a_file_from_the_command_line(
     assert cli.main(["predict", model, "w1 w50 w62", "", "w3 w50"]) == 0
     rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
     assert rows == [["text", "type"], ["0", "X"], ["2", "X"]]
-    assert cli.main(["tag", model, "w1 w50 w62", "", "w3 w50"]) == 0
+    assert cli.main(["predict", model, "w1 w50 w62", "", "w3 w50"]) == 0
     assert [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()] == rows
     (tmp_path / "in.conll").write_text("w1\nw50\nw62\n\nw3\n")
     words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
     assert cli.main(words) == 0
     assert "2 predictions" in capsys.readouterr().out
     assert out.read_text() == "w1 O\nw50 I-X\nw62 I-X\n\nw3 O\n"
-    assert cli.main([*words[:4], "--submission"]) == 1
+    assert cli.main([*words[:4], "--set", "submission=true"]) == 1
     assert "tagging gives many" in capsys.readouterr().err
     assert cli.main(["predict", model, "w1 w50", "w3 " * 30]) == 0
     assert "1 of 2 texts are longer than 12 tokens: read in windows" in capsys.readouterr().err

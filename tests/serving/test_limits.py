@@ -860,7 +860,7 @@ def test_a_port_in_use_and_limits(tmp_path: Path, server: Running) -> None:
         serve(ServeConfig(models=(str(tmp_path),), port=server.port))
     with pytest.raises(ConfigError, match=r"port is 65536; it must be in \[0, 65535\]"):
         ServeConfig(models=(str(tmp_path),), port=65_536)
-    with pytest.raises(ConfigError, match=r"limits\.deadline is 0"):
+    with pytest.raises(ConfigError, match=r"limits_deadline is 0"):
         Limits(deadline=0)
 
 

@@ -25,7 +25,7 @@ def script() -> ModuleType:
 
 def test_mixed_requests_overload_and_trickling_clients(script: ModuleType, tmp_path: Path) -> None:
     folders = make_folders(tmp_path).values()
-    options = ("--limits.tokens", "20000", "--limits.receipt", "1")
+    options = ("--set", "limits_tokens=20000", "--set", "limits_receipt=1")
     with script.serving(folders, "onnxruntime", "fp32", SEED, *options) as trial:
         asked = trial.requests(150)
         compared = asyncio.run(script.compare(trial, asked, 8))

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
-from bothways.config import parsing
 from bothways.serving.options import Limits, ServeConfig
 from serving_examples import Running, running
 
@@ -39,9 +38,7 @@ def test_commands_are_taken(command: str) -> None:
     words = shlex.split(command)[2:]
     verb = cli.VERBS["serve"]
     assert isinstance(verb, cli.Verb)
-    config = parsing.parse(
-        verb.config, words, prog="serve", description="", positional=verb.positional
-    )
+    config = verb.words("serve").parse(words)
     assert isinstance(config, ServeConfig)
     assert config.folders
 

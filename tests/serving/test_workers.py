@@ -116,7 +116,7 @@ encode = Tokenizer.encode
 Tokenizer.encode = lambda s, text: threading.Event().wait() if "w9" in text else encode(s, text)
 if __name__ == "__main__":
     words = ["serve", {folder!r}, "--port", "0", "--engine", "onnxruntime"]
-    sys.exit(main([*words, "--limits.deadline", "1", "--workers", {workers!r}]))
+    sys.exit(main([*words, "--set", "limits_deadline=1", "--workers", {workers!r}]))
 """
 
 
@@ -236,7 +236,7 @@ def test_a_worker_that_cannot_load_ends_the_server(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="of Unix")
 def test_a_worker_that_does_not_listen_does_not_hold_the_end(tmp_path: Path) -> None:
     folder = make_folders(tmp_path, "classes")["classes"]
-    with serving(folder, "--workers", "2", "--limits.deadline", "1") as (_, process):
+    with serving(folder, "--workers", "2", "--set", "limits_deadline=1") as (_, process):
         os.kill(workers_of(process)[0], signal.SIGSTOP)
         time.sleep(1)  # its supervisor waits for it
         process.send_signal(signal.SIGTERM)

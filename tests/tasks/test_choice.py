@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("several_tiles")
 VOCABULARY = 97
 TOKENIZER = small_tokenizer(VOCABULARY)
 SWAG = declared("swag").task
-LISTS = TaskOptions(kind="choice", text_a="context", choices=("choices",))
+LISTS = TaskOptions(kind="choice", text="context", choices=("choices",))
 # The columns of the official files; the first has no name, and the test file has no label.
 HEADER = ["", *"video-id fold-ind startphrase sent1 sent2 gold-source".split()]
 HEADER += ["ending0", "ending1", "ending2", "ending3", "label"]
@@ -82,7 +82,7 @@ def run(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     swag_file(folder / "test.csv", 9, 2, labelled=False)
     config = declared("swag", data=str(folder), model=str(start), run=str(folder / "run"))
     fast = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True)
-    finetune(replace(config, epochs=6, length=24, optimizer=fast, precision="fp32", threads=1))
+    finetune(replace(config, epochs=6, max_length=24, optimizer=fast, precision="fp32", threads=1))
     return folder
 
 
@@ -149,10 +149,10 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
     assert sum(found) == pytest.approx(1)
     assert np.argmax(found) == 1
     folder = str(run / "run/seed-0/model")
-    assert cli.main(["choose", folder, "w50 w51", *choices]) == 0
+    assert cli.main(["predict", folder, "--context", "w50 w51", "--choices", *choices]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("%  ") == [f"{found[1]:6.1%}"[:-1], choices[1]]
-    assert cli.main(["choose", folder, "w50 " * 40, *choices]) == 0
+    assert cli.main(["predict", folder, "--context", "w50 " * 40, "--choices", *choices]) == 0
     assert "was cut" in capsys.readouterr().err
     model = load(run / "run/seed-0/model")
     length = model.loaded.about["length"]
@@ -174,7 +174,9 @@ def test_choose_refuses(loaded: LoadedModel) -> None:
         Model(loaded).choose("w1", ["w2"])
     with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
         Model(loaded).choose("w1", "w2 w3")
-    with pytest.raises(ModelError, match=r"kind 'choice'.*`bothways choose`.*a file of its format"):
+    with pytest.raises(
+        ModelError, match=r"kind 'choice'.*`bothways predict MODEL --context.*a file of its format"
+    ):
         Model(loaded).predict(["w1"], ["w2"])
     other = as_loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
     with pytest.raises(
@@ -313,7 +315,7 @@ SCORER = as_loaded(
 
 # -------------------------------------------------------------------------------------- malformed
 
-COLUMNS = TaskOptions(kind="choice", text_a="context", choices=("one", "two"))
+COLUMNS = TaskOptions(kind="choice", text="context", choices=("one", "two"))
 HEAD = "context\tone\ttwo\tlabel\n"
 
 
@@ -410,7 +412,7 @@ def test_broken_lines_can_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (TaskOptions(kind="choice"), "task.choices is missing"),
+        (TaskOptions(kind="choice"), "choices is missing"),
         (replace(COLUMNS, choices=("one", "one")), "'one' is named for 2"),
         (replace(COLUMNS, choices=("one", "label")), "'label' is named for 2"),
         (replace(COLUMNS, text_b="context"), "'context' is named for 2"),
@@ -429,7 +431,7 @@ def test_an_encoder_with_one_segment_is_refused(tmp_path: Path) -> None:
     path = str(swag_file(tmp_path / "x.csv", 3, 0))
     task = replace(SWAG, train=path, dev=path, test=None)
     config = FinetuneConfig(
-        task=task, model=str(tmp_path / "model"), run=str(tmp_path / "run"), length=24
+        task=task, model=str(tmp_path / "model"), run=str(tmp_path / "run"), max_length=24
     )
     with pytest.raises(BothwaysError, match="pairs of texts need 2"):
         finetune(config)

@@ -45,7 +45,7 @@ def everything(loaded: LoadedModel) -> list[Any]:
     spans = encode_answers()
     characters = joined([text.split() for text in TEXTS], spaces=False)
     tagged = encode_sentences(TOKENIZER, characters, None, length=9, spaces=False)
-    vectors = embed_texts(loaded, TEXTS, length=6, long="windows")
+    vectors = embed_texts(loaded, TEXTS, max_length=6, long="windows")
     return [
         *(long.tokens, long.bounds, long.owners),
         *(spans.examples.tokens, spans.examples.owners, spans.examples.gold),

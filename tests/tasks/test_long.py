@@ -128,7 +128,7 @@ def test_no_room() -> None:
     for second, least in ((None, 3), (["w1"], 5)):
         with pytest.raises(LengthError, match=f"at least {least}"):
             encode_windows(TOKENIZER, ["w1"], second, length=least - 1)
-    with pytest.raises(ConfigError, match=r"task\.windows\.stride is 0"):
+    with pytest.raises(ConfigError, match=r"windows_stride is 0"):
         WindowOptions(stride=0)
 
 
@@ -202,7 +202,7 @@ def config(folder: Path, start: Path, options: TaskOptions, **more: int) -> Fine
     dev = str(document_file(folder / "dev.jsonl", 40, 1, pair=pair))
     fast = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True)
     task = replace(options, train=train, dev=dev, test=dev)
-    own = {"length": 16, "epochs": 4, "batch": 16, **more}
+    own = {"max_length": 16, "epochs": 4, "batch_size": 16, **more}
     return FinetuneConfig(
         task=task,
         model=str(start),

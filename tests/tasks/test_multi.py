@@ -68,7 +68,7 @@ def encoded(task: Any, *sets: tuple[str, ...]) -> EncodedFile[Texts]:
         ("a.jsonl", '{"sentence": "x", "a": true, "b": 1, "c": 0.0}\n'
          '{"sentence": "y", "a": false, "b": "no", "c": 0}', {"label_columns": tuple("abc")}),
         ("a.tsv", "x\t1\t1\ny\t0\t0",
-         {"label_columns": ("1", "2"), "labels": ("a", "b"), "header": False, "text_a": "0"}),
+         {"label_columns": ("1", "2"), "labels": ("a", "b"), "header": False, "text": "0"}),
     ],
 )  # fmt: skip
 def test_labels_as_lists_joined_and_in_columns(
@@ -91,7 +91,7 @@ def test_labels_as_lists_joined_and_in_columns(
         ("a.jsonl", '{"sentence": "x", "label": [""]}', {}, r"a\.jsonl:1: the label is empty"),
         ("a.tsv", "sentence\tlabel\nx\ta||b", {"label_separator": "|"}, "the label is empty"),
         ("a.jsonl", '{"sentence": "x", "label": ["a|b"]}', {"label_separator": "|"},
-         "the label 'a|b' holds task.label_separator"),
+         "the label 'a|b' holds label_separator"),
         ("a.tsv", "sentence\tlabel\nx\t['a' 'b']", {}, r"a\.tsv:2: .*, not a list of labels"),
         ("a.tsv", "sentence\ta\nx\tmaybe", {"label_columns": ("a",)},
          r"a\.tsv:2: column 'a' holds 'maybe'; .*0, false or no"),
@@ -147,7 +147,7 @@ def test_what_is_written_is_read_back(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"label_columns": ("a",), "label_separator": "|"}, "label_columns and task.label_sep"),
+        ({"label_columns": ("a",), "label_separator": "|"}, "label_columns and label_sep"),
         ({"label_columns": ("a",), "labels": ("a", "b")}, "2 names for the 1 columns"),
         ({"label_separator": "\t"}, "label_separator is"),
         ({"labels": ("a",), "multilabel": MultiLabelOptions(thresholds=(0.1, 0.2))}, "2 values"),
@@ -167,7 +167,7 @@ def test_options_that_contradict_each_other(options: dict[str, Any], message: st
     [
         ({}, [(), ()], "no example has a label"),
         ({"labels": ("a", "a")}, [("a",)], "each once"),
-        ({"labels": ("a|b",), "label_separator": "|"}, [("a",)], "holds task.label_separator"),
+        ({"labels": ("a|b",), "label_separator": "|"}, [("a",)], "holds label_separator"),
         ({"metrics": ("hamming_loss",)}, [("a",)], "lowest is best"),
         ({"metrics": ("accuracy",)}, [("a",)], "not a metric for multilabel"),
         ({}, [("a", "b", "c", "d")], "4 different labels for 1 examples"),

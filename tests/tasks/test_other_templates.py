@@ -159,9 +159,9 @@ def test_embeddings_by_hand() -> None:
 def test_embeddings_of_long_texts_and_without_special_tokens() -> None:
     for tokenizer in (DOUBLED, BARE):
         model = model_of(tokenizer)
-        (own,) = model.embed_tokens([LONG], length=12)
+        (own,) = model.embed_tokens([LONG], max_length=12)
         assert own.tokens == tuple(LONG.split())
-        assert np.isfinite(model.embed([LONG], length=12)).all()
+        assert np.isfinite(model.embed([LONG], max_length=12)).all()
     own_mean = model_of(BARE).embed(["w1 w2"])[0]
     (own,) = model_of(BARE).embed_tokens(["w1 w2"])
     np.testing.assert_allclose(own_mean, own.vectors.mean(0), atol=1e-5)

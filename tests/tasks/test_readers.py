@@ -18,9 +18,9 @@ from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Texts, read_rows
 
 SINGLE = TaskOptions()
-PAIR = TaskOptions(text_a="s1", text_b="s2", label="score", kind="regression")
-NUMBERED = TaskOptions(text_a="3", label="1", header=False)
-MRPC = TaskOptions(text_a="#1 String", text_b="#2 String", label="Quality")
+PAIR = TaskOptions(text="s1", text_b="s2", label="score", kind="regression")
+NUMBERED = TaskOptions(text="3", label="1", header=False)
+MRPC = TaskOptions(text="#1 String", text_b="#2 String", label="Quality")
 
 
 def lines_left_out(rows: Texts) -> list[int]:
@@ -100,9 +100,9 @@ def test_any_text_survives_jsonl(
     [
         (MRPC, "MRPC", {"train": 3668, "dev": 408}),
         (SINGLE, "SST-2", {"train": 67349, "dev": 872}),
-        (TaskOptions(text_a="sentence1", text_b="sentence2"), "RTE", {"train": 2490, "dev": 277}),
+        (TaskOptions(text="sentence1", text_b="sentence2"), "RTE", {"train": 2490, "dev": 277}),
         (
-            TaskOptions(text_a="sentence1", text_b="sentence2", label="score", kind="regression"),
+            TaskOptions(text="sentence1", text_b="sentence2", label="score", kind="regression"),
             "STS-B",
             {"train": 5749, "dev": 1500},
         ),

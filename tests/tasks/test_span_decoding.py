@@ -158,9 +158,9 @@ def test_options_that_fit_no_file() -> None:
         SpanTask.define(TaskOptions(kind="spans", labels=("a", "b")), rows)
     with pytest.raises(ConfigError, match="choose from f1, exact_match, each once"):
         SpanTask.define(TaskOptions(kind="spans", metrics=("no_answer_recall",)), rows)
-    with pytest.raises(ConfigError, match=r"task\.long windows is .* not spans"):
+    with pytest.raises(ConfigError, match=r"long windows is .* not spans"):
         TaskOptions(kind="spans", long="windows")
-    with pytest.raises(ConfigError, match=r"task\.spans\.stride is 0"):
+    with pytest.raises(ConfigError, match=r"spans_stride is 0"):
         SpanOptions(stride=0)
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     assert task.metrics == ("f1", "exact_match")
@@ -172,4 +172,4 @@ def test_options_that_fit_no_file() -> None:
 def test_the_length_by_kind() -> None:
     assert FinetuneConfig().sequence_length == 128
     assert FinetuneConfig(task=TaskOptions(kind="spans")).sequence_length == 384
-    assert FinetuneConfig(task=TaskOptions(kind="spans"), length=100).sequence_length == 100
+    assert FinetuneConfig(task=TaskOptions(kind="spans"), max_length=100).sequence_length == 100

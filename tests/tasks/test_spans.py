@@ -66,8 +66,8 @@ def setting(start: Path, folder: Path, *, no_answer: bool = False, **changes: ob
     )
     return dataclasses.replace(
         FinetuneConfig(
-            task=task, model=str(start), run=str(folder / "run"), epochs=6, batch=16, length=20,
-            dropout=0.0, optimizer=FAST, precision="fp32", threads=1,
+            task=task, model=str(start), run=str(folder / "run"), epochs=6, batch_size=16,
+            max_length=20, dropout=0.0, optimizer=FAST, precision="fp32", threads=1,
         ),
         **changes,  # type: ignore[arg-type]
     )  # fmt: skip
@@ -344,7 +344,7 @@ def test_the_verbs(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "id\tprediction\tprobability"
     assert len(lines) == 61
-    assert cli.main(["score", str(out), dev]) == 0
+    assert cli.main(["evaluate", dev, "--predictions", str(out)]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert cli.main(["evaluate", model, dev]) == 0
     shown = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
@@ -355,7 +355,7 @@ def test_the_verbs(
 
     text = tmp_path / "text.txt"
     text.write_text("w50 w51 w1 w33\nw6")
-    given = ["answer", model, "--question", "w3 w4", "--top", "2"]
+    given = ["predict", model, "--question", "w3 w4", "--top", "2"]
     assert cli.main([*given, "--file", str(text)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
@@ -367,16 +367,16 @@ def test_the_verbs(
     assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6 " * 20]) == 0
     assert "1 of 1 texts are longer than" in capsys.readouterr().err
     long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
-    assert cli.main(["answer", model, *long]) == 0
+    assert cli.main(["predict", model, *long]) == 0
     assert "the question was cut to " in capsys.readouterr().err
     shutil.copytree(model, tmp_path / "short")
     about = json.loads((tmp_path / "short" / "bothways.json").read_text())
     about["tasks"]["span"]["options"]["spans"]["query_length"] = 4
     (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
-    assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
+    assert cli.main(["predict", str(tmp_path / "short"), *long]) == 0
     assert "the question was cut to 4 of its 65 tokens" in capsys.readouterr().err
     assert cli.main(given) == 1
-    assert "--context or --file" in capsys.readouterr().err
+    assert "context or file" in capsys.readouterr().err
     text.write_text(" \n")
     assert cli.main([*given, "--file", str(text)]) == 1
     assert "the text to search is empty" in capsys.readouterr().err
@@ -433,7 +433,7 @@ def test_a_question_whose_answer_is_astray_changes_nothing(start: Path, tmp_path
     mixed = squad_file(tmp_path / "mixed.json", [*paragraphs[:4], astray, *paragraphs[4:]])
     found = []
     for train in (file, mixed):
-        config = setting(start, tmp_path, epochs=2, batch=3, seeds=(0,))
+        config = setting(start, tmp_path, epochs=2, batch_size=3, seeds=(0,))
         assert isinstance(config, FinetuneConfig)
         task = dataclasses.replace(config.task, train=str(train))
         config = dataclasses.replace(config, task=task, run=str(tmp_path / train.stem))
@@ -460,7 +460,7 @@ def test_the_convention_is_that_of_fine_tuning(tuned: FinetuneConfig) -> None:
     korean = TaskOptions(kind="spans", spans=SpanOptions(convention="korean"))
     task, notes = task_for_file(loaded, korean)
     assert task.options.spans.convention == "squad"
-    assert any("bothways score --convention korean" in note for note in notes)
+    assert any("convention=korean" in note for note in notes)
     assert task_for_file(loaded, TaskOptions(kind="spans"))[1] == ()
 
 
@@ -553,7 +553,7 @@ def test_where_a_folder_does_not_say_the_file_decides_whether_answers_may_lack(
 
     found, err = predicted(file)
     assert "every question is answered" not in err
-    assert cli.main(["score", str(out), str(file)]) == 0
+    assert cli.main(["evaluate", str(file), "--predictions", str(out)]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert "" in found.values()
     measured = evaluate_file(load_model(folder), file).scores
@@ -566,6 +566,6 @@ def test_where_a_folder_does_not_say_the_file_decides_whether_answers_may_lack(
     _, err = predicted(unlabelled, "--task", "squad2")
     assert "every question is answered" not in err
     assert out.with_name("out_null_odds.json").exists()
-    given_text = ["answer", str(folder), "--question", "w1", "--context", "w2 w3"]
+    given_text = ["predict", str(folder), "--question", "w1", "--context", "w2 w3"]
     assert cli.main(given_text) == 0
     assert "does not say whether questions may have no answer" in capsys.readouterr().err

@@ -202,7 +202,7 @@ def test_numbers_of_tags_need_their_names(tmp_path: Path) -> None:
     numbers = lines({"tokens": WORDS, "ner_tags": [1, 2, 0, 0, 3, 0]})
     with pytest.raises(InputError, match=r"a\.jsonl:1: its tags are numbers") as refused:
         read(tmp_path, "a.jsonl", numbers)
-    assert refused.value.option == "task.labels"
+    assert refused.value.option == "labels"
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     path = tmp_path / "a.jsonl"
     assert read_sentences(path, TaggingOptions(), labelled=True, labels=names).tags == [TAGS]
@@ -236,9 +236,9 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
     assert found.words == [[*WORDS, "a"], [*WORDS, "b"]]
     assert found.tags == [[*TAGS, "O"]] * 2
     assert f"{tmp_path.name}: 1 texts without an .ann file are left out" in found.notes
-    before = file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["task.train"]
+    before = file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["train"]
     write(tmp_path, "b.txt", f"{TEXT} c")
-    assert file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["task.train"] != before
+    assert file_digests(TaskOptions(kind="tagging", train=str(tmp_path)))["train"] != before
     for path in tmp_path.glob("*.ann"):
         path.unlink()
     with pytest.raises(InputError, match=r"is a folder without \.ann files"):
@@ -410,9 +410,9 @@ def test_choices_are_labels(tmp_path: Path) -> None:
     ]
     path = write(tmp_path, "a.json", json.dumps(items))
     for label in ("label", "mood"):
-        options = TaskOptions(text_a="text", label=label)
+        options = TaskOptions(text="text", label=label)
         assert read_rows(path, options, labelled=True).labels == [("x",), ("y",)]
-    assert read_rows(path, TaskOptions(text_a="text"), labelled=False).a == ["a", "b", "c"]
+    assert read_rows(path, TaskOptions(text="text"), labelled=False).a == ["a", "b", "c"]
     items[1]["annotations"] = [{"result": []}]
     with pytest.raises(InputError, match=r"a\.json.*'label'"):
         read_rows(write(tmp_path, "a.json", json.dumps(items)), TaskOptions(), labelled=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from bothways import tasks
-from bothways.config.fields import from_dict
+from bothways.config.parsing import load_recipe
 from bothways.errors import InputError
+from bothways.finetuning.options import FinetuneConfig
 from bothways.tasks.options import TaggingOptions
 from bothways.tasks.sentences import Sentences, read_sentences
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_named_with_its_line(
 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r":1: .*no column 5 for the tag.*task\.tagging\.tag"):
+    with pytest.raises(InputError, match=r":1: .*no column 5 for the tag.*tagging_tag"):
         read(tmp_path, "a O\n", TaggingOptions(tag=5))
     with pytest.raises(InputError, match="no column 2 for the word"):
         read(tmp_path, "a O\n", TaggingOptions(word=2))
@@ -173,11 +173,11 @@ def test_declared_options_read_the_real_files(
     name: str, shared_data: Callable[[str], Path]
 ) -> None:
     (path,) = [path for path in DECLARED if path.stem == name]
-    task = yaml.safe_load(path.read_text())["task"]
-    options = from_dict(TaggingOptions, task["tagging"])
-    assert task["kind"] == "tagging"
+    task = load_recipe(FinetuneConfig, path).task
+    options = task.tagging
+    assert task.kind == "tagging"
     folder = {"klue-ner": "ko/klue"}.get(name, f"ner/{name}")
-    found = read_sentences(shared_data(f"{folder}/{task['dev']}"), options, labelled=True)
+    found = read_sentences(shared_data(f"{folder}/{task.dev}"), options, labelled=True)
     assert found.scheme == options.scheme
     # What is no file of words would have read as one long sentence or as thousands of types.
     assert found.tags is not None

@@ -305,7 +305,11 @@ def test_a_segmenter_is_trained_and_used_again(tmp_path: Path) -> None:
         tagging(), train=str(tmp_path / "train.conll"), dev=str(tmp_path / "train.conll")
     )
     config = FinetuneConfig(
-        task=options, model=str(tmp_path / "model"), run=str(tmp_path / "run"), epochs=1, length=16
+        task=options,
+        model=str(tmp_path / "model"),
+        run=str(tmp_path / "run"),
+        epochs=1,
+        max_length=16,
     )
     score = finetune(config).scores["accuracy"][0]
     loaded = load_model(tmp_path / "run/seed-0/model")
@@ -392,6 +396,6 @@ def test_marks_that_normalisation_strips_belong_to_their_entity(tmp_path: Path) 
 def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:
     content = "7 w5 B-X\n2 w6 O\n\n4 w7 O\n"
     _, part = encode(tmp_path, content, tagging())
-    assert any("every word is a number; task.tagging.word" in note for note in part.notes)
+    assert any("every word is a number; tagging_word" in note for note in part.notes)
     _, part = encode(tmp_path, content, tagging(word=1))
     assert not any("is a number" in note for note in part.notes)

@@ -197,11 +197,11 @@ def test_from_text_to_predictions(
     options = [f"--{name}={str(value).lower()}" for name, value in settings.items()]
     assert run("vocab", "--files", text, "--out", vocabulary, *options) == 0
     assert run("corpus", "--files", text, "--tokenizer", vocabulary, "--out", corpus) == 0
-    shape = ["--model.layers", 1, "--model.hidden", 16, "--model.heads", 2]
-    pairs = ["--pairs.kind", "full"] if family == "roberta" else []
+    shape = ["--layers", 1, "--hidden", 16, "--heads", 2]
+    pairs = ["--pairs-kind", "full"] if family == "roberta" else []
     phases = "[{length: 32, batch: 4, micro_batch: 4}]"
-    clock = ["--clock.steps", 3, "--phases", phases, "--evaluate.every", 3, "--precision", "fp32"]
-    where = ["--corpus", corpus, "--run", folder, "--model.family", family]
+    clock = ["--steps", 3, "--phases", phases, "--evaluate-every", 3, "--precision", "fp32"]
+    where = ["--corpus", corpus, "--run", folder, "--family", family]
     assert run("pretrain", *where, *shape, *clock, *pairs) == 0
     config = json.loads((folder / "model" / "config.json").read_text())
     assert config["model_type"] == family
@@ -211,7 +211,7 @@ def test_from_text_to_predictions(
     assert capsys.readouterr().out.count("He went to the") == 6
     rows = [f"the {('dog', 'cat')[n % 2]} {n}\t{('yes', 'no')[n % 2]}" for n in range(12)]
     (tmp_path / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
-    files = ["--task.train", tmp_path / "train.tsv", "--task.dev", tmp_path / "train.tsv"]
+    files = ["--train", tmp_path / "train.tsv", "--dev", tmp_path / "train.tsv"]
     tuned = ["--model", folder / "model", "--run", tmp_path / "tuned", "--seeds", 0, "--epochs", 1]
     assert run("finetune", *tuned, *files) == 0
     assert run("predict", tmp_path / "tuned" / "seed-0" / "model", "the dog") == 0

@@ -51,17 +51,24 @@ Hook = Callable[[int, int], None]
 
 STEPS, STOP = 8, 4
 RECIPE = """\
-model: {size: tiny, layers: 2, hidden: 16, heads: 2, intermediate: 32, positions: 64,
-        init: primed}
-clock: {steps: %d}
+size: tiny
+layers: 2
+hidden: 16
+heads: 2
+intermediate: 32
+positions: 64
+init: primed
+steps: %d
 phases:
   - {length: 24, share: 0.75, batch: 12, micro_batch: 4}
   - {length: 32, share: 0.25, batch: 8, micro_batch: 4}
-optimizer: {lr: 5e-3, warmup: 0.1}
+lr: 5e-3
+warmup: 0.1
 precision: fp32
 threads: 1
-evaluate: {every: 4, sequences: 72}
-checkpoint: {minutes: 1e9}
+evaluate_every: 4
+evaluate_sequences: 72
+checkpoint_minutes: 1e9
 log_every: 1
 snapshots: [2, 6]
 """
@@ -115,7 +122,7 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     half = "--precision", "bf16", "--recompute", "true"
     yield Job("half", 1, pretrain("half", *half))
     yield Job("half sharded", 2, pretrain("half-fsdp", *half, *fsdp))
-    lamb = "--optimizer.name", "lamb", "--optimizer.lr", "1e-2"
+    lamb = "--optimizer", "lamb", "--lr", "1e-2"
     yield Job("lamb", 1, pretrain("lamb", *lamb))
     yield Job("lamb sharded", 2, pretrain("lamb-fsdp", *lamb, *fsdp))
     yield Job("begun on 2", 2, pretrain("2-1"), at(1, stop_nicely))
@@ -125,20 +132,20 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("begun on 1", 1, pretrain("1-fsdp"), at(0, stop_nicely))
     yield Job("ended sharded", 2, pretrain("1-fsdp", *fsdp))
     yield Job("minutes", 2, pretrain("minutes", *fsdp, *MINUTES), at(1, stop_nicely, after=1))
-    yield Job("killed", 2, pretrain("killed", "--checkpoint.minutes", "1e-9"), at(1, kill))
-    yield Job("continued", 2, pretrain("killed", "--checkpoint.minutes", "1e-9"))
+    yield Job("killed", 2, pretrain("killed", "--checkpoint-minutes", "1e-9"), at(1, kill))
+    yield Job("continued", 2, pretrain("killed", "--checkpoint-minutes", "1e-9"))
     yield Job("broken", 2, pretrain("broken"), at(1, fail))
     yield Job("defect", 2, pretrain("defect"), at(0, fall_over))
     yield Job("unsaved", 2, unsaved)
     yield Job("other options", 2, other_seed)
     yield Job("other held-out text", 2, other_heldout)
-    yield Job("other recipe", 2, pretrain("ddp", "--optimizer.lr", "1"))
+    yield Job("other recipe", 2, pretrain("ddp", "--lr", "1"))
     yield Job("too many", 3, pretrain("too-many"))
     yield Job("misspelt", 2, pretrain("misspelt", "--clock.stesp", "3"))
     yield Job("another verb", 2, lambda _: ["finetune", "--model", "m", "--run", "r"])
 
 
-MINUTES = "--clock.minutes", "1"
+MINUTES = "--minutes", "1"
 
 
 # ----------------------------------------------------------------------- what happens to a process

@@ -36,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     start = start_model(tmp_path_factory.mktemp("start"))
     data = word_files(tmp_path_factory.mktemp("data"))
     config = word_config(start, data, tmp_path_factory.mktemp("run") / "unbroken")
-    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint=SavingOptions(0.0))
+    return dataclasses.replace(config, epochs=EPOCHS, batch_size=16, checkpoint=SavingOptions(0.0))
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_the_last_step_of_a_long_run_is_saved(
     "changes",
     [
         {"kernels": "plain"},
-        {"optimizer": dataclasses.replace(FAST, name="lamb")},
+        {"optimizer": dataclasses.replace(FAST, optimizer="lamb")},
         {"precision": "bf16"},
         {"optimizer": dataclasses.replace(FAST, weight_decay=0.3)},  # of rows that are not used
         {"lstm": 8},
@@ -395,7 +395,7 @@ def test_settings_of_a_search_go_on_too(
 
 
 def test_minutes_are_not_negative() -> None:
-    with pytest.raises(ConfigError, match=r"checkpoint\.minutes"):
+    with pytest.raises(ConfigError, match=r"checkpoint_minutes"):
         FinetuneConfig(checkpoint=SavingOptions(-1.0))
 
 

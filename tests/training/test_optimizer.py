@@ -146,7 +146,9 @@ def lamb(start: np.ndarray, options: OptimizerOptions, *, matrix: bool) -> np.nd
 @pytest.mark.parametrize("corrected", [True, False])
 @OPTIONS
 def test_lamb_is_the_papers(corrected: bool, changed: dict[str, Any]) -> None:
-    options = OptimizerOptions(name="lamb", weight_decay=0.1, bias_correction=corrected, **changed)
+    options = OptimizerOptions(
+        optimizer="lamb", weight_decay=0.1, bias_correction=corrected, **changed
+    )
     model = Two()
     start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
     train(model, make_optimizer(model, options))
@@ -166,7 +168,7 @@ def test_lamb_takes_queries_keys_and_values_for_themselves() -> None:
     with torch.no_grad():
         fused[:16] *= 10
     before = fused.detach().clone()
-    optimizer = make_optimizer(model, OptimizerOptions(name="lamb", weight_decay=0.0))
+    optimizer = make_optimizer(model, OptimizerOptions(optimizer="lamb", weight_decay=0.0))
     for group in optimizer.param_groups:
         group["lr"] = 0.1
     held = [p for group in optimizer.param_groups for p in group["params"]]
@@ -181,7 +183,7 @@ def test_lamb_without_a_norm_moves_as_adam_does() -> None:
     model = nn.Module()
     model.zero = nn.Parameter(torch.zeros(3, 2))
     model.still = nn.Parameter(torch.ones(2, 2))
-    options = OptimizerOptions(name="lamb", bias_correction=True, weight_decay=0.0)
+    options = OptimizerOptions(optimizer="lamb", bias_correction=True, weight_decay=0.0)
     optimizer = make_optimizer(model, options)
     optimizer.param_groups[0]["lr"] = 0.5
     model.zero.grad = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0]])
@@ -260,7 +262,7 @@ def other(name: str, start: np.ndarray, o: OptimizerOptions, decay: float) -> np
 
 @pytest.mark.parametrize("name", ["radam", "sgd", "adafactor", "adamax"])
 def test_other_optimizers_equal_their_papers(name: Any) -> None:
-    options, model = OptimizerOptions(name=name, weight_decay=0.1), Two()
+    options, model = OptimizerOptions(optimizer=name, weight_decay=0.1), Two()
     start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
     optimizer = make_optimizer(model, options)
     before = {id(p): set(optimizer.state[p]) for p in model.parameters()}
@@ -277,7 +279,7 @@ def test_other_optimizers_equal_their_papers(name: Any) -> None:
 def test_rates_fall_from_layer_to_layer(name: Any) -> None:
     """Those of equal gradients; the group of each layer is one made by hand."""
     model = EncoderModel(replace(small_shape(), layers=2), **BOTH_HEADS, seed=3)
-    made: Any = make_optimizer(model, OptimizerOptions(name=name, layer_decay=0.5))
+    made: Any = make_optimizer(model, OptimizerOptions(optimizer=name, layer_decay=0.5))
     names = {id(p): n for n, p in model.named_parameters()}
     scales = {names[id(p)]: g["scale"] for g in made.param_groups for p in g["params"]}
     assert scales.keys() == set(names.values())
@@ -345,7 +347,7 @@ def test_frozen_parameters_are_left_out() -> None:
 
 def test_training_does_without_torchs_compiler(tiny_corpus: Path, tmp_path: Path) -> None:
     """And without pandas. Importing the one takes as long as torch, the other a third of that."""
-    words = ["pretrain", "--model.size", "tiny", "--model.layers", "1", "--clock.steps", "2"]
+    words = ["pretrain", "--size", "tiny", "--layers", "1", "--steps", "2"]
     words += ["--corpus", str(tiny_corpus), "--run", str(tmp_path / "run"), "--precision", "fp32"]
     script = (
         "import sys\nfrom bothways import cli\n"

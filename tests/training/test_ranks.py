@@ -264,9 +264,9 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
         ("unsaved", 1, "step-1 could not be saved (ZeroDivisionError: a defect)"),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
         ("other held-out text", 1, "held-out sequences: "),
-        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 requested"),
+        ("other recipe", 1, "lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
-        ("misspelt", 2, "did you mean '--clock.steps'?"),
+        ("misspelt", 2, "did you mean '--steps'?"),
         ("another verb", 2, "finetune runs in one process; start it without torchrun."),
     ],
 )
@@ -370,7 +370,7 @@ def test_torchrun_starts_all_again_after_a_kill(folder: Path, tiny_corpus: Path)
     command = torchrun(folder, "killed-twice", tiny_corpus, "--max-restarts", "3")
     run, log = folder / "killed-twice", folder / "torchrun.log"
     with log.open("w") as file:
-        command += ["--checkpoint.minutes", "0.005"]
+        command += ["--checkpoint-minutes", "0.005"]
         process = subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT)
     for rank, step in ((1, 0), (0, 20)):
         while not any(int(p.name[5:]) > step for p in (run / "checkpoints").glob("step-*")):

@@ -226,7 +226,7 @@ def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> 
         (
             replace(CONFIG, optimizer=OptimizerOptions(lr=0.5)),
             "abc",
-            "optimizer.lr: 0.0001 in the folder, 0.5 requested",
+            "lr: 0.0001 in the folder, 0.5 requested",
         ),
         (
             replace(CONFIG, phases=(Phase(length=64),)),

@@ -38,7 +38,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
         head="keep",
         dropout=0.0,
         epochs=3,
-        batch=16,
+        batch_size=16,
         optimizer=OPTIMIZER,
         seeds=(5,),
     )

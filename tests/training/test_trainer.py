@@ -180,7 +180,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
         value, stats = bert_loss(parts)(model, part, dtype)
         return value * float("inf"), stats
 
-    with pytest.raises(RunError, match=r"step 2: the gradient is nan.*optimizer\.lr"):
+    with pytest.raises(RunError, match=r"step 2: the gradient is nan.*lr"):
         one.step(1, parts, broken)
     assert same(model, before)
     # ... and the step can be done again as if nothing had happened.

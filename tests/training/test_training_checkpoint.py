@@ -46,7 +46,7 @@ class Training:
     def __init__(self, folder: Path, seed: int = 3, name: Literal["adam", "lamb"] = "adam"):
         self.folder = folder
         self.model = small_model(seed=seed)
-        self.optimizer = make_optimizer(self.model, OptimizerOptions(name=name))
+        self.optimizer = make_optimizer(self.model, OptimizerOptions(optimizer=name))
         self.said: list[str] = []
 
     def move(self) -> None:

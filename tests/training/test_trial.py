@@ -157,7 +157,7 @@ def test_pretraining_does_not_begin_on_a_full_disk(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each file would fit, and so would the model alone."""
-    argv = [*world.pretrain(out=tmp_path / "disk" / "run"), "--model.hidden", "32"]
+    argv = [*world.pretrain(out=tmp_path / "disk" / "run"), "--hidden", "32"]
     with small_disk(tmp_path / "disk", 250):
         assert_one_error(capsys, argv, "step-1: cannot be written: No space left on device for 0.")
 
@@ -165,7 +165,7 @@ def test_pretraining_does_not_begin_on_a_full_disk(
 def test_a_disk_that_is_too_small_for_the_whole_run_is_told(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = [*world.pretrain(out=tmp_path / "disk" / "run"), "--checkpoint.keep", "50"]
+    argv = [*world.pretrain(out=tmp_path / "disk" / "run"), "--set", "checkpoint_keep=50"]
     with small_disk(tmp_path / "disk", 2000):
         assert run(*argv) == 0
         assert "the run may need" in capsys.readouterr().out

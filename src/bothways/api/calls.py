@@ -1,10 +1,8 @@
 """The verbs as functions: plain keywords with the names of the options, and data from memory.
 
-Each takes the verb's options by name: its own (``epochs=3``), those of groups by the group's name
-(``optimizer={"lr": 1e-4}``) or, where only one option is called so, by their last part
-(``lr=1e-4``). Each also takes the verb's config instead, as a recipe gives it. Paths, objects of
-bothways, data frames, lists and data sets are taken wherever they make sense; what is not is
-refused at once, with the name of the argument.
+Each takes the verb's options by name (``epochs=3``), or the verb's config instead, as a recipe
+gives it. Paths, objects of bothways, data frames, lists and data sets are taken wherever they make
+sense; what is not is refused at once, with the name of the argument.
 """
 
 from __future__ import annotations
@@ -18,15 +16,14 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bothways.api import rows
 from bothways.api.corpus import Corpus, store_of
 from bothways.api.model import Model, folder_of, load
-from bothways.config.fields import changed, digest, recipe_fields, to_dict
+from bothways.config.fields import alternatives, changed, digest, recipe_fields, to_dict
 from bothways.config.parsing import load_recipe, options_from
 from bothways.config.recipes import list_of_recipes, shipped_recipes
-from bothways.config.spelling import as_keyword, options_named
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest
 from bothways.errors import (
@@ -37,9 +34,8 @@ from bothways.errors import (
     explain_missing,
     type_of,
 )
-from bothways.experiments.options import PlanConfig
 from bothways.exporting.options import ExportConfig
-from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
 from bothways.io.hub import model_folder
@@ -54,17 +50,16 @@ from bothways.io.terminal import (
     shown,
 )
 from bothways.pretraining.options import PretrainConfig
-from bothways.runtime.options import ConvertConfig, ScoreConfig
+from bothways.runtime.options import ConvertConfig
 from bothways.shipped import DEFAULT
+from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import recipe_of
-from bothways.tasks.options import TaskOptions, share
+from bothways.tasks.options import share
 from bothways.tokenization.options import ExtendConfig, LearningOptions, VocabularyConfig
 from bothways.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bothways.exporting.export import ExportReport
-    from bothways.finetuning.features import FeaturesResult
-    from bothways.finetuning.glue import GlueResult
     from bothways.pretraining.pretrain import PretrainResult
 
 T = TypeVar("T")
@@ -76,20 +71,12 @@ _DATA = "data"
 _MOST_TINY, _FEW_TOKENS = 10.0, 1_000_000
 """Minutes, and tokens of a corpus, up to which a pre-training without a recipe trains a tiny
 encoder."""
-# What of several options with the same name is meant, beside the short names of the command line.
-_SHORT: dict[type[Any], dict[str, str]] = {
-    PretrainConfig: {"kind": "masking.kind", "dropout": "model.dropout"},
-    FinetuneConfig: {"name": "task.name", "metrics": "task.metrics", "broken": "task.broken"},
-    FeaturesConfig: {"name": "task.name"},
-}
-_SHORT[PlanConfig] = _SHORT[PretrainConfig]
 
 
 @contextmanager
-def _call(cls: type[Any], verbose: bool) -> Iterator[None]:
-    """A call of a verb from Python: whether it shows lines, and errors that name its keywords."""
-    names = as_keyword(cls, _SHORT.get(cls, {}))
-    with options_named(cls, names), shown(verbose), explain_missing("this call"):
+def _call(verbose: bool) -> Iterator[None]:
+    """A call of a verb from Python, which shows lines if ``verbose``."""
+    with shown(verbose), explain_missing("this call"):
         yield
 
 
@@ -112,8 +99,7 @@ def call_options(
                 "(dataclasses.replace), or give all by keyword."
             )
         return config
-    short = {**getattr(cls, "short_names", {}), **_SHORT.get(cls, {})}
-    return options_from(cls, chosen, recipe, short)
+    return options_from(cls, chosen, recipe)
 
 
 # ------------------------------------------------------------------------ vocabularies and corpora
@@ -146,7 +132,7 @@ def build_vocabulary(
     from bothways.tokenization.build import build_vocabulary as build
 
     named = None if isinstance(files, VocabularyConfig) else files
-    with _call(VocabularyConfig, verbose):
+    with _call(verbose):
         config = call_options(VocabularyConfig, files, {"files": named, "out": out, **options})
         if progress is not None:
             return build(config, progress=progress)
@@ -218,7 +204,7 @@ def extend_vocabulary(
     Raises:
         ConfigError, InputError, ModelError, DiskError: see :func:`bothways.model.growth.extend`.
     """
-    with _call(ExtendConfig, verbose), _words_in_file(words) as path:
+    with _call(verbose), _words_in_file(words) as path:
         given = {"source": folder_of(source, "source"), "out": out, "words": path, **options}
         config = call_options(ExtendConfig, None, given)
         from bothways.model.growth import extend
@@ -253,7 +239,7 @@ def build_corpus(
     """
     from bothways.corpus.build import build_corpus as build
 
-    with _call(CorpusConfig, verbose), tempfile.TemporaryDirectory() as temporary:
+    with _call(verbose), tempfile.TemporaryDirectory() as temporary:
         if isinstance(files, CorpusConfig):
             config = call_options(
                 CorpusConfig, files, {"tokenizer": tokenizer, "out": out, **options}
@@ -320,7 +306,7 @@ def pretrain(
     Raises:
         BothwaysError: see :func:`bothways.pretraining.pretrain.pretrain`.
     """
-    with _call(PretrainConfig, verbose):
+    with _call(verbose):
         given = dict(options)
         if not isinstance(corpus, PretrainConfig):
             if corpus is None:
@@ -328,7 +314,7 @@ def pretrain(
                     "corpus not given: a corpus folder, or what bw.build_corpus gives."
                 )
             given["corpus"] = store_of(corpus)
-            clock = {"minutes", "steps", "tokens", "clock"} & {*given}
+            clock = {"minutes", "steps", "tokens"} & {*given}
             if recipe is None and not clock:
                 raise ConfigError(
                     "minutes not given: how long to train (or steps, tokens, or the name of a "
@@ -396,15 +382,15 @@ def finetune(
         text: column of the texts. Default: ``sentence``, or one called ``text``, ``review`` ...
         text_b: column of the second texts, for pairs.
         label: column of the labels, or of the scores. Default: ``label``.
-        task: a declared task by name, its YAML file, or a dictionary of the task's options.
+        task: a declared task by name, or a YAML file like theirs.
         seeds: how many runs, or the seed of each.
         run: the run folder. Default: one in ``runs``, named after data and options, so that the
             same call has its result at once and other options get another folder.
         overwrite: remove what the run folder holds first.
         verbose: whether lines and a bar are shown.
-        **options: those of `bothways finetune`, by name: ``epochs``, ``lr``, ``batch``, ``length``,
-            ``kind`` (classification, regression, multilabel, tagging, spans ...), ``metrics``,
-            ``labels``, ``search={"lr": [5e-5, 2e-5]}`` ...
+        **options: those of `bothways finetune`, by name: ``epochs``, ``lr``, ``batch_size``,
+            ``max_length``, ``kind`` (classification, regression, multilabel, tagging, spans ...),
+            ``metrics``, ``labels``, ``search_lr=[5e-5, 2e-5]`` ...
 
     Returns:
         The scores, and the ``model`` that is best on dev.
@@ -413,8 +399,8 @@ def finetune(
         BothwaysError: see :func:`bothways.finetuning.finetune.finetune`; data in memory that do not
             make examples are named by argument, row and column.
     """
-    columns = {"text_a": text, "text_b": text_b, "label": label}
-    with _call(FinetuneConfig, verbose):
+    columns = {"text": text, "text_b": text_b, "label": label}
+    with _call(verbose):
         if isinstance(model, FinetuneConfig):
             own = {
                 "train": train,
@@ -429,11 +415,11 @@ def finetune(
             contents: list[Any] = []
         else:
             given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
-            config, files = _with_task(task, {**given, **_as_options(options)})
-            config = _with_columns(config, columns, files.get("train", train))
-            config, contents = _with_data(
-                config, files, {"train": train, "dev": dev, "test": test}, text, label
-            )
+            recipe = None if task is None else recipe_of(task)
+            config = call_options(FinetuneConfig, None, {**given, **_as_options(options)}, recipe)
+            config = _with_columns(config, columns, train)
+            data = {"train": train, "dev": dev, "test": test}
+            config, contents = _with_data(config, data, text, label)
         config = with_run_folder(config, contents)
         with _prepared(config.run, overwrite):
             config = _written(config, contents)
@@ -456,8 +442,8 @@ def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords, with dictionaries of weights or names as the options have them."""
     if "minutes" in options:
         raise ConfigError(
-            "minutes: a fine-tuning is as long as its epochs; give epochs (checkpoint={'minutes': "
-            "...} is how often its state is saved)."
+            "minutes: a fine-tuning is as long as its epochs; give epochs "
+            "(checkpoint_minutes is how often its state is saved)."
         )
     given = dict(options)
     weights = options.get("class_weights")
@@ -481,19 +467,6 @@ def _as_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
-    """The options, with those of a task; and files of the task that are given as data."""
-    if task is None:
-        return call_options(FinetuneConfig, None, given), {}
-    if isinstance(task, TaskOptions):
-        return call_options(FinetuneConfig, None, {**given, "task": task}), {}
-    if isinstance(task, Mapping):
-        files = {name: task[name] for name in ("train", "dev", "test") if name in task}
-        rest = {name: value for name, value in task.items() if name not in files}
-        return call_options(FinetuneConfig, None, {**given, "task": rest}), files
-    return call_options(FinetuneConfig, None, given, recipe_of(task)), {}
-
-
 def _with_columns(
     config: FinetuneConfig, columns: Mapping[str, str | None], train: Any
 ) -> FinetuneConfig:
@@ -501,8 +474,7 @@ def _with_columns(
     named = {name: value for name, value in columns.items() if value is not None}
     for name, value in named.items():
         if not isinstance(value, str):
-            argument = "text" if name == "text_a" else name
-            raise ConfigError(f"{argument} is {type_of(value)}; give the name of a column.")
+            raise ConfigError(f"{name} is {type_of(value)}; give the name of a column.")
     without = not (config.task.traits.has_columns or rows.is_path(train))
     return config if without else replace(config, task=changed(config.task, named))
 
@@ -513,14 +485,15 @@ _Content = tuple[str, bytes]
 
 def _with_data(
     config: FinetuneConfig,
-    files: Mapping[str, Any],
     data: Mapping[str, Any],
     text: str | None,
     label: str | None,
 ) -> tuple[FinetuneConfig, list[_Content]]:
     """The options with the files that are given by name; and the contents of those that are not."""
     task, contents = config.task, list[_Content]()
-    for name, value in {**files, **{n: d for n, d in data.items() if d is not None}}.items():
+    for name, value in data.items():
+        if value is None:
+            continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if rows.is_path(value) or (number and name != "train"):
             task = changed(task, {name: str(value)})  # a number is a share of train
@@ -622,8 +595,8 @@ def _is_begun_with(run: Path, recipe: str | None) -> bool:
     config = PretrainConfig() if recipe is None else load_recipe(PretrainConfig, recipe)
 
     def compared(fields: Mapping[str, Any]) -> dict[str, Any]:
-        others = ("clock", "seed", "input")
-        return {n: v for n, v in fields.items() if n.partition(".")[0] not in others}
+        others = (*alternatives(config.clock), "seed")
+        return {n: v for n, v in fields.items() if n not in others and "." not in n}
 
     return compared(recipe_fields(config)) == compared(recorded)
 
@@ -690,54 +663,6 @@ def _task_files(config: FinetuneConfig) -> list[Any]:
 # ---------------------------------------------------------------------------------- other verbs
 
 
-def features(
-    model: Any = DEFAULT, *, task: Any = None, verbose: bool = True, **options: Any
-) -> FeaturesResult:
-    """Train a BiLSTM tagger on features from a frozen encoder (section 5.3 of the paper).
-
-    Args:
-        model: as for :func:`finetune`; or a :class:`bothways.finetuning.options.FeaturesConfig`.
-        task: a declared task's options, as a dictionary or :class:`TaskOptions`.
-        verbose: whether lines are shown.
-        **options: those of `bothways features`, by name.
-
-    Raises:
-        BothwaysError: see :func:`bothways.finetuning.features.tag_by_features`.
-    """
-    from bothways.finetuning.features import tag_by_features
-
-    with _call(FeaturesConfig, verbose):
-        if isinstance(model, FeaturesConfig):
-            config = call_options(FeaturesConfig, model, {"task": task, **options})
-        else:
-            given = {"model": folder_of(model, "model"), "task": task, **options}
-            config = call_options(FeaturesConfig, None, given)
-        return tag_by_features(config)
-
-
-def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: Any) -> GlueResult:
-    """Fine-tune on several declared tasks, with a table of all results.
-
-    Args:
-        data: the folder of the tasks; or a :class:`bothways.finetuning.options.GlueConfig`.
-        run: the run folder.
-        verbose: whether lines are shown.
-        **options: those of `bothways glue`, by name.
-
-    Raises:
-        BothwaysError: see :func:`bothways.finetuning.glue.glue`.
-    """
-    from bothways.finetuning.glue import glue as all_tasks
-
-    named = None if isinstance(data, GlueConfig) else data
-    given = {"data": named, "run": run, **options}
-    if "model" in given:
-        given["model"] = folder_of(given["model"], "model")
-    given["seeds"] = _seeds(given.get("seeds"))
-    with _call(GlueConfig, verbose):
-        return all_tasks(call_options(GlueConfig, data, given))
-
-
 def list_tasks(name: str | None = None) -> Listing:
     """The declared tasks as a table, or the declaration of one.
 
@@ -761,24 +686,23 @@ class Listing(str):
         return str(self)
 
 
-def score(predictions: str | Path, data: str | Path, **options: Any) -> dict[str, float]:
+def score(
+    predictions: str | Path,
+    data: str | Path,
+    *,
+    odds: str | Path | None = None,
+    convention: Literal["squad", "korean"] = "squad",
+) -> dict[str, float]:
     """The scores of a prediction file against answers in SQuAD's format.
 
     Args:
-        predictions: the file of predictions.
+        predictions, odds, convention: as for `bothways evaluate`.
         data: the file of answers.
-        **options: those of `bothways score`: ``convention``, ``odds``.
 
     Raises:
         InputError: see :func:`bothways.tasks.answers.score_file`.
     """
-    from bothways.tasks.answers import score_file
-
-    given = {"predictions": predictions, "data": data, **options}
-    config = call_options(ScoreConfig, None, given)
-    scores, notes = score_file(
-        Path(config.predictions), Path(config.data), convention=config.convention, odds=config.odds
-    )
+    scores, notes = score_file(predictions, data, convention=convention, odds=odds)
     for note in notes:
         print_note(note)
     return scores
@@ -829,7 +753,7 @@ def export(model: Any, out: str | Path, *, verbose: bool = True, **options: Any)
         name: os.fspath(value) if isinstance(value, os.PathLike) else value
         for name, value in options.items()
     }
-    with _call(ExportConfig, verbose):
+    with _call(verbose):
         given = {"model": folder_of(model, "model"), "out": out, **given}
         return export_model(call_options(ExportConfig, None, given))
 

@@ -147,15 +147,14 @@ class Corpus:
         Args:
             instances: how many.
             **options: those of `bothways corpus show`, by name: ``start``, ``length``, ``seed``,
-                and of groups ``masking={"kind": "words"}``, ``pairs={"kind": "full"}``, or by
-                their own (``rate=0.3``).
+                ``masking_kind="words"``, ``pairs_kind="full"``, ``masking_rate=0.3`` ...
 
         Raises:
             ConfigError: an option that there is not.
             StoreError: the corpus cannot give such instances.
         """
         given = {"folder": self.folder, "split": self.split, "instances": instances, **options}
-        config = options_from(ShowConfig, given, short={"kind": "masking.kind"})
+        config = options_from(ShowConfig, given)
         from bothways.pretraining.show import show_instances  # needs torch
 
         return Instances([*show_instances(config)])

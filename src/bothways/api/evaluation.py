@@ -91,7 +91,7 @@ def data_file(
     """
     task = loaded.task.options
     if rows.is_path(data):
-        named = {"text_a": text or task.text_a, "label": label or task.label}
+        named = {"text": text or task.text, "label": label or task.label}
         yield str(data), None if text is None and label is None else changed(task, named)
         return
     task, content = rows.examples(task, data, "data", text=text, label=label)

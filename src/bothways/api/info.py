@@ -192,9 +192,8 @@ def _run(folder: Path) -> Info:
             facts[name] = config[name]
     if steps := record.get("resolved", {}).get("steps"):
         facts["steps"] = f"{steps:,}"
-    task = config.get("task") or {}
-    if task.get("train"):
-        facts |= {"task": f"{task['name']}, {task['kind']}", "train": str(task["train"])}
+    if config.get("train"):
+        facts |= {"task": f"{config['name']}, {config['kind']}", "train": str(config["train"])}
     if mean := report.get("mean"):
         shown = ", ".join(f"{metric} {value:.4f}" for metric, value in list(mean.items())[:3])
         facts["dev scores"] = f"{shown} ({len(report['seeds'])} trained)"
@@ -254,7 +253,7 @@ def _command_of(loaded: LoadedModel, head: str) -> tuple[str, ...]:
         return _VERBS[head]
     usage = traits_of(loaded.about.get("kind") or HEADS[head].kind).usage
     pair = loaded.about.get("pair") and usage.pair_arguments
-    return (usage.verb, *(pair or usage.arguments))
+    return ("predict", *(pair or usage.arguments))
 
 
 def _verbs(loaded: LoadedModel) -> Iterator[str]:

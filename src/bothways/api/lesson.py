@@ -137,18 +137,15 @@ def new_model(tokenizer: Any, size: str = "tiny", *, seed: int = 0, **options: A
     Args:
         tokenizer: a :class:`Tokenizer`, its folder, or a :class:`Corpus` or :class:`Model` that has
             one.
-        size: ``tiny``, ``mini``, ``small`` ... as for `bothways pretrain` (``model.size``).
+        size: ``tiny``, ``mini``, ``small`` ... as for `bothways pretrain`.
         seed: of the weights.
-        **options: of the group ``model``: ``layers``, ``hidden``, ``heads`` ...; ``kind`` of
-            pairs (``next``, ``full`` ...); ``objective``, ``masking`` and ``pairs``, as for
-            :func:`pretraining_step`: ``objective="left_to_right"``.
+        **options: those of `bothways pretrain`: ``layers``, ``hidden``, ``heads`` ...,
+            ``pairs_kind`` (``next``, ``full`` ...), ``objective="left_to_right"``.
 
     Raises:
         ConfigError: an option that there is not, or out of range.
     """
-    others = {"kind": "pairs.kind", **{n: n for n in ("objective", "masking", "pairs")}}
-    own = {others.get(name, f"model.{name}"): value for name, value in options.items()}
-    given = {"seed": seed, "model.size": size, "phases": [{"length": 32}], **own}
+    given = {"seed": seed, "size": size, "phases": [{"length": 32}], **options}
     config = options_from(PretrainConfig, given)
     if isinstance(tokenizer, Corpus | Model):
         tokenizer = tokenizer.tokenizer
@@ -189,8 +186,8 @@ def pretraining_step(
         length: limit of a sequence in tokens; None: 64, or the encoder's positions if fewer.
         seed: of pairs, masks and order.
         dropout: compute with dropout, as training does.
-        **options: ``objective``, and of the groups ``masking`` and ``pairs``, as for `bothways
-            corpus show`.
+        **options: ``objective``, ``masking_rate``, ``pairs_kind`` ..., as for `bothways corpus
+            show`.
 
     Raises:
         ConfigError: the tokenizers differ, the objective needs attention in the other direction,
@@ -210,8 +207,8 @@ def pretraining_step(
     if length > positions:
         raise LengthError(f"length {length} exceeds the {positions} positions of this encoder.")
     phase = {"length": length, "batch": batch, "micro_batch": batch}
-    given = {"phases": [phase], "seed": seed, "model.positions": max(length, 8), **options}
-    config = options_from(PretrainConfig, given, short={"kind": "masking.kind"})
+    given = {"phases": [phase], "seed": seed, "positions": max(length, 8), **options}
+    config = options_from(PretrainConfig, given)
     store = TokenStore.open(store_of(corpus))
     if store.tokenizer.fingerprint != model.tokenizer.fingerprint:
         raise ConfigError(

@@ -312,7 +312,7 @@ class Model:
             raise ModelError(
                 f"this model reads left to right: at {where} it sees only the text before it and "
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
-                "a masked LM (masking.kind pieces or words)."
+                "a masked LM (masking_kind pieces or words)."
             )
         allowed = None if targets is None else self._target_ids(targets)
         if not isinstance(text, str):
@@ -560,12 +560,12 @@ class Model:
         """Answers to a question, or to several: spans of a text of any length, with probabilities.
 
         Args:
-            question: the question; 64 tokens of it are read (the task's ``spans.query_length``),
+            question: the question; 64 tokens of it are read (the task's ``spans_query_length``),
                 at most half of a sequence. Or a list of questions.
             context: the text; ``context[answer.start:answer.end] == answer.text``. For several
                 questions one text, or one for each.
             top: maximum number of answers.
-            answer_length: most tokens of an answer; the task's (``spans.answer_length``) if not
+            answer_length: most tokens of an answer; the task's (``spans_answer_length``) if not
                 given.
 
         Returns:
@@ -600,7 +600,7 @@ class Model:
         pooling: Pooling | None = None,
         normalize: bool | None = None,
         prompt: str | None = None,
-        length: int | None = None,
+        max_length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long | None = None,
@@ -616,7 +616,7 @@ class Model:
                 sentence-transformers says, otherwise not.
             prompt: a text to put before each text, or the name of a prompt that the folder has. By
                 default as a folder of sentence-transformers says, otherwise none.
-            length: maximum sequence length in tokens; by default what a folder of
+            max_length: maximum sequence length in tokens; by default what a folder of
                 sentence-transformers cuts texts to, or else the encoder's limit.
             layers: one or several: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
@@ -630,7 +630,7 @@ class Model:
         Raises:
             ConfigError: the encoder has no such layer; or no ``pooling`` for a folder of
                 sentence-transformers that does more than bothways.
-            LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
+            LengthError: ``max_length`` exceeds the encoder's positions, or leaves no room for text.
             InputError: something that is not a text.
         """
         require_choice("pooling", pooling or "mean", get_args(Pooling))
@@ -640,7 +640,7 @@ class Model:
             combine=combine,
             pooling=pooling,
             long=long,
-            **_embedding(layers=layers, normalize=normalize, prompt=prompt, length=length),
+            **_embedding(layers=layers, normalize=normalize, prompt=prompt, max_length=max_length),
         )
         assert embeddings.pooled is not None
         return embeddings.pooled
@@ -650,7 +650,7 @@ class Model:
         texts: str | Sequence[str],
         *,
         normalize: bool | None = None,
-        length: int | None = None,
+        max_length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: Combine = "mean",
         long: Long | None = None,
@@ -665,7 +665,7 @@ class Model:
             combine=combine,
             pooling="tokens",
             long=long,
-            **_embedding(layers=layers, normalize=normalize, length=length),
+            **_embedding(layers=layers, normalize=normalize, max_length=max_length),
         )
         return list(embeddings.tokens)
 

@@ -69,14 +69,14 @@ def examples(
         found = {key: column for key, column in names.items() if column in table.column_names}
         return task, as_parquet(table.select([*found.values()]).rename_columns([*found]))
     label = label or task.label
-    table = table_of(data, name, text or task.text_a, label)
+    table = table_of(data, name, text or task.text, label)
     if not task.traits.has_columns:
         if "id" not in table.column_names:
             table = table.append_column("id", [[str(n) for n in range(table.num_rows)]])
         return task, as_parquet(table)
     task = changed(task, {"label": label, "header": True, "columns": ()})
-    task = changed(task, {"text_a": _text_column(table, text, name, task.text_a)})
-    needed = {"text": [task.text_a], "text_b": [task.text_b] if task.text_b else []}
+    task = changed(task, {"text": _text_column(table, text, name, task.text)})
+    needed = {"text": [task.text], "text_b": [task.text_b] if task.text_b else []}
     needed |= {"choices": [*task.choices], "group": [task.group] if task.group else []}
     if labelled:
         needed["label"] = [*task.label_columns] or [label]

@@ -82,12 +82,12 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         model: a model folder, the name of a bundled model, or a :class:`bothways.Model`.
         epochs: passes over the training data.
         lr: peak learning rate. Default: by the encoder's width.
-        batch: batch size in examples.
-        length: maximum sequence length in tokens. Default: 128.
+        batch_size: batch size in examples.
+        max_length: maximum sequence length in tokens. Default: 128.
         dev: share of the examples to hold out and measure on, such as 0.1; for options that choose
             by a score, such as ``options={"keep": "best"}``. Default: all are trained on.
         freeze: leave the encoder as it is and fit a linear head alone, in seconds; ``epochs``,
-            ``lr`` and ``batch`` do not apply.
+            ``lr`` and ``batch_size`` do not apply.
         seed: of the order of the data, the new head and dropout.
         device, precision, threads: as for `bothways finetune`, but in fp32 unless another is given:
             what ``auto`` chooses by a measurement may differ from one fit to the next. With
@@ -108,8 +108,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         *,
         epochs: int = 3,
         lr: float | None = None,
-        batch: int = 32,
-        length: int | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
         dev: float | None = None,
         freeze: bool = False,
         seed: int = 0,
@@ -122,8 +122,8 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         self.model = model
         self.epochs = epochs
         self.lr = lr
-        self.batch = batch
-        self.length = length
+        self.batch_size = batch_size
+        self.max_length = max_length
         self.dev = dev
         self.freeze = freeze
         self.seed = seed
@@ -195,7 +195,7 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
 
     def _given(self) -> dict[str, Any]:
         """The options of the call; those that are unset are left out."""
-        names = ("epochs", "lr", "batch", "length", "device", "precision", "threads")
+        names = ("epochs", "lr", "batch_size", "max_length", "device", "precision", "threads")
         own = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.freeze:
             own["freeze"] = True
@@ -247,7 +247,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
     """A class for each text or pair of texts, by a fine-tuned encoder.
 
     Args:
-        model, epochs, lr, batch, length, dev, freeze, seed: as for all estimators of this module.
+        model, epochs, lr, batch_size, max_length, dev, freeze, seed: as for all estimators of this
+            module.
         device, precision, threads, options, verbose: likewise.
         class_weight: ``balanced``, a dictionary of weights by class, or None for equal ones.
 
@@ -263,8 +264,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         *,
         epochs: int = 3,
         lr: float | None = None,
-        batch: int = 32,
-        length: int | None = None,
+        batch_size: int = 32,
+        max_length: int | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         dev: float | None = None,
         freeze: bool = False,
@@ -279,8 +280,8 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             model,
             epochs=epochs,
             lr=lr,
-            batch=batch,
-            length=length,
+            batch_size=batch_size,
+            max_length=max_length,
             dev=dev,
             freeze=freeze,
             seed=seed,
@@ -439,7 +440,7 @@ class MultiLabelClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
             names = _names(classes)
             columns["label"] = [[names[n] for n, is_on in enumerate(r) if is_on] for r in given]
         # Thresholds are tuned on what is held out; what a model was trained on has none to tell.
-        fixed = {} if self.dev is not None else {"task.multilabel.tune": "none"}
+        fixed = {} if self.dev is not None else {"multilabel_tune": "none"}
         self._tune(columns, self._kind, labels=names, **fixed)
         self.classes_, self.lists_ = classes, lists
         return self
@@ -528,7 +529,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         model: a model folder, the name of a bundled model, or a :class:`bothways.Model`.
-        pooling, normalize, length, layers, combine, long: as for :meth:`bothways.Model.embed`.
+        pooling, normalize, max_length, layers, combine, long: as for :meth:`bothways.Model.embed`.
     """
 
     def __init__(
@@ -537,7 +538,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         pooling: str | None = None,
         normalize: bool | None = None,
-        length: int | None = None,
+        max_length: int | None = None,
         layers: int | Sequence[int] = (-1,),
         combine: str = "mean",
         long: str | None = None,
@@ -545,7 +546,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.model = model
         self.pooling = pooling
         self.normalize = normalize
-        self.length = length
+        self.max_length = max_length
         self.layers = layers
         self.combine = combine
         self.long = long
@@ -575,7 +576,7 @@ class TextEmbedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         options: dict[str, Any] = {
             "pooling": self.pooling,
             "normalize": self.normalize,
-            "length": self.length,
+            "max_length": self.max_length,
             "layers": self.layers,
             "combine": self.combine,
             "long": self.long,

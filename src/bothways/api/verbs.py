@@ -38,8 +38,6 @@ from bothways.runtime.entities import tag_texts
 from bothways.runtime.folder import LoadedModel, load_model, no_weights
 from bothways.runtime.inspection import Attribution, Inspection
 from bothways.runtime.options import (
-    AnswerConfig,
-    ChooseConfig,
     ConvertConfig,
     EmbedConfig,
     EvaluateConfig,
@@ -48,8 +46,6 @@ from bothways.runtime.options import (
     NextSentenceConfig,
     PredictConfig,
     RankConfig,
-    ScoreConfig,
-    TagConfig,
 )
 from bothways.runtime.pipeline import (
     Prediction,
@@ -69,7 +65,6 @@ from bothways.runtime.texts import FileTexts, check_kept, kept_columns, text_win
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
-from bothways.tasks.kinds import other_kind
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.passages import query_limit
 from bothways.tasks.readers import row_windows
@@ -100,33 +95,12 @@ def fill_mask(config: FillMaskConfig) -> list[str]:
 def next_sentence(config: NextSentenceConfig) -> str:
     """The line for `bothways next-sentence`."""
     with _open(config) as model:
-        probability = model.next_sentence(config.text_a, config.text_b)
-    cut = model.tokens_cut(config.text_a, config.text_b)
+        probability = model.next_sentence(config.text, config.text_b)
+    cut = model.tokens_cut(config.text, config.text_b)
     if cut:
         print_note(f"{cut} tokens of the pair were cut to fit into {model.loaded.config.positions}")
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
-
-
-def choose(config: ChooseConfig) -> list[str]:
-    """Lines for `bothways choose`: the choices, most likely first."""
-    with _open(config) as model:
-        (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
-    if cut:
-        print_note("the context or a choice was cut to the length the model was fine-tuned with")
-    order = np.argsort(-probabilities, kind="stable")
-    return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
-
-
-def tag(config: TagConfig) -> list[str]:
-    """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
-    return _predictions(config, _check_tags)
-
-
-def _check_tags(loaded: LoadedModel) -> None:
-    """Refuse a model of another kind."""
-    if not _tags(loaded):
-        raise other_kind(loaded.task, "a model fine-tuned on tags of words (--kind ner)")
 
 
 def rank(config: RankConfig) -> list[str]:
@@ -141,18 +115,16 @@ def rank(config: RankConfig) -> list[str]:
 
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
-    return _predictions(config)
-
-
-def _predictions(
-    config: PredictConfig, check: Callable[[LoadedModel], None] | None = None
-) -> list[str]:
+    if config.question is not None:
+        return _answers(config, config.question)
+    if config.choices:
+        return _chosen(config)
     _refuse_to_overwrite(config.out, config.file, config.task)
     if config.out is not None:
         check_ending(Path(config.out))
     if config.file is None:
         _refuse_bulk(config, "a --file")
-    with _open(config, check) as model:
+    with _open(config) as model:
         if config.file is not None:
             return _predict_file(model.loaded, config)
         if _tags(model.loaded) and config.text_b is None:
@@ -181,7 +153,7 @@ def _columns(loaded: LoadedModel, config: PredictConfig | EvaluateConfig) -> Tas
     """How a file is laid out, if options say it; otherwise it is as in fine-tuning."""
     if config.task is not None:
         return changed(task_recipe(config.task).task, config.written)
-    named: dict[str, Any] = {"text_a": config.text_a, "text_b": config.text_b}
+    named: dict[str, Any] = {"text": config.text, "text_b": config.text_b}
     if isinstance(config, EvaluateConfig):
         named |= {"label": config.label, "labels": config.labels}
     columns = named_columns(loaded, named)
@@ -194,7 +166,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     check_kept(config.keep, loaded.task.options.labels)
     columns = _columns(loaded, config)
     if config.submission and _tags(loaded):
-        raise ConfigError("--submission needs one prediction per example; tagging gives many.")
+        raise ConfigError("submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
         for path in loaded.task.output_files(Path(config.out)):
             _refuse_to_overwrite(path, config.file, config.task)
@@ -368,25 +340,37 @@ def _prediction_lines(prediction: Prediction, task: Task[Any, Any]) -> list[str]
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
-def answer(config: AnswerConfig) -> list[str]:
-    """Lines for `bothways answer`: probability, position and text of each answer."""
+def _chosen(config: PredictConfig) -> list[str]:
+    """The choices, most likely first."""
+    with _open(config) as model:
+        (probabilities,), cut = predict_choices(
+            model.loaded, [config.context or ""], [config.choices]
+        )
+    if cut:
+        print_note("the context or a choice was cut to the length the model was fine-tuned with")
+    order = np.argsort(-probabilities, kind="stable")
+    return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
+
+
+def _answers(config: PredictConfig, question: str) -> list[str]:
+    """Probability, position and text of each answer."""
     context = config.context
     if config.file is not None:
         context = _text_to_search(Path(config.file))
     if not (context or "").strip():
         raise InputError("the text to search is empty.", place=Place(config.file or "input"))
     with _open(config) as model:
-        answers = model.answer(config.question, context or "", top=config.top)
+        answers = model.answer(question, context or "", top=config.top)
     spans = model.loaded.task.options.spans
     if spans.no_answer is None:
         print_note(
             "the model folder does not say whether questions may have no answer, so every question "
-            "is answered; `bothways predict` with a --task that has kind: spans and "
-            "spans: {no_answer: true} can leave questions unanswered"
+            "is answered; with a --file of questions and a --task that has kind: spans and "
+            "spans_no_answer: true they can be left unanswered"
         )
     length = choose_length(model.loaded, None)
     limit = query_limit(model.tokenizer, spans, length=length)
-    texts = [config.question, context or ""]
+    texts = [question, context or ""]
     query, passage = map(len, model.tokenizer.encode_plain(texts))
     room = model.tokenizer.template.room(length, 2)
     if query > limit:
@@ -413,16 +397,6 @@ def _text_to_search(path: Path) -> str:
     return "\n".join(lines)
 
 
-def score(config: ScoreConfig) -> str:
-    """The scores for `bothways score`, as JSON."""
-    scores, notes = score_file(
-        config.predictions, config.data, convention=config.convention, odds=config.odds
-    )
-    for note in notes:
-        print_note(note)
-    return json.dumps(scores, indent=2)
-
-
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     out = Path(config.out)
@@ -436,7 +410,7 @@ def embed(config: EmbedConfig) -> str:
         "pooling": None if config.pooling == "auto" else config.pooling,
         "normalize": config.normalize,
         "prompt": config.prompt,
-        "length": config.length,
+        "max_length": config.max_length,
         "long": config.long,
     }
     if config.file is None:
@@ -448,7 +422,7 @@ def embed(config: EmbedConfig) -> str:
             at_once = out.suffix == WHOLE
             windows = text_windows(
                 *(Path(config.file), loaded),
-                text_a=config.text_a,
+                text=config.text,
                 task=config.task,
                 keep=keep,
                 form=config.form,
@@ -472,13 +446,13 @@ def embed(config: EmbedConfig) -> str:
                 workers=config.workers,
                 cluster=config.cluster,
             )
-            _note_column(Path(config.file or ""), last[-1], config.text_a)
+            _note_column(Path(config.file or ""), last[-1], config.text)
             seen = (counts["rows"], counts["cut"], counts["long"])
             decomposed = counts["decomposed"]
             vectors, size, tokens = counts["vectors"], about["size"], config.pooling == "tokens"
         else:
             if config.file is not None:
-                _note_column(Path(config.file), first, config.text_a)
+                _note_column(Path(config.file), first, config.text)
             if not first.texts:
                 raise InputError("there is no text to embed.", place=Place(config.file or "-"))
             with progress_of("embedding") as progress:
@@ -492,7 +466,7 @@ def embed(config: EmbedConfig) -> str:
                 vectors, size = found.pooled.shape
     if second is None:
         write_vectors(out, first.texts, found, first.kept)
-    length = config.length or own_length(loaded, tokens=tokens) or loaded.config.positions
+    length = config.max_length or own_length(loaded, tokens=tokens) or loaded.config.positions
     _note_embedded(loaded, *seen, length)
     for note in decomposed_notes(decomposed, seen[0]):
         print_note(note)
@@ -531,6 +505,13 @@ def _note_embedded(loaded: LoadedModel, texts: int, cut: int, long: int, limit: 
 
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
+    if config.predictions is not None:
+        scores, notes = score_file(
+            config.predictions, config.file, convention=config.convention, odds=config.odds
+        )
+        for note in notes:
+            print_note(note)
+        return [json.dumps(scores, indent=2)]
     with _open(config) as model:
         if Path(config.file).is_dir() and not holds_examples(Path(config.file)):
             if config.task is not None:
@@ -558,10 +539,10 @@ def inspect(config: InspectConfig) -> list[str]:
     found: Inspection | Attribution
     with _open(config) as model:
         if config.attribute is None:
-            found = model.inspect(config.text, config.pair)
+            found = model.inspect(config.text, config.text_b)
         else:
             found = model.attribute(
-                config.text, config.pair, target=config.target, method=config.attribute
+                config.text, config.text_b, target=config.target, method=config.attribute
             )
     if config.out is not None:
         path = Path(config.out)
@@ -619,10 +600,8 @@ def convert(config: ConvertConfig) -> str:
 _ModelVerb = (
     FillMaskConfig
     | NextSentenceConfig
-    | ChooseConfig
     | PredictConfig
     | RankConfig
-    | AnswerConfig
     | EmbedConfig
     | EvaluateConfig
     | InspectConfig
@@ -699,7 +678,7 @@ def _note_column(path: Path, found: FileTexts, named: str | None) -> None:
         print_note(f"{path.name}: the texts are those of the column {found.column!r}")
     if found.other is not None:
         print_note(
-            f"{path.name}: the second texts are not embedded; --text_a {found.other} embeds them"
+            f"{path.name}: the second texts are not embedded; --text {found.other} embeds them"
         )
 
 

@@ -29,8 +29,8 @@ __all__ = ["VERBS", "Call", "Verb", "VerbGroup", "main"]
 
 _OUT_OF_MEMORY = (
     "out of memory. What was saved before is kept. `pretrain` and `finetune` need less with "
-    "--recompute, also to continue a run; a new one may have a smaller phases.micro_batch "
-    "(pretrain) or --length. Elsewhere, fewer --workers or --jobs need less."
+    "--recompute, also to continue a run; a new one may have a smaller micro_batch in its phases "
+    "(pretrain) or --max-length. Elsewhere, fewer --workers or --jobs need less."
 )
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EFBIG, errno.EIO)
 """What writing to standard output fails with: it is full, closed, too large, or a terminal that is
@@ -146,13 +146,8 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         print(script(argv[1:]), end="")
         return 0
-    if argv[0] in _HELP:  # `bothways help VERB [ACTION] [all]`
-        words = argv[1:]
-        if words[0] in (*_HELP, "completion", "version", "all"):
-            print(_help())
-            return 0
-        every = ["all"] if words[-1] == "all" else []
-        argv = [*words[: len(words) - len(every)], "--help", *every]
+    if argv[0] in _HELP:  # `bothways help VERB [ACTION]`
+        argv = [*argv[1:], "--help"]
     name = argv[0]
     later = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if _several_processes() and name not in PARALLEL and later:
@@ -200,8 +195,7 @@ def _help() -> str:
         lines += [f"  {name:<15} {verb.summary}" for name, verb in verbs.items()]
     lines += [
         "",
-        "  bothways help VERB           what a verb needs, its first options, examples",
-        "  bothways help VERB all       all of its options",
+        "  bothways VERB --help         its options and examples",
         "  bothways completion SHELL    completion of verbs and options, for bash, zsh or fish",
         "  bothways --version           the version",
     ]

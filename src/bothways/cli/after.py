@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bothways.config.fields import option_types
+from bothways.config.parsing import shown
 from bothways.io.streams import visible
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ def after_plan(words: Sequence[str]) -> None:
     from bothways.experiments.options import PlanConfig  # slow import
     from bothways.pretraining.options import PretrainConfig
 
-    own = {*PlanConfig.__dataclass_fields__} - {*PretrainConfig.__dataclass_fields__}
-    if any(word.startswith(tuple(f"--{name}" for name in own)) for word in words):
+    own = option_types(PlanConfig).keys() - option_types(PretrainConfig).keys()
+    if any(word.startswith(tuple(map(shown, own))) for word in words):
         return  # a run has no such option
     if any(word == "--corpus" or word.startswith("--corpus=") for word in words):
         say_next(["pretrain", *words])
@@ -102,7 +104,7 @@ def after_finetuning(config: FinetuneConfig, result: FinetuneResult) -> None:
     usage, own = config.task.traits.usage, config.task.text_b and config.task.traits.of_texts
     arguments = usage.pair_arguments if own else usage.arguments
     print(f"\nreport: {result.run / 'report.html'}")
-    say_next([usage.verb, result.best.model, *arguments], ["info", result.run])
+    say_next(["predict", result.best.model, *arguments], ["info", result.run])
 
 
 def _short(text: Any) -> str:

@@ -9,8 +9,7 @@ import argparse
 from collections.abc import Sequence
 
 from bothways.cli.verbs import VERBS, Verb
-from bothways.config.fields import options_of
-from bothways.config.parsing import UsageError
+from bothways.config.parsing import UsageError, shown
 
 SHELLS = {
     "bash": 'eval "$(bothways completion bash)"     (in ~/.bashrc)',
@@ -53,16 +52,15 @@ def script(words: Sequence[str]) -> str:
 
 
 def _add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
-    """Options, short names first, and the recipes that go by name."""
-    listed = {option.name: option for option in options_of(verb.config)}
-    short = getattr(verb.config, "short_names", {})
-    for name, full in {**short, **{n: n for n in listed if n not in verb.positional}}.items():
-        option = listed[full]
+    """The options of a verb, and the recipes that go by name."""
+    line = verb.words("")
+    for option in line.listed():
+        if option.name in verb.positional:
+            continue
         choices = ("true", "false") if option.kind.inner is bool else option.kind.choices
-        many = "*" if option.kind.is_list else None
         parser.add_argument(
-            f"--{name}",
-            nargs=many,
+            shown(option.name),
+            nargs="*" if option.kind.is_list else None,
             choices=choices or None,
             help=_plain(option.text.partition(". ")[0]),
         )

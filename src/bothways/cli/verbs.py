@@ -24,10 +24,9 @@ from bothways.cli.after import (
     after_vocabulary,
     is_first_process,
 )
-from bothways.config import parsing as options
-from bothways.config.parsing import UsageError
+from bothways.config.fields import options_of
+from bothways.config.parsing import CommandLine, UsageError
 from bothways.config.recipes import list_of_recipes, recipes_with, shipped_recipes
-from bothways.config.spelling import on_command_line, options_named
 from bothways.errors import InputError, explain_missing
 from bothways.io.streams import visible
 from bothways.io.terminal import (
@@ -89,24 +88,22 @@ class Verb:
         found: type[Any] = getattr(import_module(f"bothways.{module}"), name)
         return found
 
+    def words(self, name: str) -> CommandLine:
+        """How the words after the verb, called ``name``, are read."""
+        return CommandLine(
+            self.config,
+            f"bothways {name}",
+            self.positional,
+            self.recipes(),
+            self.recipe_part,
+            self.chosen_recipe,
+            self.examples,
+            self.epilog,
+        )
+
     def run(self, name: str, argv: Sequence[str]) -> int:
         """Parse the words after the verb, called ``name``, and run it."""
-        with options_named(self.config, on_command_line(self.config)):
-            return self._run(name, argv)
-
-    def _run(self, name: str, argv: Sequence[str]) -> int:
-        config = options.parse(
-            self.config,
-            argv,
-            prog=f"bothways {name}",
-            description=(self.config.__doc__ or "").strip(),
-            positional=self.positional,
-            recipes=self.recipes(),
-            recipe_part=self.recipe_part,
-            chosen_recipe=self.chosen_recipe,
-            examples=self.examples,
-            epilog=self.epilog,
-        )
+        config = self.words(name).parse(argv)
         _WORDS.set(tuple(argv))
         with explain_missing(f"bothways {name}"):
             status = self.handler(_with_texts(config) if self.reads_texts else config) or 0
@@ -126,25 +123,12 @@ class VerbGroup:
         """Run ``bothways VERB [ACTION] ...``."""
         if argv and argv[0] in self.actions:
             return self.actions[argv[0]].run(f"{name} {argv[0]}", argv[1:])
-        if argv and argv[0] in ("-h", "--help") and "all" not in argv[1:2]:
-            _print_lines(self._help(name))
+        default = next(iter(self.actions))
+        if argv and argv[0] in ("-h", "--help") and len(argv) == 1:
+            pages = [verb.words(f"{name} {action}").help() for action, verb in self.actions.items()]
+            print("\n\n".join([*pages, f"without an action, {default} is meant"]))
             return 0
-        default = next(iter(self.actions))
         return self.actions[default].run(f"{name} {default}", argv)
-
-    def _help(self, name: str) -> list[str]:
-        default = next(iter(self.actions))
-        return [
-            f"usage: bothways {name} [ACTION] ...",
-            "",
-            f"actions (default: {default}):",
-            *(f"  {action:<9} {verb.summary}" for action, verb in self.actions.items()),
-            "",
-            f"  bothways {name} ACTION --help lists an action's options",
-            "",
-            "examples:",
-            *(f"  {verb.examples[0]}" for verb in self.actions.values()),
-        ]
 
 
 # ----------------------------------------------------------------------------------------- handlers
@@ -200,14 +184,14 @@ def _chosen_recipe(given: Mapping[str, Any]) -> str | None:
     from bothways.api.calls import recipe_for  # slow import
     from bothways.pretraining.options import PretrainConfig
 
-    if given.get("clock.minutes") is None or not given.get("corpus"):
+    if given.get("minutes") is None or not given.get("corpus"):
         return None
-    kinds = {item.name: item.metadata.get("kind") for item in dataclasses.fields(PretrainConfig)}
-    plain = {"clock.minutes", "seed"}
-    if any(kinds.get(name.partition(".")[0]) is None and name not in plain for name in given):
+    options = options_of(PretrainConfig)
+    plain = {"minutes", "seed"}
+    if any(option.effect == "recipe" and option.name in {*given} - plain for option in options):
         return None
     with shown(is_first_process()):
-        return recipe_for(given["corpus"], given["clock.minutes"], given.get("run"))
+        return recipe_for(given["corpus"], given["minutes"], given.get("run"))
 
 
 def _pretrain(config: PretrainConfig) -> None:
@@ -260,7 +244,7 @@ def _recipes(example: str) -> str:
         list_of_recipes(shipped_recipes()),
         "",
         f"  bothways {example}   uses one of them",
-        f"  bothways {verb} NAME --print_config   prints its options, to copy and change",
+        f"  bothways {verb} NAME --print-config   prints its options, to copy and change",
     ]
     return "\n".join(lines)
 
@@ -274,7 +258,7 @@ def _declared_tasks() -> Mapping[str, Path]:
 def _declared_tagging_tasks() -> Mapping[str, Path]:
     from bothways.tasks.catalogue import declared
 
-    return recipes_with("  kind: tagging", declared())
+    return recipes_with("kind: tagging", declared())
 
 
 def _print_texts(lines: Iterable[Text]) -> None:
@@ -285,7 +269,8 @@ def _print_texts(lines: Iterable[Text]) -> None:
 
 def _with_texts(config: Any) -> Any:
     """The options with texts from standard input, if '-' or nothing is given for them."""
-    if config.texts not in ((), ("-",)) or getattr(config, "file", None):
+    others = [getattr(config, name, None) for name in ("file", "question", "choices")]
+    if config.texts not in ((), ("-",)) or any(others):
         if hasattr(config, "file"):
             for text in config.texts:
                 if len(text.encode(errors="replace")) < 256 and Path(text).is_file():
@@ -319,45 +304,16 @@ def _with_texts(config: Any) -> Any:
 
 _USE: dict[str, Verb | VerbGroup] = {
     "predict": Verb(
-        "label texts with a fine-tuned model",
+        "label or tag texts, answer questions, or choose, with a fine-tuned model",
         "runtime.options:PredictConfig",
         Call("api.verbs", "predict"),
         ("model", "texts"),
         reads_texts=True,
         examples=(
             "bothways predict runs/reviews/seed-0/model 'A fine story.' 'A dull one.'",
-            "bothways predict runs/reviews/seed-0/model --file reviews/test.tsv --out labels.csv",
-        ),
-    ),
-    "tag": Verb(
-        "find entities, or tag words, with a fine-tuned model",
-        "runtime.options:TagConfig",
-        Call("api.verbs", "tag"),
-        ("model", "texts"),
-        reads_texts=True,
-        examples=(
-            "bothways tag runs/ner/seed-0/model 'Ada Lovelace was born in London.'",
-            "bothways tag runs/ner/seed-0/model --file ner/dev.conll --out tagged.conll",
-        ),
-    ),
-    "answer": Verb(
-        "answer a question with a span of a text",
-        "runtime.options:AnswerConfig",
-        Call("api.verbs", "answer"),
-        ("model",),
-        examples=(
-            "bothways answer runs/squad/seed-0/model --question 'Who came?' --context 'Ada came.'",
-            "bothways answer runs/squad/seed-0/model --question 'Who came?' --file sentences.txt",
-        ),
-    ),
-    "choose": Verb(
-        "predict which of several texts continues another",
-        "runtime.options:ChooseConfig",
-        Call("api.verbs", "choose"),
-        ("model", "context", "choices"),
-        examples=(
-            "bothways choose runs/swag/seed-0/model 'She opened the door' 'and left.' 'and blue.'",
-            "bothways choose runs/swag/seed-0/model 'It was' 'cold.' 'run.' --engine onnxruntime",
+            "bothways predict runs/ner/seed-0/model --file ner/dev.conll --out tagged.conll",
+            "bothways predict runs/squad/seed-0/model --question 'Who came?' --context 'Ada came.'",
+            "bothways predict runs/swag/seed-0/model --context 'It was' --choices 'cold.' 'run.'",
         ),
     ),
     "rank": Verb(
@@ -386,7 +342,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         "predict whether one text follows another",
         "runtime.options:NextSentenceConfig",
         Call("api.verbs", "next_sentence"),
-        ("model", "text_a", "text_b"),
+        ("model", "text", "text_b"),
         examples=(
             "bothways next-sentence mini-en 'The door was open.' 'She went in.'",
             "bothways next-sentence runs/own/model 'The door was open.' 'Fish can swim.'",
@@ -409,7 +365,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         Call("api.verbs", "inspect"),
         ("model", "text"),
         examples=(
-            "bothways inspect mini-en 'The door was open.' --pair 'She went in.' --out page.html",
+            "bothways inspect mini-en 'The door was open.' --text-b 'She went in.' --out page.html",
             "bothways inspect runs/reviews/seed-0/model 'A fine film.' --attribute occlusion",
         ),
     ),
@@ -421,7 +377,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         reads_texts=True,
         examples=(
             "bothways tokenize mini-en 'Tokenization splits words.'",
-            "bothways tokenize vocabulary --text 'The baker sold bread.' 'It was good.'",
+            "bothways tokenize vocabulary 'The baker sold bread.' 'It was good.'",
         ),
     ),
     "evaluate": Verb(
@@ -432,6 +388,7 @@ _USE: dict[str, Verb | VerbGroup] = {
         examples=(
             "bothways evaluate runs/reviews/seed-0/model reviews/dev.tsv",
             "bothways evaluate runs/own/model corpus",
+            "bothways evaluate squad/dev.json --predictions runs/squad/seed-0/dev_predictions.json",
         ),
     ),
     "serve": Verb(
@@ -553,7 +510,7 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
                 ("folder",),
                 examples=(
                     "bothways corpus show corpus",
-                    "bothways corpus show corpus --instances 2 --masking.kind words",
+                    "bothways corpus show corpus --instances 2 --masking-kind words",
                 ),
             ),
         },
@@ -585,49 +542,44 @@ _TRAIN: dict[str, Verb | VerbGroup] = {
     ),
 }
 _STUDY: dict[str, Verb | VerbGroup] = {
-    "glue": Verb(
-        "fine-tune on several data sets, with a table of all results",
-        "finetuning.options:GlueConfig",
-        Call("finetuning.glue", "glue", lambda result: _print_lines(result.text())),
-        examples=(
-            "bothways glue --data glue --run runs/glue",
-            "bothways glue --data glue --run runs/glue --tasks mrpc rte --seeds 0 1 2",
-        ),
-    ),
-    "features": Verb(
-        "train a tagger of words on the layers of an encoder that stays as it is",
-        "finetuning.options:FeaturesConfig",
-        Call(
-            "finetuning.features",
-            "tag_by_features",
-            lambda result: _print_lines(result.table()),
-        ),
-        recipes=_declared_tagging_tasks,
-        recipe_part="task",
-        examples=(
-            "bothways features --train ner/train.conll --dev ner/dev.conll --run runs/layers",
-            "bothways features conll2003 --data conll2003 --layers last --run runs/conll",
-        ),
-    ),
-    "reproduce": Verb(
+    "reproduce": VerbGroup(
         "reproduce a table of the BERT paper, next to the published figures",
-        "experiments.options:ReproduceConfig",
-        Call("experiments.reproduce.run", "reproduce"),
-        ("name",),
-        examples=(
-            "bothways reproduce table5 --plan",
-            "bothways reproduce masking-rate --recipe tiny --steps 2000 --plan",
-        ),
-    ),
-    "score": Verb(
-        "score a file of answers against the right ones (SQuAD's format)",
-        "runtime.options:ScoreConfig",
-        Call("api.verbs", "score"),
-        ("predictions", "data"),
-        examples=(
-            "bothways score runs/squad/seed-0/dev_predictions.json squad/dev.json",
-            "bothways score answers.json korquad/dev.json --convention korean",
-        ),
+        {
+            "table": Verb(
+                "an ablation of the paper, or a further comparison",
+                "experiments.options:ReproduceConfig",
+                Call("experiments.reproduce.run", "reproduce"),
+                ("name",),
+                examples=(
+                    "bothways reproduce table5 --plan",
+                    "bothways reproduce masking-rate --recipe tiny --steps 2000 --plan",
+                ),
+            ),
+            "glue": Verb(
+                "fine-tune on several data sets, with a table of all results",
+                "finetuning.options:GlueConfig",
+                Call("finetuning.glue", "glue", lambda result: _print_lines(result.text())),
+                examples=(
+                    "bothways reproduce glue --data glue --run runs/glue",
+                    "bothways reproduce glue --data glue --run runs/glue --tasks mrpc --seeds 0 1",
+                ),
+            ),
+            "features": Verb(
+                "train a tagger of words on the layers of an encoder that stays as it is",
+                "finetuning.options:FeaturesConfig",
+                Call(
+                    "finetuning.features",
+                    "tag_by_features",
+                    lambda result: _print_lines(result.table()),
+                ),
+                recipes=_declared_tagging_tasks,
+                recipe_part="task",
+                examples=(
+                    "bothways reproduce features --train ner/train.conll --dev ner/dev.conll",
+                    "bothways reproduce features conll2003 --data conll2003 --run runs/conll",
+                ),
+            ),
+        },
     ),
 }
 GROUPS = {"use a model": _USE, "train": _TRAIN, "study": _STUDY}

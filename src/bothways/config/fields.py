@@ -17,7 +17,7 @@ import shlex
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar, Union, cast
@@ -50,21 +50,14 @@ class Options:
 
     Attributes:
         recipes_by_name: whether the recipes that come with the package are of this class.
-        short_names: further names of options on the command line, with the option that each is.
-        first: the options that most people need, which the help lists before all others; empty: all
-            are.
-        for_files: those that only a file gives: the help does not list them.
-        unlisted: options, and groups of them, that the help does not list either, because they
-            have only one value that suits this class.
+        listed: the options that the command line and its help have, under the titles of their
+            groups; ``--set`` reaches the others. Empty: it has all.
         own_texts: what options of groups are in this class, where their docstrings are of others.
         needed: options without which a command line without any others is of no use.
     """
 
     recipes_by_name: ClassVar[bool] = False
-    short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
-    first: ClassVar[tuple[str, ...]] = ()
-    for_files: ClassVar[tuple[str, ...]] = ()
-    unlisted: ClassVar[tuple[str, ...]] = ()
+    listed: ClassVar[Mapping[str, tuple[str, ...]]] = types.MappingProxyType({})
     own_texts: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     needed: ClassVar[tuple[str, ...]] = ()
 
@@ -112,7 +105,7 @@ def as_field(name: str, value: Any, kind: FieldType) -> Any:
         return value if all(map(operator.is_, taken, value)) else taken
     if kind.is_group:
         if isinstance(value, Mapping):
-            return _group_of(name, value, kind.inner)
+            return build(kind.inner, value)
         right = isinstance(value, kind.inner)
     elif kind.choices:
         right = True  # the choices are checked
@@ -129,16 +122,6 @@ def _listed(name: str, value: Any, kind: FieldType) -> tuple[Any, ...]:
         if isinstance(plain, list | range | set):
             return tuple(plain)
     raise ConfigError(f"{name} is {_short(value)}; it must be {kind.describe_python()}.")
-
-
-def _group_of(name: str, values: Mapping[str, Any], cls: type[Any]) -> Any:
-    known = [option.name for option in options_of(cls)]
-    for key in values:
-        if key not in known and key not in field_types(cls):
-            close = nearest(str(key), known)
-            hint = f"did you mean {close!r}?" if close else f"it has {', '.join(known)}."
-            raise ConfigError(f"{name} has no option {key!r}; {hint}")
-    return build(cls, values)
 
 
 def _as_scalar(value: Any, kind: Any) -> tuple[bool, Any]:
@@ -209,6 +192,19 @@ def free(default: T) -> T:
     return value
 
 
+def flat(kind: Callable[[], T]) -> T:
+    """A group of options whose names are those of its fields alone. In every other group, options
+    have the name of the group before theirs, as in ``masking_rate``."""
+    value: T = field(default_factory=kind, metadata={"flat": True})
+    return value
+
+
+def mapping(kind: Callable[[], T]) -> T:
+    """A group of options that are given together, as a mapping, and may be changed later."""
+    value: T = field(default_factory=kind, metadata={"mapping": True, "kind": "free"})
+    return value
+
+
 def alternative(default: T) -> T:
     """A field that excludes the other such fields of its class: at most one of them is given."""
     value: T = field(default=default, metadata={"alternative": True})
@@ -226,31 +222,27 @@ def is_given(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def refuse_several(options: Any, group: str) -> None:
+def refuse_several(options: Any, prefix: str = "") -> None:
     """Refuse options of which more than one that exclude each other are given.
 
     Args:
         options: an instance of a class of options.
-        group: the group of options that it is, for the message.
+        prefix: what their names begin with.
 
     Raises:
         ConfigError: naming the options.
     """
     given = [name for name in alternatives(options) if is_given(getattr(options, name))]
     if len(given) > 1:
-        raise ConfigError(several_given(options, given, group))
-
-
-def several_given(options: Any, given: Sequence[str], group: str) -> str:
-    """What is wrong where several options that exclude each other are given."""
-    known = ", ".join(alternatives(options))
-    return f"{group}: give one of {known}; got {' and '.join(given)}."
+        known = ", ".join(prefix + name for name in alternatives(options))
+        got = " and ".join(prefix + name for name in given)
+        raise ConfigError(f"give one of {known}; got {got}.")
 
 
 def changed(config: T, changes: Mapping[str, Any]) -> T:
-    """The config with some values replaced, by dotted name. Of options that exclude each other, one
-    that is given replaces another."""
-    own, groups = _by_group(changes)
+    """The config with some options replaced, by name. Of options that exclude each other, one that
+    is given replaces another."""
+    own, groups = _by_group(type(config), changes)
     if any(is_given(own.get(name)) for name in alternatives(config)):
         own = alternatives(config) | own
     own |= {name: changed(getattr(config, name), inner) for name, inner in groups.items()}
@@ -258,8 +250,8 @@ def changed(config: T, changes: Mapping[str, Any]) -> T:
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass with these values, by dotted name, and defaults for the others."""
-    own, groups = _by_group(values)
+    """The dataclass with these options, by name, and defaults for the others."""
+    own, groups = _by_group(cls, values)
     defaults = {item.name: default_of(item) for item in dataclasses.fields(cast("Any", cls))}
     return cls(**own, **{name: changed(defaults[name], inner) for name, inner in groups.items()})
 
@@ -270,17 +262,32 @@ def default_of(item: dataclasses.Field[Any]) -> Any:
     return item.default if made is dataclasses.MISSING else made()
 
 
-def _by_group(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Values by dotted name: those of the options themselves, and those of each group."""
+def _by_group(
+    cls: type[Any], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Values of options: those of the class itself, and those of each group by their names in it.
+
+    Raises:
+        ConfigError: there is no such option; the message has the nearest.
+    """
     own: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
+    places = {option.name: option.place for option in options_of(cls)}
     for name, value in values.items():
-        head, _, rest = name.partition(".")
-        if rest:
-            groups.setdefault(head, {})[rest] = value
+        if name not in places:
+            raise ConfigError(f"there is no option {name!r}{suggestion(name, places)}")
+        group, inner = places[name]
+        if group:
+            groups.setdefault(group, {})[inner] = value
         else:
-            own[head] = tuple(value) if isinstance(value, list) else value
+            own[name] = tuple(value) if isinstance(value, list) else value
     return own, groups
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The option with the nearest name, as a question behind a semicolon; else a full stop."""
+    close = nearest(name, [*known])
+    return f"; did you mean {close!r}?" if close else "."
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -314,23 +321,23 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 def _from_plain(kind: FieldType, value: Any) -> Any:
     if kind.is_list and value is not None:
         return tuple(_from_plain(kind.item, item) for item in value)
-    return from_dict(kind.inner, value) if kind.is_group else value
+    return from_dict(kind.inner, value) if kind.is_group and isinstance(value, dict) else value
 
 
-def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The fields that must match to continue a run, resolved, flattened to dotted names."""
-    flat: dict[str, Any] = {}
+def values_of(config: Any) -> dict[str, Any]:
+    """The options of a config by name, as plain JSON-able values."""
+    found: dict[str, Any] = {}
+    for option in options_of(type(config), config):
+        found[option.name] = _plain(option.default)
+    return found
+
+
+def recipe_fields(config: Any) -> dict[str, Any]:
+    """The options that must match to continue a run, resolved, as plain values by name."""
     if isinstance(config, Options):
         config = config.resolved()
-    for item in dataclasses.fields(config):
-        if item.metadata.get("kind", "recipe") != "recipe":
-            continue
-        name, value = prefix + item.name, getattr(config, item.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            flat.update(recipe_fields(value, f"{name}."))
-        else:
-            flat[name] = _plain(value)
-    return flat
+    kept = {option.name for option in options_of(type(config)) if option.effect == "recipe"}
+    return {name: value for name, value in values_of(config).items() if name in kept}
 
 
 def fingerprint(config: Any) -> str:
@@ -451,17 +458,24 @@ class Option:
     """An option of a dataclass, or of a group of options within it."""
 
     name: str
-    """Its dotted name."""
+    """Its name: that of its field, behind that of its group unless the group is flat."""
     kind: FieldType
     owner: type[Any]
     """The dataclass whose field it is."""
+    field: str
+    """The name of that field."""
     default: Any
     """Its value if it is not given; MISSING if it has to be."""
+    place: tuple[str, str]
+    """The group that it is in, empty if none, and its name within the group."""
+    effect: str = "recipe"
+    """What it changes: ``recipe``, what is computed; ``numerics``, its rounding; ``free``,
+    neither."""
 
     @property
     def text(self) -> str:
         """The docstring of the field, in one line."""
-        return field_texts(self.owner)[self.name.rpartition(".")[2]]
+        return field_texts(self.owner)[self.field]
 
     @property
     def shown_default(self) -> str:
@@ -471,30 +485,36 @@ class Option:
             return str(value).lower()
         if isinstance(value, tuple):
             return "" if self.kind.is_group else shlex.join(map(str, value))
-        return "" if value in (None, dataclasses.MISSING) else str(value)
+        return "" if value in (None, dataclasses.MISSING) or self.kind.is_group else str(value)
 
 
-def options_of(cls: type[Any], config: Any = None, prefix: str = "") -> Iterator[Option]:
+def options_of(cls: type[Any], config: Any = None) -> list[Option]:
     """The options of a dataclass, those of groups within it too: first its own, in their order,
     then those that it has in common with others.
 
     Args:
         cls: the dataclass.
         config: an instance of it that holds the defaults; None: they are those of its fields.
-        prefix: what the names begin with.
     """
+    found: list[Option] = []
     for item in sorted(dataclasses.fields(cls), key=lambda item: item.kw_only is True):
-        kind = field_types(cls)[item.name]
+        kind, effect = field_types(cls)[item.name], item.metadata.get("kind", "recipe")
         value = default_of(item) if config is None else getattr(config, item.name)
-        if kind.is_group and not kind.is_list:
-            yield from options_of(kind.inner, value, f"{prefix}{item.name}.")
-        else:
-            yield Option(prefix + item.name, kind, cls, value)
+        if not kind.is_group or kind.is_list or item.metadata.get("mapping"):
+            place = ("", item.name)
+            found.append(Option(item.name, kind, cls, item.name, value, place, effect))
+            continue
+        prefix = "" if item.metadata.get("flat") else f"{item.name}_"
+        for inner in options_of(kind.inner, value):
+            effect = inner.effect if effect == "recipe" else effect
+            name, place = prefix + inner.name, (item.name, inner.name)
+            found.append(dataclasses.replace(inner, name=name, place=place, effect=effect))
+    return found
 
 
 @_cached
 def option_types(cls: type[Any]) -> dict[str, FieldType]:
-    """The types of all options of a dataclass, by dotted name."""
+    """The types of all options of a dataclass, by name."""
     return {option.name: option.kind for option in options_of(cls)}
 
 

@@ -46,42 +46,27 @@ def _summary(path: Path) -> str:
 def find_recipe(recipe: str | Path, named: Mapping[str, Path], kind: str = "recipe") -> Path:
     """The file of a recipe that is given by path or by name.
 
-    A ``Path`` is a path, and so is a text with a separator of folders in it, one that ends in
-    ``.yaml`` or ``.yml``, and one that is a file. Every other text is a name, also if a folder is
-    called so.
-
     Args:
-        recipe: a path or a name.
+        recipe: a ``Path``, a text with a separator of folders, or one that ends in ``.yaml`` or
+            ``.yml`` is a path; every other text is a name.
         named: the recipes that can be named, with their files; if there are none, everything is a
             path.
         kind: what they are, for messages.
 
     Raises:
-        ConfigError: no recipe has this name, a file has the name of a recipe, or what is given as a
-            path is no file but a named recipe's.
+        ConfigError: no recipe has this name.
     """
     path, word = Path(recipe), str(recipe)
-    separated = path.name != word
-    if not named or isinstance(recipe, Path) or separated or word.endswith(SUFFIXES):
-        if path.suffix in SUFFIXES and path.stem in named and not path.exists():
-            raise ConfigError(
-                f"{path}: no such file; the {kind} {path.stem} comes with bothways and goes by its "
-                f"name: write {path.stem}."
-            )
+    if not named or isinstance(recipe, Path) or path.name != word or word.endswith(SUFFIXES):
         return path
-    if word in named and path.is_file():
+    if word not in named:
+        close = nearest(word, list(named))
+        hint = f"; did you mean {close!r}?" if close else "."
         raise ConfigError(
-            f"{word!r} is the name of a {kind} and of a file in this folder; write ./{word} for "
-            f"the file, or rename it to have the {kind} that comes with bothways."
+            f"there is no {kind} {word!r}{hint} The names are {', '.join(named)}; a file's path "
+            "ends in .yaml."
         )
-    if word in named or path.is_file():
-        return named.get(word, path)
-    close = nearest(word, list(named))
-    raise ConfigError(
-        f"{word!r} is neither the name of a {kind} nor a file"
-        f"{f'; did you mean {close!r}?' if close else '.'} The names are {', '.join(named)}; the "
-        "path of a YAML file works, too."
-    )
+    return named[word]
 
 
 def compose(path: Path) -> yaml.Node:

@@ -230,7 +230,7 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog
             f"too short: {counts.short}), so there is no other document to take a random next "
             "sentence from; it needs 2. Give more text, put a blank line between documents, or "
             "check the options documents, single_sentence and min_*. Unrelated texts of one "
-            "sentence each: --single_sentence keep."
+            "sentence each: --single-sentence keep."
             + "".join(f" Noticed: {note}." for note in layout_notes(log.counts.layout).values())
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -14,9 +15,14 @@ class CorpusConfig(Options):
     """Tokenize text files into a corpus folder of memory-mapped Arrow shards. To resume an
     interrupted build, run the same command again."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("files", "tokenizer", "out", "language", "documents", "single_sentence", "duplicates"),
-        *("heldout", "text_field", "workers"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("files", "tokenizer", "out", "documents", "sentences", "language", "encoding"),
+                *("text_field", "lines", "duplicates", "single_sentence", "heldout", "broken"),
+                "workers",
+            )
+        }
     )
 
     files: tuple[str, ...]
@@ -52,12 +58,12 @@ class CorpusConfig(Options):
     and report how many there were."""
     duplicates: Literal["keep", "documents", "paragraphs", "both"] = "keep"
     """Keep exact duplicates, or remove all but the first copy of documents, paragraphs (lines), or
-    both. This comes before --single_sentence and --min_...,
+    both. This comes before --single-sentence and --min_...,
     which may drop the first copy as well."""
     single_sentence: Literal["join", "drop", "keep"] = "join"
     """One-sentence documents, such as headings, can only be paired with a random segment, which
     gives the next-sentence label away: join each to the next document of its file, or drop it.
-    keep: for unrelated short texts, such as titles, and `bothways pretrain --pairs.kind single`."""
+    keep: for unrelated short texts, such as titles, and `bothways pretrain --pairs-kind single`."""
     min_sentences: int = 0
     """Drop documents with fewer sentences, after joining."""
     min_tokens: int = 0

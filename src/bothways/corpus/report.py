@@ -97,7 +97,7 @@ def single_sentence_note(read: int, joined: int) -> str | None:
         return None
     return (
         "Most documents have one sentence and were joined to others. If they are unrelated, build "
-        "with --single_sentence keep and pre-train with --pairs.kind single."
+        "with --single-sentence keep and pre-train with --pairs-kind single."
     )
 
 

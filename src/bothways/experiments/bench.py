@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from bothways.batch import IGNORE
-from bothways.config.parsing import parse
+from bothways.config.parsing import CommandLine
 from bothways.corpus.store import TokenStore
 from bothways.errors import BothwaysError, ConfigError
 from bothways.experiments.options import BenchInferConfig, BenchTrainConfig
@@ -498,13 +498,12 @@ def main(words: Sequence[str]) -> None:
         _measure_memory(own[0])
     elif what == "train":
         prog = "python -m bothways.experiments.bench train"
-        bench_train(parse(BenchTrainConfig, own, prog=prog, description=""))
+        bench_train(CommandLine(BenchTrainConfig, prog).parse(own))
     elif what == "infer":
         from bothways.experiments.bench_infer import bench_infer
 
         prog = "python -m bothways.experiments.bench infer"
-        options = parse(BenchInferConfig, own, prog=prog, description="", positional=("model",))
-        bench_infer(options)
+        bench_infer(CommandLine(BenchInferConfig, prog, ("model",)).parse(own))
     else:
         sys.exit("usage: python -m bothways.experiments.bench train|infer ...; see --help of each")
 

@@ -166,7 +166,7 @@ def bench_infer(options: BenchInferConfig, *, say: Say = print) -> list[InferRes
 def _texts(options: BenchInferConfig, loaded: LoadedModel) -> list[str]:
     """The first of a file, or made up of the vocabulary's words."""
     if options.texts is not None:
-        found = file_texts(Path(options.texts), loaded, text_a=options.text_a).texts
+        found = file_texts(Path(options.texts), loaded, text=options.text).texts
         return list(found[: options.count])
     rng = np.random.default_rng(0)
     pieces = map(loaded.tokenizer.piece, range(loaded.tokenizer.vocab_size))

@@ -13,6 +13,7 @@ from bothways.experiments.options import (
     ReproduceConfig,
 )
 from bothways.experiments.plan import Forecast
+from bothways.finetuning.options import FeaturesConfig, GlueConfig
 from bothways.io.terminal import shown
 
 
@@ -45,15 +46,28 @@ def reproduce(name: str, **options: Any) -> Listing:
     """Reproduce a table of the paper, next to the published figures.
 
     Args:
-        name: of the table or comparison: ``table5``, ``masks`` ...
+        name: of the table or comparison: ``table5``, ``masks`` ...; or ``glue``, for any tasks in
+            one table, or ``features``, for a tagger on the layers of a frozen encoder.
         **options: those of `bothways reproduce`, by name.
 
     Returns:
-        The table in Markdown.
+        The table.
 
     Raises:
-        BothwaysError: see :func:`bothways.experiments.reproduce.run.reproduce`.
+        BothwaysError: see :func:`bothways.experiments.reproduce.run.reproduce`,
+            :func:`bothways.finetuning.glue.glue`,
+            :func:`bothways.finetuning.features.tag_by_features`.
     """
+    if name == "glue":
+        from bothways.finetuning.glue import glue
+
+        return Listing(glue(call_options(GlueConfig, None, options)).text())
+    if name == "features":
+        from bothways.finetuning.features import tag_by_features
+
+        return Listing(
+            "\n".join(tag_by_features(call_options(FeaturesConfig, None, options)).table())
+        )
     from bothways.experiments.reproduce.run import reproduce as compute
 
     return Listing(compute(call_options(ReproduceConfig, None, {"name": name, **options})))

@@ -236,7 +236,7 @@ def _compare(config: DemoConfig, run: PretrainResult, task: str) -> Gain:
 
 
 def _finetune(config: DemoConfig, run: PretrainResult, task: str, start: str) -> FinetuneResult:
-    text_a, text_b = _COLUMNS[task]
+    text, text_b = _COLUMNS[task]
     folder, usual = Path(config.out) / task, DemoConfig().minutes
     return finetune(
         FinetuneConfig(
@@ -244,14 +244,14 @@ def _finetune(config: DemoConfig, run: PretrainResult, task: str, start: str) ->
                 name=task,
                 train=str(folder / "train.tsv"),
                 dev=str(folder / "dev.tsv"),
-                text_a=text_a,
+                text=text,
                 text_b=text_b,
             ),
             model=DEFAULT if start == "shipped" else str(run.model),
             run=str(run.run.with_name(f"{run.run.name}-{task}-{start}")),
             from_scratch=start == "random",
             epochs=max(_MIN_EPOCHS, round(_EPOCHS * min(1.0, config.minutes / usual))),
-            length=96,
+            max_length=96,
             optimizer=OptimizerOptions(
                 lr=3e-4 if start == "shipped" else 5e-4, warmup=0.1, bias_correction=True
             ),

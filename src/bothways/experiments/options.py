@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
@@ -46,9 +47,13 @@ class PlanConfig(PretrainConfig):
     from its data sheet instead, for any number of them.
     """
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("corpus", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
-        *("vocab_size", "device", "ranks", "json"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("corpus", "minutes", "steps", "size", "family", "start", "vocab_size"),
+                *("device", "ranks", "json"),
+            )
+        }
     )
     needed: ClassVar[tuple[str, ...]] = ()
 
@@ -87,11 +92,6 @@ class BenchTrainConfig(DeviceOptions):
 
     Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
     """
-
-    first: ClassVar[tuple[str, ...]] = (
-        *("size", "batch", "length", "corpus", "contenders", "rounds", "memory", "threads"),
-        *("device", "out"),
-    )
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
     """Model size preset."""
@@ -146,7 +146,7 @@ class BenchInferConfig(Options):
     texts: str | None = None
     """File with the texts, as `bothways embed --file` takes it. Default: words of the vocabulary at
     random, in texts of 4 to 200."""
-    text_a: str | None = None
+    text: str | None = None
     """Column of the texts in --texts."""
     count: int = 2000
     """Maximum number of texts."""
@@ -187,8 +187,13 @@ class ReproduceConfig(DeviceOptions):
     JSON, of figure5 also as curves. Running the same command again resumes it; tables with the same
     --out share the steps they have in common."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("name", "scale", "out", "corpus", "glue", "squad", "ner", "seeds", "plan"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("scale", "out", "corpus", "glue", "squad", "ner", "recipe", "steps", "seeds"),
+                *("plan", "threads", "device"),
+            )
+        }
     )
 
     name: str

@@ -131,7 +131,7 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
     if loaded.lstm:
         raise ModelError(
             f"{folder} has a BiLSTM under its task head, for which no other program has a class; "
-            "fine-tune without --lstm to export it."
+            "fine-tune without lstm to export it."
         )
     loaded.refuse_part_of_head()
     return loaded.weights

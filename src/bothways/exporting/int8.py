@@ -113,7 +113,7 @@ class GateReport:
         return [
             f"{path} was not written: {'; '.join(best.fails)}",
             f"the best of {len(self.attempts)} attempts {told}",
-            "limits are options: --agreement, --lowest, --metric_loss, --speedup",
+            "limits are options: agreement, lowest, metric_loss, speedup",
         ]
 
 
@@ -383,7 +383,7 @@ class _TaskGate(_Gate):
         self, source: LoadedModel, fp32: LoadedModel, config: ExportConfig, *, labelled: bool
     ):
         if config.task is None:
-            named = {"text_a": config.text_a, "text_b": config.text_b, "label": config.label}
+            named = {"text": config.text, "text_b": config.text_b, "label": config.label}
             options = named_columns(source, named)
         else:
             options = task_recipe(config.task).task
@@ -456,7 +456,7 @@ class _TextGate(_Gate):
             self._gold = np.array([float(label) for (label,) in rows.labels])
             self.measure = _METRIC
         else:
-            self._texts = list(file_texts(path, fp32, text_a=config.text_a, task=config.task).texts)
+            self._texts = list(file_texts(path, fp32, text=config.text, task=config.task).texts)
         if not self._texts:
             raise InputError("no text to measure on; the file is empty.", place=Place(path))
         self.texts, self.positions = len(self._texts), fp32.config.positions

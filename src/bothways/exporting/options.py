@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -15,10 +14,13 @@ class ExportConfig(Options):
     """Write a model as a folder with ONNX graphs, for onnxruntime, OpenVINO, transformers.js,
     sentence-transformers and optimum."""
 
-    short_names = MappingProxyType({"text": "text_a"})
-    first: ClassVar[tuple[str, ...]] = (
-        *("model", "out", "int8", "gate", "text_a", "label"),
-        *("metric_loss", "agreement", "lowest", "speedup"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("int8", "gate", "text", "text_b", "label", "calibration", "metric_loss"),
+                "speedup",
+            )
+        }
     )
 
     model: str
@@ -35,7 +37,7 @@ class ExportConfig(Options):
     """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
     --gate and --calibration are laid out, for models that do not record it; for a model of vectors,
     one with scores of pairs adds its metric."""
-    text_a: str | None = None
+    text: str | None = None
     """Column of --gate and --calibration with the texts, of pairs the first. Default: as in
     fine-tuning; for a model without a task head sentence, or text."""
     text_b: str | None = None
@@ -59,14 +61,14 @@ class ExportConfig(Options):
         super().__post_init__()
         if self.int8 and self.gate is None:
             raise ConfigError(
-                "--int8 needs a dev file on which it is calibrated and measured: give --gate. A "
+                "int8 needs a dev file on which it is calibrated and measured: give gate. A "
                 "graph of 8 bits that nothing has measured may be wrong in silence."
             )
-        columns = {"text_a": self.text_a, "text_b": self.text_b, "label": self.label}
+        columns = {"text": self.text, "text_b": self.text_b, "label": self.label}
         named = [name for name, value in columns.items() if value is not None]
         if not self.int8 and (self.gate or self.calibration or self.task or named):
             raise ConfigError(
-                "gate, calibration, task, text_a, text_b and label are for --int8; leave them out, "
+                "gate, calibration, task, text, text_b and label are for --int8; leave them out, "
                 "or give it."
             )
         if self.task is not None and named:

@@ -53,7 +53,7 @@ def family_of(config: ModelConfig) -> Family:
         ModelError: there is none of this name.
     """
     if config.family not in NETWORKS:
-        raise ModelError(f"model.family is {config.family!r}; bothways has {', '.join(NETWORKS)}.")
+        raise ModelError(f"family is {config.family!r}; bothways has {', '.join(NETWORKS)}.")
     return NETWORKS[config.family]
 
 
@@ -129,7 +129,7 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
         ConfigError: fields that do not make a shape.
     """
     if family not in NETWORKS:
-        raise ModelError(f"model.family is {family!r}; bothways has {', '.join(NETWORKS)}.")
+        raise ModelError(f"family is {family!r}; bothways has {', '.join(NETWORKS)}.")
     found = NETWORKS[family]
     needed = {key: name for key, (name, default) in found.keys.items() if default is REQUIRED}
     if missing := [name for name in needed.values() if name not in fields]:

@@ -166,16 +166,16 @@ class ModelConfig:
                 )
         if self.hidden % self.heads:
             raise ConfigError(
-                f"model.hidden {self.hidden} is not divisible by model.heads {self.heads}; "
+                f"hidden {self.hidden} is not divisible by heads {self.heads}; "
                 f"choose hidden = heads x head size, for instance {self.heads * 64}."
             )
         if self.kv_heads and self.heads % self.kv_heads:
             raise ConfigError(
-                f"model.heads {self.heads} is not divisible by model.kv_heads {self.kv_heads}."
+                f"heads {self.heads} is not divisible by model.kv_heads {self.kv_heads}."
             )
         if self.groups > self.layers:
             raise ConfigError(
-                f"model.groups is {self.groups}; of {self.layers} layers at most that many can "
+                f"groups is {self.groups}; of {self.layers} layers at most that many can "
                 "have weights of their own."
             )
         if self.place == "rotary" and self.head_size % 2:
@@ -193,7 +193,7 @@ class ModelConfig:
                 )
         if self.place != "learned" and self.positions > _MOST_COMPUTED:  # no table tells
             raise ConfigError(
-                f"model.positions is {self.positions:,}; it must be at most {_MOST_COMPUTED:,} in "
+                f"positions is {self.positions:,}; it must be at most {_MOST_COMPUTED:,} in "
                 "a family that computes them."
             )
         for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):

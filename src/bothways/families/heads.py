@@ -61,7 +61,7 @@ HEADS: dict[str, Head] = {
     NEXT_SENTENCE: Head(
         *(1, "sequence", "next-sentence head"),
         outputs=2,
-        remedy=f"{_PRETRAIN} with pairs.kind next or order",
+        remedy=f"{_PRETRAIN} with pairs_kind next or order",
     ),
     CLASSIFIER: Head(
         *(2, "sequence", "head for labels or scores of texts"),

@@ -90,8 +90,8 @@ class SizeOptions(Options):
         shape.refuse_to_train()
         if self.init == "primed" and (shape.place != "learned" or shape.projects):
             raise ConfigError(
-                "model.init is primed, which writes position embeddings of the hidden size, and "
-                f"family {self.family} has none; leave out model.init."
+                "init is primed, which writes position embeddings of the hidden size, and "
+                f"family {self.family} has none; leave out init."
             )
         wide = self.embedding is None and shape.embedding > hidden
         return replace(shape, embedding=hidden) if wide else shape

@@ -24,7 +24,6 @@ from bothways.finetuning.setup import (
     check_required,
     file_digests,
     model_digest,
-    recorded_without_effect,
 )
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
@@ -270,11 +269,11 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     check_required(config)
     config = config.located()
     if config.task.predict:
-        raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
+        raise ConfigError("predict is for finetune; features measures labelled files alone.")
     say = line_printer()
     loaded = load_model(config.model)
-    length = config.length or min(config.sequence_length, loaded.config.positions)
-    config = replace(config, length=length)
+    length = config.max_length or min(config.sequence_length, loaded.config.positions)
+    config = replace(config, max_length=length)
     layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
     run, precision = _open_run(config, loaded, say)
@@ -379,11 +378,10 @@ def _open_run(
     return open_run_with_precision(
         config,
         lambda: choose_precision(config.precision),
-        verb="features",
+        verb="reproduce features",
         inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
         numerics={"threads": set_threads(config.threads)},
         say=say,
-        without=recorded_without_effect(config.task),
     )
 
 
@@ -436,7 +434,7 @@ class TaggerTraining(EpochPlan[FeatureBatch]):
         self.model.shared.fast = False  # its operations are the library's
         batches = EpochBatches(
             np.arange(len(files["train"].tagged.rows)),
-            config.batch,
+            config.batch_size,
             config.epochs,
             seed=seed,
             make=lambda sentences: [files["train"].batch(sentences, layers)],

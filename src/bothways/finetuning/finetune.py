@@ -45,7 +45,6 @@ from bothways.finetuning.seed import (
     update_extra_files,
 )
 from bothways.finetuning.setup import (
-    EXTRA_INPUTS,
     FinetuningData,
     OpenedRun,
     check_required,
@@ -53,7 +52,6 @@ from bothways.finetuning.setup import (
     load_data,
     model_digest,
     most_lopsided,
-    recorded_without_effect,
     training_digests,
 )
 from bothways.io.files import write_text
@@ -296,7 +294,7 @@ class PreparedSearch:
         if not results:
             raise DivergenceError(
                 f"none of the {len(self.settings)} settings has a result; training diverged in "
-                "each. Lower the values of search.lr."
+                "each. Lower the values of search_lr."
             )
         search = SearchResult(self.folder, tuple(results), self.select, tuple(diverged))
         write_search_reports(search)
@@ -318,7 +316,7 @@ def setting_name(config: FinetuneConfig) -> str:
     All options are in it, searched or not, so that a setting keeps its name when another option is
     searched later.
     """
-    values = {"lr": config.optimizer.lr, "batch": config.batch, "epochs": config.epochs}
+    values = {"lr": config.optimizer.lr, "batch": config.batch_size, "epochs": config.epochs}
     if config.examples:
         values["examples"] = config.examples
     name = "-".join(f"{option}-{setting_value(value)}" for option, value in values.items())
@@ -381,7 +379,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedSetting | Pre
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
     if config.sequence_length < given.sequence_length:
-        say(f"length {config.length}: the encoder has no more positions")
+        say(f"length {config.max_length}: the encoder has no more positions")
     if not given.optimizer.lr and not config.searched.values["lr"] and not config.freeze:
         say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (set lr to change it)")
     if data.parts:
@@ -457,7 +455,7 @@ def _remedies(
     rare = most_lopsided(data.task, data.train)
     if config.class_weights and rare and result.at_baseline and result.metrics[0] == "accuracy":
         return (
-            "--class_weights costs accuracy for more of the rare classes; --metric f1_macro counts "
+            "--class-weights costs accuracy for more of the rare classes; --metric f1_macro counts "
             "all alike",
         )
     lost = rare is not None and any(
@@ -466,7 +464,7 @@ def _remedies(
     )
     if not result.collapsed and not lost:
         return ()
-    tries = [] if config.class_weights or rare is None else ["--class_weights balanced"]
+    tries = [] if config.class_weights or rare is None else ["--class-weights balanced"]
     if config.freeze:
         tries.append("all weights (no --freeze)")
     else:
@@ -544,11 +542,7 @@ def _open_run(
         inputs=inputs,
         numerics=numerics,
         say=say,
-        without=(
-            *EXTRA_INPUTS,
-            *(SEARCHED if searches else ()),
-            *recorded_without_effect(config.task),
-        ),
+        without=SEARCHED if searches else (),
     )
     return OpenedRun(
         run.folder,
@@ -610,7 +604,7 @@ def _lopsided(label: str, count: int, data: FinetuningData) -> str:
     """That a class is rare, and what helps."""
     task, total = data.task, len(data.train.rows)
     text = (
-        f"{label!r} is the label of {count:,} of {total:,} training examples: --class_weights "
+        f"{label!r} is the label of {count:,} of {total:,} training examples: --class-weights "
         "balanced keeps the others from drowning it"
     )
     labels = task.options.labels

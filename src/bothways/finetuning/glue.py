@@ -308,10 +308,10 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
         ),
         ("scores are for", "dev files, and further labelled ones", published("scores")),
         ("epochs", ours(lambda c: c.epochs), published("epochs")),
-        ("batch", ours(lambda c: c.batch), published("batch")),
+        ("batch", ours(lambda c: c.batch_size), published("batch")),
         ("learning rate", ours(lambda c: f"{c.optimizer.lr:g}"), published("lr")),
         ("dropout", ours(lambda c: _dropout(c, shape)), "0.1"),
-        ("longest sequence", ours(lambda c: c.for_encoder(shape).length), published("length")),
+        ("longest sequence", ours(lambda c: c.for_encoder(shape).max_length), published("length")),
         (
             "bias correction",
             ours(lambda c: "on" if c.optimizer.bias_correction else "off"),
@@ -502,9 +502,9 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "jobs": config.jobs,
         "device": config.device,
         "epochs": config.epochs,
-        "batch": config.batch,
-        "optimizer.lr": config.lr,
-        "length": config.length,
+        "batch_size": config.batch_size,
+        "lr": config.lr,
+        "max_length": config.max_length,
         "dropout": config.dropout,
     }
     for item in dataclasses.fields(config.search):
@@ -518,7 +518,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
             "table start from one model. Give --model, or take the model out of the task."
         )
     recipe = task_recipe(name, **{k: v for k, v in changes.items() if v is not None})
-    for option in ("lr", "batch", "epochs"):
+    for option in ("lr", "batch_size", "epochs"):
         if getattr(config, option) is not None and recipe.searched.values[option]:
             raise ConfigError(
                 f"--{option} is given, and {name} searches it (search.{option}, given here "
@@ -554,7 +554,7 @@ def _with_chosen_setting(recipe: FinetuneConfig, result: FinetuneResult) -> Fine
     chosen = result.setting
     return dataclasses.replace(
         recipe,
-        batch=chosen["batch"],
+        batch_size=chosen["batch_size"],
         epochs=chosen["epochs"],
         optimizer=dataclasses.replace(
             recipe.optimizer, lr=chosen["lr"], bias_correction=chosen["bias_correction"]

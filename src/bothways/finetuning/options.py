@@ -9,11 +9,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
-from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
+from bothways.config.fields import (
+    Options,
+    alternative,
+    flat,
+    free,
+    numerics,
+    refuse_several,
+    require,
+)
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.shipped import DEFAULT
-from bothways.tasks.options import OPTIONS_OF_KINDS, GridOptions, TaskOptions, share
+from bothways.tasks.options import GridOptions, TaskOptions, share
 from bothways.training.options import (
     DeviceName,
     OptimizerOptions,
@@ -23,7 +31,7 @@ from bothways.training.options import (
 )
 
 # --------------------------------------------------------------------------------
-# Options of `bothways finetune` and `bothways glue`, and the declaration of a task.
+# Options of `bothways finetune` and `reproduce glue`, and the declaration of a task.
 
 NARROW = 384
 """Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
@@ -31,7 +39,7 @@ NARROW = 384
 NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
     "lr": (5e-5, 3e-5, 2e-5),
-    "batch": (16, 32),
+    "batch_size": (16, 32),
     "epochs": (2, 3, 4),
 }
 """Devlin et al. 2019, Appendix A.3."""
@@ -42,14 +50,14 @@ class SearchOptions(Options):
     """Grid search: settings to try, in all combinations, and how dev selects one."""
 
     paper: bool = alternative(False)
-    """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
-    options below override it."""
+    """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch_size 16 32, epochs 2 3 4;
+    other options of the search override it."""
     default: bool = alternative(False)
     """Search the settings that the data set's declaration has (grid, in `bothways tasks NAME`; the
     paper's grid, if it has none); the options below override it."""
     lr: tuple[float, ...] = ()
     """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: not varied."""
-    batch: tuple[int, ...] = ()
+    batch_size: tuple[int, ...] = ()
     """Batch sizes to try, such as 16 32. Default: not varied."""
     epochs: tuple[int, ...] = ()
     """Numbers of epochs to try, such as 2 3 4. Default: not varied. Each is trained separately,
@@ -65,25 +73,25 @@ class SearchOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_several(self, "search")
-        for name in ("lr", "batch", "epochs", "bias_correction", "examples"):
+        refuse_several(self, "search_")
+        for name in ("lr", "batch_size", "epochs", "bias_correction", "examples"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
-                raise ConfigError(f"search.{name} is {list(values)}; give each value once.")
+                raise ConfigError(f"search_{name} is {list(values)}; give each value once.")
             for value in values:
-                require(f"search.{name}", value, 0 if name in ("lr", "bias_correction") else 1)
+                require(f"search_{name}", value, 0 if name in ("lr", "bias_correction") else 1)
         if 0 in self.lr:
-            raise ConfigError("search.lr has 0; the rates to try must be above 0.")
+            raise ConfigError("search_lr has 0; the rates to try must be above 0.")
 
     def over(self, grid: GridOptions) -> SearchOptions:
         """The search with ``default`` replaced by the values it stands for."""
-        if not (grid.lr or grid.batch or grid.epochs):
+        if not (grid.lr or grid.batch_size or grid.epochs):
             grid = GridOptions(**PAPER_GRID)
         return replace(
             self,
             default=False,
             lr=self.lr or grid.lr,
-            batch=self.batch or grid.batch,
+            batch_size=self.batch_size or grid.batch_size,
             epochs=self.epochs or grid.epochs,
         )
 
@@ -91,7 +99,7 @@ class SearchOptions(Options):
     def values(self) -> dict[str, tuple[Any, ...]]:
         """The values to try for each option; empty for options that are not searched."""
         paper = PAPER_GRID if self.paper else {}
-        names = ("lr", "batch", "epochs", "bias_correction", "examples")
+        names = ("lr", "batch_size", "epochs", "bias_correction", "examples")
         return {name: getattr(self, name) or paper.get(name, ()) for name in names}
 
     @property
@@ -100,7 +108,7 @@ class SearchOptions(Options):
         return any(self.values.values())
 
 
-SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction", "examples")
+SEARCHED = ("lr", "batch_size", "epochs", "bias_correction", "examples")
 """The recipe fields of fine-tuning that a search may vary."""
 
 
@@ -149,31 +157,41 @@ class FinetuneConfig(TrainingOptions):
     2019, section 4). Data are named by --train and --dev; a known data set goes by its name
     (`bothways tasks` lists them)."""
 
-    short_names = MappingProxyType(
+    listed = MappingProxyType(
         {
-            **{name: f"task.{name}" for name in ("train", "dev", "test", "kind", "group", "label")},
-            **{name: f"task.{name}" for name in ("labels", "names", "tune", "threshold")},
-            **{name: f"task.{name}" for name in ("text_b", "label_columns", "label_separator")},
-            **{name: f"task.{name}" for name in ("encoding", "delimiter", "sheet", "quoting")},
-            "text": "task.text_a",
-            "lr": "optimizer.lr",
+            "data": (
+                *("train", "dev", "test", "text", "text_b", "label", "labels", "names", "kind"),
+                *(
+                    "label_columns",
+                    "label_separator",
+                    "choices",
+                    "group",
+                    "data",
+                    "encoding",
+                    "delimiter",
+                    "sheet",
+                ),
+            ),
+            "model": ("model", "from_scratch", "max_length", "long", "dropout", "head", "freeze"),
+            "training": (
+                *("epochs", "batch_size", "lr", "optimizer", "schedule", "warmup"),
+                "class_weights",
+            ),
+            "choice": (*("metric", "tune", "keep", "folds", "search_paper", "search_lr"),),
+            "run": ("run", "seeds", "jobs", "device", "precision", "threads", "recompute"),
         }
     )
-    first: ClassVar[tuple[str, ...]] = (
-        *("task.train", "task.dev", "task.text_a", "task.label", "task.kind", "model", "run"),
-        *("epochs", "optimizer.lr", "seeds"),
-    )
-    needed: ClassVar[tuple[str, ...]] = ("task.train",)
+    needed: ClassVar[tuple[str, ...]] = ("train",)
     own_texts = MappingProxyType(
         {
-            "optimizer.lr": "Peak learning rate. Default (also if 0): 2e-5, one of the paper's "
+            "lr": "Peak learning rate. Default (also if 0): 2e-5, one of the paper's "
             "rates, or 3e-4 if the encoder is narrow (hidden size below 384).",
             "precision": "Compute precision of training; auto uses bf16 if the GPU supports it or "
             "a short benchmark on the CPU finds it faster. Scores and predictions are in fp32.",
         }
     )
 
-    task: TaskOptions = field(default_factory=TaskOptions)
+    task: TaskOptions = flat(TaskOptions)
     """Data and what to predict."""
     data: str = free("")
     """Folder that the names of the data files are relative to. Default: the current folder."""
@@ -187,15 +205,15 @@ class FinetuneConfig(TrainingOptions):
     """Start from random weights instead of the model's, as a baseline for pre-training."""
     epochs: int = 3
     """Passes over the training data."""
-    batch: int = 32
+    batch_size: int = 32
     """Batch size in examples."""
-    length: int | None = None
+    max_length: int | None = None
     """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for kind spans, but at
     most the encoder's positions. Longer inputs are truncated, the longer text of a pair first, and
-    their number is reported. Passages with answers, and with --task.long windows any text, are read
+    their number is reported. Passages with answers, and with --long windows any text, are read
     in overlapping windows instead."""
-    optimizer: OptimizerOptions = field(
-        default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
+    optimizer: OptimizerOptions = flat(
+        lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
     """Optimizer and learning rate schedule."""
     dropout: float | None = None
@@ -210,31 +228,31 @@ class FinetuneConfig(TrainingOptions):
     one. auto: keep it for kinds spans and choice; otherwise new, because equal labels may mean
     different things."""
     freeze: bool = False
-    """Leave the encoder as it is and fit a linear head alone, on the mean of a text's token vectors
-    (logistic or ridge regression by scikit-learn, its strength chosen within the training
-    examples): seconds instead of minutes. Epochs, rates and dropout do not apply."""
+    """Leave the encoder as it is and fit a linear head on the mean of a text's token vectors, in
+    seconds. It is logistic or ridge regression by scikit-learn, its strength chosen within the
+    training examples. Epochs, rates and dropout do not apply."""
     class_weights: tuple[str, ...] = ()
     """Weights of the labels in the loss, for rare labels: balanced (the rarer, the higher), or
     LABEL=WEIGHT for each label whose weight is not 1. With one label per example only their ratios
     matter; with several, a weight is that of the examples that have the label. Default: all 1."""
     metric: str = ""
-    """The main metric: the first in tables, by which --keep best, task.tune and a search choose.
-    Default: the first of task.metrics."""
+    """The main metric: the first in tables, by which --keep best, tune and a search choose.
+    Default: the first of metrics."""
     keep: Literal["last", "best"] = "last"
     """Which epoch's model a run keeps: the last, or the best on dev by the main metric (the first
     of equals). The scores on dev are then optimistic, which tables say."""
     patience: int = 0
     """With --keep best: stop after so many epochs without a better one; 0: train all of them."""
     folds: int = 0
-    """Cross-validation: divide the training examples into so many parts, and train for each a model
-    that is measured on that part, in place of task.dev. 0: no."""
+    """Cross-validation: divide the training examples into so many parts, each of which is dev of
+    one training. 0: no."""
     repeats: int = free(1)
     """Cross-validations, each with another division into --folds. More can be added later."""
     split_seed: int = 0
-    """Seed of what is held out for task.dev, task.test or folds."""
+    """Seed of what is held out for dev, test or folds."""
     examples: int = 0
     """Train on so many of the training examples, drawn by each seed with the same mix of labels; 0:
-    on all. search.examples tries several numbers (a learning curve)."""
+    on all. search_examples tries several numbers (a learning curve)."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, new weights, dropout); one model per seed. Seeds can be added to a
     run folder later without repeating finished ones; results are of the seeds that are named."""
@@ -254,7 +272,7 @@ class FinetuneConfig(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("epochs", "batch", "jobs", "repeats"):
+        for name in ("epochs", "batch_size", "jobs", "repeats"):
             require(name, getattr(self, name), 1)
         for name in ("patience", "examples", "folds"):
             require(name, getattr(self, name), 0)
@@ -274,7 +292,7 @@ class FinetuneConfig(TrainingOptions):
             raise ConfigError("folds is 1; give two or more, or 0 for none.")
         if self.folds and self.task.dev:
             raise ConfigError(
-                f"folds is {self.folds}, and task.dev is {self.task.dev}: each fold is dev once. "
+                f"folds is {self.folds}, and dev is {self.task.dev}: each fold is dev once. "
                 "Leave one of them out."
             )
         if self.repeats > 1 and not self.folds:
@@ -305,8 +323,8 @@ class FinetuneConfig(TrainingOptions):
 
     @property
     def sequence_length(self) -> int:
-        """``length``, or what suits the kind of task; an encoder may have fewer positions."""
-        return self.length or self.task.traits.length
+        """``max_length``, or what suits the kind of task; an encoder may have fewer positions."""
+        return self.max_length or self.task.traits.length
 
     @property
     def searched(self) -> SearchOptions:
@@ -316,19 +334,19 @@ class FinetuneConfig(TrainingOptions):
     def resolved(self) -> FinetuneConfig:
         """See :meth:`Options.resolved`: the length and the search, which follow from the task. What
         follows from the encoder is no option: :meth:`for_encoder`."""
-        return replace(self, length=self.sequence_length, search=self.searched)
+        return replace(self, max_length=self.sequence_length, search=self.searched)
 
     def of_data(self) -> FinetuneConfig:
         """The part of the config that says what is read and how, which runs have in common."""
         names = ("task", "data", "model", "metric", "freeze", "folds", "split_seed")
         values = {name: getattr(self, name) for name in names}
-        return FinetuneConfig(**values, length=self.sequence_length)
+        return FinetuneConfig(**values, max_length=self.sequence_length)
 
     def for_encoder(self, shape: ModelConfig) -> FinetuneConfig:
         """The config with a length and a learning rate for an encoder, where it has none."""
-        length = self.length or min(self.sequence_length, shape.positions)
+        length = self.max_length or min(self.sequence_length, shape.positions)
         rate = self.optimizer.lr or (NARROW_RATE if shape.hidden < NARROW else WIDE_RATE)
-        return replace(self, length=length, optimizer=replace(self.optimizer, lr=rate))
+        return replace(self, max_length=length, optimizer=replace(self.optimizer, lr=rate))
 
     @property
     def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
@@ -344,7 +362,7 @@ class FinetuneConfig(TrainingOptions):
         is given."""
         values: dict[str, Any] = {
             "lr": self.optimizer.lr,
-            "batch": self.batch,
+            "batch_size": self.batch_size,
             "epochs": self.epochs,
             "bias_correction": self.optimizer.bias_correction,
         }
@@ -359,7 +377,7 @@ class FinetuneConfig(TrainingOptions):
             optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
             yield replace(
                 self,
-                batch=batch,
+                batch_size=batch,
                 epochs=epochs,
                 optimizer=optimizer,
                 examples=examples,
@@ -394,8 +412,13 @@ class GlueConfig(Options):
     """Fine-tune on several known data sets (`bothways tasks`), one after another, with a table of
     all results."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("data", "run", "model", "tasks", "seeds", "epochs", "lr", "batch", "length", "jobs"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("data", "run", "model", "tasks", "seeds", "epochs", "lr", "batch_size"),
+                *("max_length", "jobs", "device"),
+            )
+        }
     )
 
     data: str
@@ -414,12 +437,12 @@ class GlueConfig(Options):
     else 0."""
     epochs: int | None = None
     """Passes over the training data. Default: the task's own, else 3, as in the paper."""
-    batch: int | None = None
+    batch_size: int | None = None
     """Batch size in examples. Default: the task's own, else 32."""
     lr: float | None = None
     """Peak learning rate. Default: the task's own, else by the encoder's width, see
     --lr of finetune."""
-    length: int | None = None
+    max_length: int | None = None
     """Maximum sequence length in tokens. Default: the task's own, else 128."""
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
@@ -439,7 +462,7 @@ class GlueConfig(Options):
 
 
 # --------------------------------------------------------------------------------
-# Options of `bothways features`, the paper's feature-based approach.
+# Options of `bothways reproduce features`, the paper's feature-based approach.
 
 LayerChoice = Literal[
     "embeddings", "second-to-last", "last", "sum-last-four", "concat-last-four", "sum-all"
@@ -452,38 +475,28 @@ class FeaturesConfig(Options):
     """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
     section 5.3). The features are computed once."""
 
-    short_names = MappingProxyType(
+    listed = MappingProxyType(
         {
-            **{name: f"task.{name}" for name in ("train", "dev", "test")},
-            "lr": "optimizer.lr",
+            "options": (
+                *("train", "dev", "test", "data", "model", "run", "layers", "hidden", "epochs"),
+                *("batch_size", "lr", "seeds"),
+            )
         }
     )
-    first: ClassVar[tuple[str, ...]] = (
-        *("task.train", "task.dev", "task.test", "model", "run", "layers", "epochs"),
-        *("optimizer.lr", "seeds", "threads"),
-    )
-    needed: ClassVar[tuple[str, ...]] = ("task.train", "run")
-    unlisted: ClassVar[tuple[str, ...]] = tuple(
-        f"task.{name}"
-        for name in (
-            *("kind", "long", "predict", "text_b"),
-            *TaskOptions(kind="tagging").without_effect,
-            *({*OPTIONS_OF_KINDS.values()} - {"tagging"}),
-        )
-    )
+    needed: ClassVar[tuple[str, ...]] = ("train", "run")
     own_texts = MappingProxyType(
         {
-            "task.train": "Training file: CoNLL columns, or what an annotator exports.",
-            "task.dev": "Development file, to measure each epoch on.",
-            "task.test": "Test file, with tags, to measure on at the end.",
-            "task.labels": "The tags, in order. Default: those of the training file, sorted.",
-            "task.measure": "The same as --test, as declared tasks name it.",
-            "task.metrics": "Metrics, the first being the main one: accuracy, precision, recall, "
+            "train": "Training file: CoNLL columns, or what an annotator exports.",
+            "dev": "Development file, to measure each epoch on.",
+            "test": "Test file, with tags, to measure on at the end.",
+            "labels": "The tags, in order. Default: those of the training file, sorted.",
+            "measure": "The same as --test, as declared tasks name it.",
+            "metrics": "Metrics, the first being the main one: accuracy, precision, recall, "
             "f1, f1_macro (the mean over entity types). Default: depends on the tags.",
         }
     )
 
-    task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
+    task: TaskOptions = flat(lambda: TaskOptions(kind="tagging"))
     """Sentences with a tag for each word."""
     data: str = free("")
     """Folder that the names of the data files are relative to. Default: the current folder."""
@@ -499,15 +512,13 @@ class FeaturesConfig(Options):
     """BiLSTM hidden size per direction."""
     epochs: int = 10
     """Passes over the training data."""
-    batch: int = 32
+    batch_size: int = 32
     """Batch size in sentences."""
-    length: int | None = None
+    max_length: int | None = None
     """Maximum sequence length in tokens. Default: 128, but at most the encoder's positions. Context
     from the document fills what the sentence leaves free."""
-    optimizer: OptimizerOptions = field(
-        default_factory=lambda: OptimizerOptions(
-            lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True
-        )
+    optimizer: OptimizerOptions = flat(
+        lambda: OptimizerOptions(lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True)
     )
     """Optimizer and learning rate schedule of the BiLSTM."""
     dropout: float = 0.1
@@ -522,23 +533,22 @@ class FeaturesConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden", "epochs", "batch"):
+        for name in ("hidden", "epochs", "batch_size"):
             require(name, getattr(self, name), 1)
         require("dropout", self.dropout, 0, 1 - 1e-9)
         if self.optimizer.lr == 0:
-            raise ConfigError("optimizer.lr is 0; features needs a rate, such as 1e-3.")
+            raise ConfigError("lr is 0; features needs a rate, such as 1e-3.")
         if not self.task.traits.per_word:
             raise ConfigError(
-                f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
+                f"kind is {self.task.kind!r}; feature extraction supports only tagging."
             )
         if share(self.task.dev) is not None or share(self.task.test) is not None:
             raise ConfigError(
-                "features measures files, not shares of task.train; give --dev a file files of one."
+                "features measures files, not shares of train; give --dev a file files of one."
             )
         if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
             raise ConfigError(
-                f"task.measure and task.test name {len(tests)} files; features measures dev and "
-                "one more."
+                f"measure and test name {len(tests)} files; features measures dev and one more."
             )
         for name, values in (("seeds", self.seeds), ("layers", self.layers)):
             if not values or len(set(values)) < len(values):
@@ -547,12 +557,12 @@ class FeaturesConfig(Options):
 
     def resolved(self) -> FeaturesConfig:
         """See :meth:`Options.resolved`: the length."""
-        return replace(self, length=self.sequence_length)
+        return replace(self, max_length=self.sequence_length)
 
     @property
     def sequence_length(self) -> int:
-        """``length``, or the default; an encoder may have fewer positions."""
-        return self.length or self.task.traits.length
+        """``max_length``, or the default; an encoder may have fewer positions."""
+        return self.max_length or self.task.traits.length
 
     def located(self) -> FeaturesConfig:
         """The same config with the task's file names resolved against ``data``, and one test

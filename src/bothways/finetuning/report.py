@@ -227,19 +227,19 @@ def _panel_section(panel: Panel) -> list[str]:
 
 def _origin(run: Path, data: FinetuningData | None = None) -> list[str]:
     record = read_run(run)
-    kind = record.get("config", {}).get("task", {}).get("kind", "")
-    usual = {"length": traits_of(kind).length}
+    kind = record.get("config", {}).get("kind", "")
+    usual = {"max_length": traits_of(kind).length}
     return origin_section(run, FinetuneConfig, _data_section(record, data), usual)
 
 
 def _data_section(record: Mapping[str, Any], data: FinetuningData | None) -> list[str]:
     if data is None:
         return []
-    task = record.get("config", {}).get("task", {})
+    task = record.get("config", {})
     train, rows = str(task.get("train", "")), []
     for name, file in {"train": data.train, "dev": data.dev, **data.extra.files}.items():
         path = task[name] if task.get(name) else getattr(file.rows, "path", "")
-        if name == "dev" and record["config"].get("folds"):
+        if name == "dev" and task.get("folds"):
             path = f"{train}, each part in turn"
         elif share(str(path)):
             path = f"{train}, {path} held out"

@@ -25,7 +25,7 @@ class SeedResult:
         measurement: scores on dev after the last epoch.
         folder: where model and predictions are.
         seconds: for initialising, training and measuring.
-        further: scores on the files of ``task.measure``, by the file's name without its ending.
+        further: scores on the files of ``measure``, by the file's name without its ending.
         order: separate seed of the data order, if there is one.
         head: separate seed of the new weights, if there is one.
         fold: the part of the training file that is its dev, from 1, if there are folds.
@@ -151,7 +151,7 @@ class FinetuneResult:
 
     @property
     def further(self) -> dict[str, dict[str, list[float]]]:
-        """By labelled file beyond dev (``task.measure``), the same as :attr:`scores`; a file that
+        """By labelled file beyond dev (``measure``), the same as :attr:`scores`; a file that
         only some seeds were measured on is left out."""
         files = [f for f in self.seeds[0].further if all(f in s.further for s in self.seeds)]
         return {

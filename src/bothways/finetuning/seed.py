@@ -134,7 +134,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
         examples = data.train.examples
         batches = EpochBatches(
             examples.trainable,
-            config.batch,
+            config.batch_size,
             config.epochs,
             seed=run_seeds.order_seed,
             make=self._micro_batches,
@@ -143,7 +143,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
         steps = batches.per_epoch * config.epochs
         self.pruned: PrunedEmbedding | None = None
         plain = config.optimizer.layer_decay == 1 and not config.optimizer.unfreeze
-        if config.kernels == "fast" and config.optimizer.name == "adam" and plain:
+        if config.kernels == "fast" and config.optimizer.optimizer == "adam" and plain:
             table = model.encoder.embeddings.tokens
             self.pruned = PrunedEmbedding(table, examples.tokens, config.optimizer, steps)
         super().__init__(
@@ -211,7 +211,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
         if free < size:
             watch.say(
                 f"{self.folder}: a checkpoint, written every {self.minutes:g} minutes "
-                f"(--checkpoint.minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
+                f"(--checkpoint-minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
                 "are free; free some space if training takes longer"
             )
 

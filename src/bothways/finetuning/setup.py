@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
@@ -45,7 +44,7 @@ from bothways.training.runfolder import RunLock
 # Files of a task other than train and dev: to measure on, or to predict.
 #
 # MNLI has two dev and two test files, and many data sets come with the labels of their test file. A
-# model is chosen on ``task.dev`` alone; the scores on these files are only reported. So they may be
+# model is chosen on ``dev`` alone; the scores on these files are only reported. So they may be
 # added or replaced when a run is finished.
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.
@@ -73,9 +72,9 @@ class ExtraFiles:
     """Further files of a task, encoded.
 
     Attributes:
-        files: by name: ``test``, and those of ``task.measure`` and ``task.predict`` as
+        files: by name: ``test``, and those of ``measure`` and ``predict`` as
             :func:`part_name` calls them.
-        labelled: the names of ``task.measure``.
+        labelled: the names of ``measure``.
         digests: by name, of the files' contents and of whether labels are read: without them,
             lines without a label are predicted too.
     """
@@ -100,13 +99,13 @@ def check_files(options: TaskOptions) -> None:
                 continue
             remedy = ""
             if option in empty_values:
-                remedy = f" --task.{option} {empty_values[option]} leaves it out."
+                remedy = f" --set {option}={empty_values[option]} leaves it out."
             if option in ("dev", "test") and re.fullmatch(r"-?[\d.,]+\s*%?", name):
                 remedy = (
                     " A share of the training examples is a number between 0 and 1, such as 0.2."
                 )
             raise InputError(
-                f"there is no such file (task.{option}, relative to --data if given).{remedy}",
+                f"there is no such file ({option}, relative to --data if given).{remedy}",
                 place=Place(name),
             )
     stems = [part_name(name) for name in (*options.measure, *options.predict)]
@@ -114,13 +113,9 @@ def check_files(options: TaskOptions) -> None:
     for name, count in counts.items():
         if count > 1:
             raise ConfigError(
-                f"task.measure and task.predict: {count} files would write "
+                f"measure and predict: {count} files would write "
                 f"{predictions_name(name)}; rename one of them."
             )
-
-
-EXTRA_INPUTS = ("input.task.test", "input.task.measure", "input.task.predict")
-"""Digests of these files in run.json, which earlier versions made part of the recipe."""
 
 
 def training_digests(options: TaskOptions) -> dict[str, str]:
@@ -128,16 +123,16 @@ def training_digests(options: TaskOptions) -> dict[str, str]:
     them, for run.json."""
     train, held_out = _digest(options.train), share(options.test)
     return {
-        "task.train": train if held_out is None else f"{train}, {held_out:g} of it held out",
-        "task.dev": _digest(options.dev),
+        "train": train if held_out is None else f"{train}, {held_out:g} of it held out",
+        "dev": _digest(options.dev),
     }
 
 
 def file_digests(options: TaskOptions) -> dict[str, str]:
     """A short digest of the contents of each file of a task, for run.json."""
-    files = {"task.test": options.test or ""}
+    files = {"test": options.test or ""}
     for option, names in (("measure", options.measure), ("predict", options.predict)):
-        files |= {f"task.{option}[{i}]": name for i, name in enumerate(names)}
+        files |= {f"{option}[{i}]": name for i, name in enumerate(names)}
     digests = {option: _digest(file) for option, file in files.items()}
     return {**training_digests(options), **digests}
 
@@ -145,7 +140,7 @@ def file_digests(options: TaskOptions) -> dict[str, str]:
 def _digest(file: str) -> str:
     """Empty without a file; a share of the training examples as it is."""
     if share(file) is not None:
-        return f"{share(file):g} of task.train"
+        return f"{share(file):g} of train"
     files = [Path(file)] if file else []
     if file and (annotations := brat_files(Path(file))):
         files = [one for own in annotations for one in (own.with_suffix(".txt"), own)]
@@ -162,7 +157,7 @@ def read_extra_files(
     encode: Callable[[Any], EncodedFile[Any]],
     held_out: Any = None,
 ) -> ExtraFiles:
-    """Read and encode ``task.test``, ``task.measure`` and ``task.predict``.
+    """Read and encode ``test``, ``measure`` and ``predict``.
 
     Args:
         task: the task, with labels and metrics decided.
@@ -184,7 +179,7 @@ def read_extra_files(
         name: _digest(path) + WITH_LABELS * (name in labelled) for name, path in paths.items()
     }
     if held_out is not None:
-        train = training_digests(options)["task.train"]
+        train = training_digests(options)["train"]
         files, labelled = {"test": encode(held_out), **files}, ("test", *labelled)
         digests = {"test": train + WITH_LABELS, **digests}
     return ExtraFiles(files, labelled, digests)
@@ -373,7 +368,7 @@ def _divided(
     shares = [held_out[name] for name in names]
     if sum(shares) >= 1:
         raise ConfigError(
-            f"task.dev and task.test hold out {' and '.join(f'{s:g}' for s in shares)} of the "
+            f"dev and test hold out {' and '.join(f'{s:g}' for s in shares)} of the "
             "training examples, and none is left; hold out less."
         )
     parts = parts_of(
@@ -390,7 +385,7 @@ def _encoded_train(
     if not len(encoded.examples.trainable):
         raise InputError(
             "no answer is where answer_start says, so there is nothing to train on; set "
-            "task.spans.misaligned to search, or correct the file.",
+            "spans_misaligned to search, or correct the file.",
             place=Place(rows.path),
         )
     read = Reading.of(loaded.tokenizer, encoded.examples, contents=task.contents(rows))
@@ -517,25 +512,15 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     for name, value, meaning in (
         ("model", config.model, "the model folder to start from"),
         ("run", config.run, "the folder to write to"),
-        ("task.train", config.task.train, "the training file"),
+        ("train", config.task.train, "the training file"),
         (
-            "task.dev",
+            "dev",
             config.task.dev or folds,
             "the file to measure on, or the share of train to hold out for it, such as 0.1",
         ),
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")
-
-
-def recorded_without_effect(task: TaskOptions) -> list[str]:
-    """Options that earlier versions recorded although they change nothing, by dotted name."""
-    names = [f"task.{name}" for name in task.without_effect if name != "windows"]
-    if "windows" in task.without_effect:
-        names += ["task.windows.stride", "task.windows.pooling"]
-    if not (task.traits.has_labels and task.traits.several):  # 0.1 had no such kind
-        names += [f"task.multilabel.{name}" for name in to_dict(task.multilabel)]
-    return names
 
 
 def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> str:

@@ -59,7 +59,7 @@ def corpus_line(mib: float) -> Limit:
     return Limit(
         mib,
         ", so this is most likely not text. Remove the line or the file, or break the line up "
-        "(`bothways vocab`, `vocab extend` and `corpus` accept longer ones with --max_line_mib).",
+        "(`bothways vocab` and `corpus` accept longer ones with --set max_line_mib=N).",
     )
 
 

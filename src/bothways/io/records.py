@@ -74,7 +74,7 @@ def json_field(line: str, name: str) -> str:
         raise ValueError(f"a JSON {type(record).__name__}, not an object")
     if name not in record:
         known = ", ".join(map(repr, list(record)[:8])) or "nothing"
-        raise ValueError(f"no field {name!r}, only {known} (--text_field names the text's)")
+        raise ValueError(f"no field {name!r}, only {known} (--text-field names the text's)")
     text = record[name]
     if not isinstance(text, str):
         raise ValueError(f"field {name!r} is {_type_name(text)}, not a string")
@@ -116,7 +116,7 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
     if column not in schema.names:
         raise InputError(
             f"there is no column {column!r}; the file has {', '.join(schema.names)}. Name the "
-            "column that holds the text: --text_field NAME.",
+            "column that holds the text: --text-field NAME.",
             place=Place(path),
         )
     kind = schema.field(column).type
@@ -132,7 +132,7 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
     if not any(is_type(kind) for is_type in text_types):
         raise InputError(
             f"column {column!r} holds {kind}, not text. Name a column of strings: "
-            "--text_field NAME.",
+            "--text-field NAME.",
             place=Place(path),
         )
 

@@ -113,7 +113,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     if not extended.words:
         raise InputError(
             "no word to add: those listed are pieces already, and the files have none that is "
-            f"frequent enough (--min_count {config.min_count}) and has {MIN_PIECES} pieces or more."
+            f"frequent enough (--min-count {config.min_count}) and has {MIN_PIECES} pieces or more."
         )
     if is_model:
         _extend_model(source, out, extended)

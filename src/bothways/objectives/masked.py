@@ -102,8 +102,8 @@ class LeftToRight(MaskedLM):
     def __init__(self, pairs: PairKind = "full"):
         if pairs in PAIRS:
             raise ConfigError(
-                f"objective left_to_right with pairs.kind {pairs}: the second loss reads the "
-                "first token, which sees no other; choose pairs.kind full or single."
+                f"objective left_to_right with pairs_kind {pairs}: the second loss reads the "
+                "first token, which sees no other; choose pairs_kind full or single."
             )
         super().__init__(pairs)
         self._words = replace(WORDS, title="left-to-right")

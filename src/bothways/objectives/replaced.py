@@ -65,8 +65,8 @@ class ReplacedTokens(PretrainingObjective):
     ):
         if pairs in PAIRS:
             raise ConfigError(
-                f"objective replaced with pairs.kind {pairs}: it has no loss on pairs; choose "
-                "pairs.kind full or single."
+                f"objective replaced with pairs_kind {pairs}: it has no loss on pairs; choose "
+                "pairs_kind full or single."
             )
         require("objective: weight", weight, 0)
         require_choice("objective: share", share, get_args(Sharing))

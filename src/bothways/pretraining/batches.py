@@ -202,7 +202,7 @@ class PhaseBatches:
     With the epochs laid end to end, step s reads instances s * batch to (s + 1) * batch. Its
     micro-batches do not depend on which process or thread makes them, or when.
 
-    With ``masking.duplicates`` = n, epoch e reuses the pairs and masks of epoch e mod n, in its own
+    With ``masking_duplicates`` = n, epoch e reuses the pairs and masks of epoch e mod n, in its own
     order.
 
     Args:

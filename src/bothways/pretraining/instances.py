@@ -146,13 +146,13 @@ def store_problem(store: TokenStore, kind: PairKind) -> str:
         return (
             f"{part}; next-sentence prediction needs at least 2, so that a random next segment can "
             "come from another. Add text, separate its documents with blank lines, or train "
-            "without pairs (--pairs.kind single or full)."
+            "without pairs (--pairs-kind single or full)."
         )
     if kind == "order" and store.sentences == store.documents:  # none is empty
         return (
             f"{part}, none of two sentences; sentence order needs two that follow one another. "
-            "For unrelated short texts use --pairs.kind single, on a corpus that was built with "
-            "--single_sentence keep."
+            "For unrelated short texts use --pairs-kind single, on a corpus that was built with "
+            "--single-sentence keep."
         )
     return "" if store.sentences else f"{part}; there is nothing to read. Add text."
 

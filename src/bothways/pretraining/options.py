@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
-from bothways.config.fields import Options, free, numerics, require
+from bothways.config.fields import Options, flat, free, numerics, require
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
@@ -29,16 +29,17 @@ class PairOptions(Options):
     """The segments of a sequence, and the second loss on pairs of them, if any."""
 
     kind: PairKind = "next"
-    """next: next sentence prediction, does segment B follow A (BERT). order: sentence order
+    """What follows what in a sequence. next: next sentence prediction, does segment B follow A
+    (BERT). order: sentence order
     prediction, are two consecutive segments swapped (ALBERT). full: sentences packed up to the
     length across documents, no second loss (RoBERTa). single: as full, but within a document, for
-    short unrelated texts (in a corpus built with `--single_sentence keep`)."""
+    short unrelated texts (in a corpus built with `--single-sentence keep`)."""
     short: float = 0.1
     """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("pairs.short", self.short, 0, 1)
+        require("pairs_short", self.short, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class MaskOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.rate < 1:
-            raise ConfigError(f"masking.rate is {self.rate}; it must be in (0, 1).")
+            raise ConfigError(f"masking_rate is {self.rate}; it must be in (0, 1).")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
             raise ConfigError(
-                f"masking.mask {self.mask} and masking.random {self.random} must not be negative "
+                f"masking_mask {self.mask} and masking_random {self.random} must not be negative "
                 "and must add up to at most 1."
             )
-        require("masking.duplicates", self.duplicates, 0)
+        require("masking_duplicates", self.duplicates, 0)
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class EvaluateOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("evaluate.every", self.every, 0)
-        require("evaluate.sequences", self.sequences, 1)
+        require("evaluate_every", self.every, 0)
+        require("evaluate_sequences", self.sequences, 1)
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class CheckpointOptions(SavingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("checkpoint.keep", self.keep, 1)
+        require("checkpoint_keep", self.keep, 1)
 
 
 @dataclass(frozen=True)
@@ -110,16 +111,20 @@ class PretrainConfig(TrainingOptions):
     variants of these. A recipe sets all options at once."""
 
     recipes_by_name: ClassVar[bool] = True
-    short_names = MappingProxyType(
+    listed = MappingProxyType(
         {
-            **{name: f"clock.{name}" for name in ("minutes", "steps", "tokens")},
-            **{name: f"model.{name}" for name in ("size", "family")},
-            "lr": "optimizer.lr",
+            "data": ("corpus", "run", "start"),
+            "network": (
+                *("family", "size", "layers", "hidden", "heads", "positions", "dropout", "init"),
+            ),
+            "length": ("minutes", "steps", "tokens", "phases"),
+            "objective": ("objective", "masking_rate", "masking_kind", "pairs_kind"),
+            "optimizer": (
+                *("optimizer", "lr", "schedule", "warmup", "weight_decay", "bias_correction"),
+            ),
+            "run": ("seed", "evaluate_every", "checkpoint_minutes", "snapshots"),
+            "machine": ("device", "precision", "threads", "recompute", "parallel"),
         }
-    )
-    first: ClassVar[tuple[str, ...]] = (
-        *("corpus", "run", "clock.minutes", "clock.steps", "model.size", "model.family", "start"),
-        *("optimizer.lr", "seed", "device"),
     )
     needed: ClassVar[tuple[str, ...]] = ("corpus",)
 
@@ -131,9 +136,9 @@ class PretrainConfig(TrainingOptions):
     start: str | None = free(None)
     """Model to continue pre-training from: a folder, mini-en (bundled), or a name on the Hugging
     Face Hub. Default: new weights. To resume a run, the model must be the same, wherever it is."""
-    model: SizeOptions = field(default_factory=SizeOptions)
+    model: SizeOptions = flat(SizeOptions)
     """Size of a new encoder. With --start only the dropout probabilities are used."""
-    clock: ClockOptions = field(default_factory=ClockOptions)
+    clock: ClockOptions = flat(ClockOptions)
     """Length of training (give exactly one)."""
     phases: tuple[Phase, ...] = (
         Phase(length=128, share=0.9, batch=256, micro_batch=64),
@@ -150,7 +155,7 @@ class PretrainConfig(TrainingOptions):
     """Objective, then its options as NAME=VALUE: masked (masked LM, and for pairs next and order
     their loss, times pairs_weight), left_to_right, replaced (ELECTRA; weight, size, share), or
     MODULE:CLASS of your own."""
-    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    optimizer: OptimizerOptions = flat(OptimizerOptions)
     """Optimizer and learning rate schedule."""
     seed: int = 0
     """Random seed."""
@@ -179,7 +184,7 @@ class PretrainConfig(TrainingOptions):
         longest = max(phase.length for phase in self.phases)
         if self.start is None and longest > self.model.positions:
             raise ConfigError(
-                f"phases: length {longest} exceeds model.positions, {self.model.positions}; "
+                f"phases: length {longest} exceeds positions, {self.model.positions}; "
                 "shorten the phase or give the model more positions."
             )
         require("log_every", self.log_every, 0)
@@ -206,9 +211,13 @@ class ShowConfig(Options):
     """Print training examples as pre-training will see them: which words are hidden or replaced,
     and which texts follow one another."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("folder", "instances", "length", "split", "masking.kind", "masking.rate", "pairs.kind"),
-        *("objective", "seed"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("instances", "start", "split", "length", "masking_rate", "masking_kind"),
+                *("pairs_kind", "objective", "seed"),
+            )
+        }
     )
 
     folder: str

@@ -154,7 +154,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         numerics["parallel"] = config.parallel
     if config.evaluate.corpus:  # scores on it are compared with those of earlier sessions
         heldout = TokenStore.open(config.evaluate.corpus, "heldout").fingerprint
-        numerics["evaluate.corpus"] = heldout
+        numerics["evaluate_corpus"] = heldout
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = weights_digest(config.start)
@@ -372,7 +372,7 @@ class _Pretraining(Plan[PretrainingBatch]):
                 watch.say(
                     f"{folder}: the run may need {needed / 2**20:,.0f} MiB (its checkpoints, one "
                     f"of them being written, snapshots and model), {free / 2**20:,.0f} MiB are "
-                    "free; free some space, or lower --checkpoint.keep"
+                    "free; free some space, or lower checkpoint_keep"
                 )
 
     def first(self, watch: Monitor, done: int) -> None:

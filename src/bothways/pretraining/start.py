@@ -26,7 +26,7 @@ from bothways.runtime.folder import load_model, model_files
 from bothways.tokenization.tokenizer import Tokenizer
 
 _DROPOUTS = ("dropout", "attention_dropout")
-SHAPE_OPTIONS = tuple(f"model.{f.name}" for f in fields(SizeOptions) if f.name not in _DROPOUTS)
+SHAPE_OPTIONS = tuple(f.name for f in fields(SizeOptions) if f.name not in _DROPOUTS)
 """Options of a new encoder that --start leaves without effect."""
 
 
@@ -136,8 +136,8 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
         needed = loaded.tokenizer.template.pair_segments
         if 0 < shape.segments < needed:
             raise ConfigError(
-                f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs.kind "
-                f"{config.pairs.kind} makes sequences of two; choose --pairs.kind full or single."
+                f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs_kind "
+                f"{config.pairs.kind} makes sequences of two; choose --pairs-kind full or single."
             )
     asked: dict[str, Any] = {name: getattr(config.model, name) for name in _DROPOUTS}
     given = {name: value for name, value in asked.items() if value is not None}

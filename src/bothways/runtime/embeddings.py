@@ -126,7 +126,7 @@ def embed_texts(
     combine: Combine = "mean",
     pooling: Pooling | None = None,
     normalize: bool | None = None,
-    length: int | None = None,
+    max_length: int | None = None,
     long: Long | None = None,
     prompt: str | None = None,
     progress: ShowProgress | None = None,
@@ -142,7 +142,7 @@ def embed_texts(
             default as a folder of sentence-transformers says, otherwise the mean.
         normalize: scale vectors to length 1; by default as a folder of sentence-transformers says,
             otherwise not.
-        length: longest sequence in tokens; if not given, what a folder of sentence-transformers
+        max_length: longest sequence in tokens; if not given, what a folder of sentence-transformers
             cuts texts to (``max_seq_length``), or else the encoder's limit.
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
@@ -159,7 +159,7 @@ def embed_texts(
             ``cls`` for a left-to-right model, or no ``pooling`` for a folder that pools, or goes on
             after pooling, in a way that is not known here.
         NonFiniteError: a vector is not finite.
-        LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
+        LengthError: ``max_length`` is beyond the encoder's positions, or leaves no room for text.
         InputError: something that is not a text, or a single text instead of a list.
     """
     check_texts(texts)
@@ -177,6 +177,7 @@ def embed_texts(
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
+    length = max_length
     if length is None and (limit := own_length(loaded, tokens=pooling == "tokens")):
         length, long = limit, long or "cut"
     length, long = config.positions if length is None else length, long or "windows"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import log_expit, logsumexp
-from bothways.config.fields import from_dict, to_dict
+from bothways.config.fields import build, to_dict, values_of
 from bothways.errors import ModelError
 from bothways.io.files import real_path
 from bothways.io.hub import named_folder
@@ -79,12 +79,12 @@ def load_ensemble(
     first = load_model(paths[0], options=options)
     if len(paths) == 1:
         return first
-    of_tasks, notes = [to_dict(first.task.options)], [*first.notes]
+    of_tasks, notes = [values_of(first.task.options)], [*first.notes]
     for path in paths[1:]:
         other = load_model(path)
         _check_alike(first, other, paths[0], path)
         notes += [note for note in other.notes if note not in notes]
-        of_tasks.append(to_dict(other.task.options))
+        of_tasks.append(values_of(other.task.options))
     about = first.about
     if about.get("options"):
         about = {**about, "options": to_dict(_pooled(of_tasks, paths))}
@@ -177,21 +177,20 @@ def _pooled(options: Sequence[dict[str, Any]], paths: Sequence[Path]) -> TaskOpt
     """The common task options; numbers tuned for each model (a threshold) are averaged."""
 
     def pool(values: Sequence[Any], name: str) -> Any:
-        if isinstance(values[0], dict):
-            return {key: pool([v[key] for v in values], f"{name}.{key}") for key in values[0]}
         if all(value == values[0] for value in values) or name in _MAY_DIFFER:
             return values[0]
         if all(isinstance(value, float) for value in values):
             return float(np.mean(values))
-        if name == "task.multilabel.thresholds" and len({len(value) for value in values}) == 1:
+        if name == "multilabel_thresholds" and len({len(value) for value in values}) == 1:
             return [float(mean) for mean in np.mean(values, axis=0)]
         raise ModelError(
             f"the models of {', '.join(map(str, paths))} differ in {name}: "
             f"{', '.join(map(str, values))}; an ensemble needs models of one task."
         )
 
-    return from_dict(TaskOptions, pool(options, "task"))
+    pooled = {name: pool([values[name] for values in options], name) for name in options[0]}
+    return build(TaskOptions, pooled)
 
 
 # Options that may differ between models of the same task.
-_MAY_DIFFER = ("task.name", "task.metrics")
+_MAY_DIFFER = ("name", "metrics")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -51,17 +51,15 @@ class TokenizeConfig(Options):
     """Show the pieces that texts are split into, with their ids in the vocabulary and their places
     in the text."""
 
-    short_names = MappingProxyType({"text": "texts"})
-
     model: str
     """Vocabulary: a tokenizer or model folder, a vocab.txt, mini-en (bundled), or the
     name of a model on the Hugging Face Hub."""
     texts: tuple[str, ...] = ()
-    """Texts to split, also by --text; '-' or none: lines of standard input."""
+    """Texts to split; '-' or none: lines of standard input."""
 
 
 # --------------------------------------------------------------------------------
-# Options of the verbs that use a finished model, and of `bothways score`.
+# Options of the verbs that use a finished model.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +134,13 @@ class LabellerOptions(EngineChoice, FileOptions):
     """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that names the
     columns and labels of the file, for models that do not record them, such as those of
     transformers."""
-    text_a: str | None = None
+    text: str | None = None
     """Column of the file with the texts, of pairs the first. Default: as in fine-tuning."""
-
-    short_names = MappingProxyType({"text": "text_a"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task is not None and self.text_a is not None:
-            raise ConfigError("task and text_a both say which columns the file has; give one.")
+        if self.task is not None and self.text is not None:
+            raise ConfigError("task and text both say which columns the file has; give one.")
 
 
 @dataclass(frozen=True)
@@ -175,22 +171,10 @@ class NextSentenceConfig(EngineChoice):
     model: str
     """Model with a next-sentence head: a folder, mini-en (bundled), or a name on the Hugging Face
     Hub."""
-    text_a: str
+    text: str
     """The first text."""
     text_b: str
     """The text that may follow it."""
-
-
-@dataclass(frozen=True)
-class ChooseConfig(EngineChoice):
-    """Predict which of several texts continues another."""
-
-    model: str
-    """Model folder fine-tuned on choices (`bothways finetune --kind choice`)."""
-    context: str
-    """The text to continue."""
-    choices: tuple[str, ...]
-    """Two or more candidate continuations."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +183,7 @@ class RankConfig(EngineChoice):
 
     model: str
     """Model folder that gives a pair of texts one score: fine-tuned on scores of pairs (`bothways
-    finetune --kind regression --text_b COLUMN`), or a CrossEncoder of sentence-transformers."""
+    finetune --kind regression --text-b COLUMN`), or a CrossEncoder of sentence-transformers."""
     query: str
     """The query, such as a question."""
     texts: tuple[str, ...] = ()
@@ -215,18 +199,33 @@ class RankConfig(EngineChoice):
 
 @dataclass(frozen=True)
 class PredictConfig(LabellerOptions, BulkOptions):
-    """Label texts with a fine-tuned model."""
+    """What a fine-tuned model says of texts: labels, scores, entities, answers to a question, or
+    the likeliest of several choices."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("model", "texts", "file", "text_a", "text_b", "out", "keep", "format", "engine"),
-        "device",
+    listed = MappingProxyType(
+        {
+            "texts": (
+                *("file", "text", "text_b", "question", "context", "choices", "encoding"),
+                *("delimiter", "sheet"),
+            ),
+            "answers": ("top", "out", "keep", "format", "broken"),
+            "model": ("task", "ensemble", "engine", "precision", "device", "workers"),
+        }
     )
 
     model: str
     """Model folder, as written by `bothways finetune`; or its run folder, to average its models,
     one per seed (after a search: those of the chosen setting)."""
     texts: tuple[str, ...] = ()
-    """Texts to label; '-' or none, without --file: lines of standard input."""
+    """Texts to label or tag; '-' or none, without --file: lines of standard input."""
+    question: str | None = None
+    """Question to answer with a part of --context, or of the text file --file of any length."""
+    context: str | None = None
+    """Text that answers --question, or that --choices continue."""
+    choices: tuple[str, ...] = ()
+    """Two or more texts, of which the likeliest to continue --context is predicted."""
+    top: int = 3
+    """Answers shown for --question, best first."""
     text_b: str | None = None
     """Second text of each pair, the same for all texts; with --file, the column of the second
     texts. Default there: as in fine-tuning."""
@@ -249,12 +248,19 @@ class PredictConfig(LabellerOptions, BulkOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require("top", self.top, 1)
+        if self.question is not None and (self.context is None) == (self.file is None):
+            raise ConfigError("give the text that answers the question: context or file.")
+        if self.choices and (self.context is None or self.question is not None):
+            raise ConfigError("choices are for context alone, which they continue; give that.")
+        if (self.question is not None or self.choices) and self.texts:
+            raise ConfigError("question and choices go without further texts.")
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
-        if self.file is None and self.text_a is not None:
+        if self.file is None and self.text is not None:
             raise ConfigError(
-                "text_a is a column of --file; texts stand by themselves after the model."
+                "text is a column of --file; texts stand by themselves after the model."
             )
         if (self.keep or self.format) and (self.file is None or self.out is None):
             raise ConfigError("keep and format need --file and --out.")
@@ -265,75 +271,16 @@ class PredictConfig(LabellerOptions, BulkOptions):
 
 
 @dataclass(frozen=True)
-class TagConfig(PredictConfig):
-    """Find entities, or tag words, with a model fine-tuned for that (`bothways finetune --kind
-    ner`)."""
-
-    first: ClassVar[tuple[str, ...]] = (
-        *("model", "texts", "file", "out", "format", "keep", "engine", "device"),
-    )
-    unlisted: ClassVar[tuple[str, ...]] = ("submission", "text_b")
-    own_texts = MappingProxyType(
-        {
-            "texts": "Texts to tag; '-' or none, without --file: lines of standard input.",
-            "file": "File to tag: CoNLL columns, a table with a column of texts (.tsv, .csv, "
-            ".jsonl, .json, .parquet, .xlsx), or what an annotator exports.",
-            "out": "File to write: CoNLL columns, .csv, or .jsonl, .json and .ann for annotators. "
-            "Default: print the entities.",
-            "format": "Format of --out: conll, csv, doccano, prodigy, label-studio, spacy, words "
-            "or brat. Default: that of --file if the name of --out allows it.",
-        }
-    )
-
-
-@dataclass(frozen=True)
-class AnswerConfig(EngineChoice):
-    """Answer a question with a span of a text."""
-
-    model: str
-    """Model folder fine-tuned on questions (`bothways finetune --kind qa`)."""
-    question: str
-    """The question."""
-    context: str | None = None
-    """Text that contains the answer. Give this or --file."""
-    file: str | None = None
-    """Text file that contains the answer, of any length. Give this or --context."""
-    top: int = 3
-    """Answers shown, best first."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.context is None) == (self.file is None):
-            raise ConfigError("give the text that contains the answer: --context or --file.")
-        require("top", self.top, 1)
-
-
-@dataclass(frozen=True)
-class ScoreConfig(Options):
-    """Score a prediction file, from any system: exact match and F1 as defined by SQuAD 1.1,
-    SQuAD 2.0 and KorQuAD."""
-
-    predictions: str
-    """JSON file that maps question ids to answers; an empty answer means no answer."""
-    data: str
-    """The questions with their reference answers (SQuAD's .json)."""
-    odds: str | None = None
-    """JSON file that maps question ids to the odds or probability of no answer, such as
-    answers_null_odds.json: adds the best scores over all thresholds on them and these thresholds
-    (SQuAD 2.0's `--na-prob-file`). The other scores are those of the answers as they are given."""
-    convention: Literal["squad", "korean"] = "squad"
-    """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
-    KorQuAD does."""
-
-
-@dataclass(frozen=True)
 class EmbedConfig(BulkOptions, FileOptions):
     """Compute vectors of texts or of their tokens."""
 
-    short_names = MappingProxyType({"text": "text_a"})
-    first: ClassVar[tuple[str, ...]] = (
-        *("model", "texts", "out", "file", "text_a", "keep", "pooling", "normalize", "length"),
-        "device",
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("out", "file", "text", "keep", "pooling", "layers", "normalize", "prompt"),
+                *("max_length", "long", "encoding", "engine", "precision", "device", "workers"),
+            )
+        }
     )
 
     model: str
@@ -350,7 +297,7 @@ class EmbedConfig(BulkOptions, FileOptions):
     as `predict --file` takes."""
     keep: tuple[str, ...] = ()
     """Columns of --file to carry over to the rows of --out as they are, such as an id."""
-    text_a: str | None = None
+    text: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
     fine-tuned on, or else text, or sentence."""
     task: str | None = None
@@ -370,7 +317,7 @@ class EmbedConfig(BulkOptions, FileOptions):
     prompt: str | None = None
     """Text to put before each text, or the name of a prompt that the folder has. Default: as a
     folder of sentence-transformers says, otherwise none; '' for none."""
-    length: int | None = None
+    max_length: int | None = None
     """Maximum sequence length in tokens. Default: that at which a folder of sentence-transformers
     cuts texts (max_seq_length of its sentence_bert_config.json), otherwise the encoder's limit."""
     precision: PredictPrecision = field(default="auto", kw_only=True)
@@ -384,8 +331,8 @@ class EmbedConfig(BulkOptions, FileOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
-        if self.file is None and (self.text_a is not None or self.task is not None or self.keep):
-            raise ConfigError("text_a, task and keep need --file.")
+        if self.file is None and (self.text is not None or self.task is not None or self.keep):
+            raise ConfigError("text, task and keep need --file.")
 
 
 AttributionMethod = Literal["occlusion", "gradients"]
@@ -400,7 +347,7 @@ class InspectConfig(EngineChoice):
     """Model folder, mini-en (bundled), or a name on the Hugging Face Hub."""
     text: str
     """The text."""
-    pair: str | None = None
+    text_b: str | None = None
     """Second text, for a pair."""
     attribute: AttributionMethod | None = None
     """What each token contributes to the label or number that is predicted, instead of hidden
@@ -423,16 +370,20 @@ class InspectConfig(EngineChoice):
 class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("model", "file", "text_a", "text_b", "label", "labels", "task", "ensemble", "engine"),
-        "device",
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("text", "text_b", "label", "labels", "predictions", "convention", "task"),
+                *("ensemble", "encoding", "engine", "precision", "device"),
+            )
+        }
     )
 
     model: str
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
     finetune, to average its models, one per seed (after a search: those of the chosen
     setting)."""
-    file: str
+    file: str = ""
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json, .parquet,
     .xlsx; CoNLL columns for tagging); questions with answers (SQuAD's .json); or a corpus folder,
     whose held-out split measures masked LM and next sentence prediction."""
@@ -443,9 +394,24 @@ class EvaluateConfig(LabellerOptions):
     labels: tuple[str, ...] = ()
     """The file's labels in the order of the model's outputs, if the folder has other names for
     them, such as LABEL_0. Give this option last."""
+    predictions: str | None = None
+    """Answers to measure in place of a model's, whose place is then left out: a JSON file that maps
+    ids of questions to answers; an empty answer means no answer."""
+    odds: str | None = None
+    """JSON file that maps question ids to the odds or probability of no answer, such as
+    answers_null_odds.json: adds the best scores over all thresholds on them and these thresholds
+    (SQuAD 2.0's `--na-prob-file`). The other scores are those of the answers as they are given."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How --predictions are compared. squad: by word, ignoring English articles. korean: by
+    character, as KorQuAD does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.predictions is not None and not self.file:
+            object.__setattr__(self, "file", self.model)
+            object.__setattr__(self, "model", "")
+        if not self.file or (self.predictions is None) != bool(self.model):
+            raise ConfigError("give a model and a file, or --predictions and a file.")
         if self.task is not None and (self.text_b or self.label or self.labels):
             raise ConfigError(
                 "task and text_b, label or labels both say how the file is laid out; give one."

@@ -422,7 +422,7 @@ def predict_outputs(
         n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])
         raise NonFiniteError(
             f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
-            "training diverged (lower optimizer.lr)."
+            "training diverged (lower lr)."
         )
     return found
 
@@ -518,7 +518,7 @@ def task_for_file(
     if task.traits.has_columns and not fine_tuned_here:
         raise ModelError(
             "the model folder does not say which columns its task has (options in bothways.json, "
-            "which `bothways finetune` writes); name them (--text_a COLUMN, of pairs also --text_b "
+            "which `bothways finetune` writes); name them (--text COLUMN, of pairs also --text-b "
             "COLUMN; `evaluate` and `export` take --label COLUMN, too), or the task (--task mrpc, "
             "or a .yaml file)."
         )

@@ -64,21 +64,21 @@ def file_texts(
     path: Path,
     loaded: LoadedModel,
     *,
-    text_a: str | None = None,
+    text: str | None = None,
     task: str | None = None,
     keep: Sequence[str] = (),
     form: Format | None = None,
 ) -> FileTexts:
     """Read the texts of a file as `predict --file` reads them, or the lines of a text file.
 
-    Of tagged words, a text is a sentence; of questions on passages, a question (``text_a``
+    Of tagged words, a text is a sentence; of questions on passages, a question (``text``
     ``context``: its passage).
 
     Args:
         path: tables have columns, but a ``.txt`` only if it has a line of column names, or one is
             named; other files hold a text per line.
         loaded: a model that was fine-tuned here knows the column of its texts.
-        text_a: the column of the texts.
+        text: the column of the texts.
         task: a declared task, or the file of one, that says which column it is.
         keep: further columns whose values are wanted.
         form: how the file is written.
@@ -88,9 +88,7 @@ def file_texts(
             told.
         ConfigError: ``task`` is not a task, or one whose files have no columns.
     """
-    (found,) = text_windows(
-        path, loaded, text_a=text_a, task=task, keep=keep, form=form, whole=True
-    )
+    (found,) = text_windows(path, loaded, text=text, task=task, keep=keep, form=form, whole=True)
     return found
 
 
@@ -98,7 +96,7 @@ def text_windows(
     path: Path,
     loaded: LoadedModel,
     *,
-    text_a: str | None = None,
+    text: str | None = None,
     task: str | None = None,
     keep: Sequence[str] = (),
     form: Format | None = None,
@@ -109,20 +107,20 @@ def text_windows(
     words or questions are one window. What is noted of the file is complete with the last one."""
     form = form or Format()
     kind = task_recipe(task).task.kind if task is not None else loaded.about.get("kind")
-    if _is_tagged(path, kind, text_a, form):
+    if _is_tagged(path, kind, text, form):
         yield _sentences(path, keep, form)
         return
-    if _has_questions(path, kind, text_a):
-        yield _questions(path, text_a or _QUESTION_COLUMNS[0], keep, form)
+    if _has_questions(path, kind, text):
+        yield _questions(path, text or _QUESTION_COLUMNS[0], keep, form)
         return
-    if not (text_a or task or keep or form.delimiter or _is_table(path, form)):
+    if not (text or task or keep or form.delimiter or _is_table(path, form)):
         refuse_records(path, "write their texts to a .txt file, one per line")
         yield from _line_windows(path, form.encoding, skip=skip, whole=whole)
         return
     options = _layout(loaded, task)
-    column = text_a or options.text_a
+    column = text or options.text
     layout = TaskOptions(
-        text_a=column,
+        text=column,
         label="",
         header=options.header,
         columns=options.columns,
@@ -131,7 +129,7 @@ def text_windows(
         sheet=form.sheet,
         quoting=form.quoting,
     )
-    other = options.text_b if column == options.text_a else None
+    other = options.text_b if column == options.text else None
     windows = row_windows(
         *(path, layout),
         labelled=False,
@@ -206,12 +204,12 @@ def check_kept(names: Sequence[str], labels: Sequence[str]) -> None:
         )
 
 
-def _is_tagged(path: Path, kind: str | None, text_a: str | None, form: Format) -> bool:
+def _is_tagged(path: Path, kind: str | None, text: str | None, form: Format) -> bool:
     """Whether a file has tagged words."""
     name = path.name.lower()
     if name.endswith(_TAGGED):
         return True
-    if not traits_of(kind).per_word or text_a is not None:
+    if not traits_of(kind).per_word or text is not None:
         return False
     if path.suffix.lower() in JSON:
         try:
@@ -236,9 +234,9 @@ def _sentences(path: Path, keep: Sequence[str], form: Format) -> FileTexts:
     return FileTexts(texts, notes=(*found.notes, note))
 
 
-def _has_questions(path: Path, kind: str | None, text_a: str | None) -> bool:
+def _has_questions(path: Path, kind: str | None, text: str | None) -> bool:
     """Whether a file has questions on passages, of which a column is embedded."""
-    if text_a is not None and text_a not in _QUESTION_COLUMNS:
+    if text is not None and text not in _QUESTION_COLUMNS:
         return False
     traits = traits_of(kind)
     if not (traits.has_columns or traits.per_word) and table_suffix(path) in TABLES:
@@ -274,7 +272,7 @@ def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
         if not options.traits.has_columns:
             raise ConfigError(
                 f"task {task} is of kind {options.kind}, whose files have no column of texts; name "
-                "the column of this file with --text_a."
+                "the column of this file with --text."
             )
         return options
     about = loaded.about

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
+from types import MappingProxyType
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
@@ -62,10 +62,10 @@ class Limits(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("body", "inputs", "depth", "tokens", "connections"):
-            require(f"limits.{name}", getattr(self, name), 1)
+            require(f"limits_{name}", getattr(self, name), 1)
         for name in ("receipt", "deadline"):
             if not getattr(self, name) > 0:
-                raise ConfigError(f"limits.{name} is {getattr(self, name)}; give seconds above 0.")
+                raise ConfigError(f"limits_{name} is {getattr(self, name)}; give seconds above 0.")
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,12 @@ class ServeConfig(EngineChoice):
     OpenAI's embeddings. If the environment variable BOTHWAYS_KEY is set, clients must send it
     (Authorization: Bearer KEY)."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("models", "host", "port", "workers", "open", "engine", "precision", "device"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("host", "port", "workers", "open", "origins", "engine", "precision", "device"),
+            )
+        }
     )
 
     models: tuple[str, ...]

@@ -184,7 +184,7 @@ def score_file(
     if not v2:
         if odds is not None:
             raise InputError(
-                "every question has an answer, so odds of no answer have no use; leave out --odds.",
+                "every question has an answer, so odds of no answer have no use; leave out odds.",
                 place=Place(rows.path),
             )
         return {"exact_match": _percent(scores.exact), "f1": _percent(scores.f1)}, notes

@@ -46,7 +46,7 @@ def task_recipe(name: str, **options: Any) -> FinetuneConfig:
     Args:
         name: a declared task (`bothways tasks` lists them), or a file of one's own.
         options: to add or to change: ``data``, ``model``, ``run``, ``seeds`` ..., also with dotted
-            names (``**{"optimizer.lr": 5e-5}``).
+            names (``**{"lr": 5e-5}``).
 
     Raises:
         ConfigError: no such task or option.

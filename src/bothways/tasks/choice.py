@@ -59,7 +59,7 @@ class ChoiceTask(Task[Texts, Probabilities]):
         """TSV, CSV or JSONL."""
         if not options.choices:
             raise ConfigError(
-                "task.choices is missing: the columns of the choices, or one that holds them as a "
+                "choices is missing: the columns of the choices, or one that holds them as a "
                 "JSON list."
             )
         check_columns(options)
@@ -71,10 +71,10 @@ class ChoiceTask(Task[Texts, Probabilities]):
     def define(cls, options: TaskOptions, train: Texts) -> Self:  # noqa: ARG003
         """Nothing depends on the training file."""
         if len(set(options.labels)) < len(options.labels):
-            raise ConfigError(f"task.labels is {listed(options.labels)}; give each once.")
+            raise ConfigError(f"labels is {listed(options.labels)}; give each once.")
         if options.metrics not in ((), ("accuracy",)):
             raise ConfigError(
-                f"task.metrics is {listed(options.metrics)}; the metric of choices is accuracy."
+                f"metrics is {listed(options.metrics)}; the metric of choices is accuracy."
             )
         return cls(replace(options, metrics=("accuracy",)))
 
@@ -125,7 +125,7 @@ class ChoiceTask(Task[Texts, Probabilities]):
             if label not in names:
                 raise InputError(
                     f"the label {label!r} names none of the {len(choices)} choices; they are "
-                    f"{listed(names)} (task.labels gives other names).",
+                    f"{listed(names)} (labels gives other names).",
                     place=Place(rows.path, line),
                 )
             targets.append(names.index(label))
@@ -163,7 +163,7 @@ class ChoiceTask(Task[Texts, Probabilities]):
             if best == gold:
                 continue
             note = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
-            context = ((self.options.text_a, file.rows.a[n]),)
+            context = ((self.options.text, file.rows.a[n]),)
             confidence = float(row[best])
             mistakes.append(Mistake(n, context, choices[gold], choices[best], confidence, note))
         return mistakes

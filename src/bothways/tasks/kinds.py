@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -31,11 +32,11 @@ def other_kind(task: Task[Any, Any], wanted: str) -> ModelError:
         task: the model's.
         wanted: what the verb needs, such as ``a model of questions``.
     """
-    kind, verb = task.options.kind, task.traits.usage.verb
+    kind, usage = task.options.kind, task.traits.usage
+    example = f"`bothways predict MODEL {shlex.join(usage.arguments)}`, or in Python {usage.call}"
     return ModelError(
-        f"this model's task is of the kind {kind!r}, and this needs {wanted}. For {kind}, use "
-        f"`bothways {verb}`, or in Python model.{verb}; a file of its format takes `bothways "
-        "predict --file`."
+        f"this model's task is of the kind {kind!r}, and this needs {wanted}. For {kind}: "
+        f"{example}; a file of its format takes --file."
     )
 
 
@@ -121,6 +122,8 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
     try:
         # Earlier versions stored options that have no effect on this kind.
         stored = dict(about.get("options") or {})
+        if "text_a" in stored:
+            stored["text"] = stored.pop("text_a")
         others = {other.own for other in TRAITS.values()} - {traits.own}
         unused = TaskOptions(kind=kind, long=stored.get("long", "cut")).without_effect
         unused += (*others, *(() if traits.has_columns else ("text_b",)))

@@ -54,7 +54,7 @@ def match_labels(
         raise ModelError(
             f"the model's labels are {listed(outputs)}, the task's {listed(wanted)}: some are the "
             "same, so the others cannot be matched by position. Give them one spelling, in the "
-            "file and task.labels, or in id2label of the model's config.json (and in labels of its "
+            "file and labels, or in id2label of the model's config.json (and in labels of its "
             "bothways.json, if it has one)."
         )
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
@@ -80,11 +80,11 @@ def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
     for label, line in first.items():
         problem = ""
         if label in MISSING or (label in _NO_GOLD and any(map(str.isalnum, "".join(first)))):
-            problem = f"missing label ({label!r}); add it to task.labels if it is a class."
+            problem = f"missing label ({label!r}); add it to labels if it is a class."
         elif (other := seen.setdefault(_key(label), label)) != label:
             problem = (
                 f"the labels {label!r} here and {other!r} are one label in two spellings; add both "
-                "to task.labels if they are two."
+                "to labels if they are two."
             )
         if problem:
             raise InputError(problem, place=Place(path, line))

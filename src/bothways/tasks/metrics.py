@@ -94,7 +94,7 @@ def choose_metrics(kind: str, wanted: Sequence[str], classes: int = 0) -> tuple[
     chosen = check_metrics(wanted, known, kind)
     if chosen[0] in _ERRORS:
         raise ConfigError(
-            f"task.metrics: {chosen[0]} is an error, of which the lowest is best; the main metric, "
+            f"metrics: {chosen[0]} is an error, of which the lowest is best; the main metric, "
             f"the first, is one of {', '.join(name for name in known if name not in _ERRORS)}."
         )
     return chosen
@@ -115,11 +115,11 @@ def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tup
         if name not in known:
             close = _nearest(name, known)
             raise ConfigError(
-                f"task.metrics: {name!r} is not a metric for {what}"
+                f"metrics: {name!r} is not a metric for {what}"
                 f"{f' (did you mean {close!r}?)' if close else ''}; choose from {', '.join(known)}."
             )
     if len(set(wanted)) < len(wanted):
-        raise ConfigError(f"task.metrics: {', '.join(wanted)} names a metric twice.")
+        raise ConfigError(f"metrics: {', '.join(wanted)} names a metric twice.")
     return tuple(wanted)
 
 

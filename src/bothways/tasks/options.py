@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from bothways.config.fields import Options, default_of, free, require, require_choice
+from bothways.config.fields import (
+    Options,
+    default_of,
+    free,
+    mapping,
+    require,
+    require_choice,
+)
 from bothways.errors import ConfigError
 from bothways.io.options import Format
 
 # --------------------------------------------------------------------------------
-# Options of extractive question answering (task.kind spans).
+# Options of extractive question answering (kind spans).
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class SpanOptions(Options):
     """Tune the no-answer threshold on dev for the highest F1."""
     threshold: float = 0.0
     """Predict no answer if its score exceeds the best answer's by more than this. Replaced by the
-    tuned value with --task.spans.tune."""
+    tuned value with spans_tune."""
     misaligned: Literal["skip", "search", "error"] = "skip"
     """Training answers that are not at their answer_start: skip them, search for the nearest
     occurrence, or stop with an error. The number skipped or moved is reported."""
@@ -46,11 +53,11 @@ class SpanOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("stride", "query_length", "answer_length", "n_best"):
-            require(f"task.spans.{name}", getattr(self, name), 1)
+            require(f"spans_{name}", getattr(self, name), 1)
 
 
 # --------------------------------------------------------------------------------
-# Options of several labels per text (task.kind multilabel).
+# Options of several labels per text (kind multilabel).
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class MultiLabelOptions(Options):
     micro F1, or none."""
     threshold: float = 0.5
     """Give a label if its probability is this or more, where no threshold is tuned: with
-    --task.multilabel.tune none, and for labels that no example of dev has."""
+    multilabel_tune none, and for labels that no example of dev has."""
     thresholds: tuple[float, ...] = ()
     """The thresholds of the labels, in their order. Replaced by those that are tuned."""
 
@@ -71,12 +78,12 @@ class MultiLabelOptions(Options):
         for value in (self.threshold, *self.thresholds):
             if not 0 <= value <= 1:
                 raise ConfigError(
-                    f"task.multilabel: a threshold is {value:g}; it must be between 0 and 1."
+                    f"multilabel_threshold: one is {value:g}; it must be between 0 and 1."
                 )
 
 
 # --------------------------------------------------------------------------------
-# Options of tagging (task.kind tagging): the format of CoNLL files, and tag schemes.
+# Options of tagging (kind tagging): the format of CoNLL files, and tag schemes.
 
 Scheme = Literal["iob1", "iob2", "bioes", "none"]
 
@@ -120,7 +127,7 @@ class Reference:
     model: str = ""
     """Name of the model, such as BERT-base."""
     metric: str = ""
-    """Name of the metric, as in task.metrics."""
+    """Name of the metric, as in metrics."""
     score: float = 0.0
     """The score as published, in percent (0 to 100)."""
     split: str = "test"
@@ -131,7 +138,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class WindowOptions(Options):
-    """Windows over long texts (classes, labels and scores of texts with task.long windows)."""
+    """Windows over long texts (classes, labels and scores of texts with long windows)."""
 
     stride: int | None = None
     """Each window begins so many tokens after the one before. Default: half of the text tokens that
@@ -143,16 +150,16 @@ class WindowOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stride is not None:
-            require("task.windows.stride", self.stride, 1)
+            require("windows_stride", self.stride, 1)
 
 
 @dataclass(frozen=True)
 class GridOptions(Options):
-    """The settings worth trying on a task (searched with --search.default)."""
+    """The settings worth trying on a task (searched with search_default)."""
 
     lr: tuple[float, ...] = ()
     """Peak learning rates. Default: not varied."""
-    batch: tuple[int, ...] = ()
+    batch_size: tuple[int, ...] = ()
     """Batch sizes. Default: not varied."""
     epochs: tuple[int, ...] = ()
     """Numbers of epochs. Default: not varied."""
@@ -184,13 +191,11 @@ class Usage:
     """How a single example is predicted with a model of a kind.
 
     Attributes:
-        verb: of the command line, and the method of a model.
-        arguments: of the verb, behind the model.
+        arguments: of `bothways predict`, behind the model.
         call: in Python, of a ``model``.
         pair_arguments, pair_call: the same for pairs of texts.
     """
 
-    verb: str
     arguments: tuple[str, ...]
     call: str
     pair_arguments: tuple[str, ...] = ()
@@ -233,8 +238,9 @@ class KindTraits:
 
 def _of_texts(result: str) -> Usage:
     return Usage(
-        *("predict", ("a text",), f'model.predict(["a text", "another"]).{result}'),
-        pair_arguments=("a text", "--text_b", "its second text"),
+        ("a text",),
+        f'model.predict(["a text", "another"]).{result}',
+        pair_arguments=("a text", "--text-b", "its second text"),
         pair_call=f'model.predict(["a text"], ["its partner"]).{result}',
     )
 
@@ -258,14 +264,14 @@ TRAITS: dict[str, KindTraits] = {
     "choice": KindTraits(
         "bothways.tasks.choice:ChoiceTask",
         Usage(
-            *("choose", ("a text", "one end", "another end")),
+            ("--context", "a text", "--choices", "one end", "another end"),
             'model.choose("a beginning", ["one end", "another"])',
         ),
         *(("multiple-choice",), "choices"),
     ),
     "tagging": KindTraits(
         "bothways.tasks.tagging:TaggingTask",
-        Usage("tag", ("a text",), 'model.tag("a text").entities'),
+        Usage(("a text",), 'model.tag("a text").entities'),
         *(("ner", "pos", "token-classification"), "tagging"),
         has_columns=False,
         per_word=True,
@@ -273,7 +279,7 @@ TRAITS: dict[str, KindTraits] = {
     "spans": KindTraits(
         "bothways.tasks.spans:SpanTask",
         Usage(
-            *("answer", ("--question", "a question?", "--context", "a text")),
+            ("--question", "a question?", "--context", "a text"),
             'model.answer("a question?", "a text that answers it")',
         ),
         *(("qa", "question-answering"), "spans"),
@@ -289,7 +295,7 @@ TEXT_KINDS = tuple(name for name, traits in TRAITS.items() if traits.of_texts)
 OPTIONS_OF_KINDS = {name: traits.own for name, traits in TRAITS.items() if traits.own}
 """The option of a task that only one kind has."""
 COLUMN_OPTIONS = (
-    *("text_a", "label", "header", "columns", "broken"),
+    *("text", "label", "header", "columns", "broken"),
     *("delimiter", "sheet", "quoting"),
 )
 """The options of a task whose files have no columns."""
@@ -318,22 +324,18 @@ def share(value: str | None) -> float | None:
 class TaskOptions(Options):
     """A task: its data files, their columns, and what to predict."""
 
-    for_files: ClassVar[tuple[str, ...]] = (
-        *("grid", "notes", "optional", "published", "reference", "submission"),
-    )
-
     name: str = "task"
     """Name of the task in reports."""
     train: str = free("")
-    """Training file: .tsv, .txt, .csv, .jsonl, .json, .parquet or .xlsx; for kind tagging (ner)
+    """Training file: a table (.tsv, .csv, .jsonl, .json, .parquet, .xlsx); for kind tagging (ner)
     CoNLL columns, or what an annotator exports; for kind spans (qa) SQuAD's .json."""
     dev: str = free("")
-    """Development file, to measure the model on and to choose settings by; or a share of the
-    training examples to hold out for that, such as 0.1. A share has the same mix of labels;
-    equal texts stay together."""
+    """Development file, to measure on and choose settings by, or a share of the training examples
+    to hold out for that, such as 0.1. A share has the same mix of labels; equal texts stay
+    together."""
     test: str | None = free(None)
-    """Test file to predict, which needs no labels; or a share of the training examples to hold out,
-    which is measured at the end."""
+    """Test file to predict, which needs no labels, or a share of the training examples, which is
+    held out and measured at the end."""
     group: str | None = None
     """Column of the training file whose equal values stay together where examples are held out,
     such as a customer's number. Default: equal texts do."""
@@ -344,29 +346,28 @@ class TaskOptions(Options):
     """Further files to predict at the end, which need no labels."""
     optional: tuple[str, ...] = free(())
     """Files to predict if they exist, such as GLUE's diagnostic set."""
-    text_a: str = "text"
+    text: str = "text"
     """Column of the (first) text. In a file without a header: the column's number, from 0. If a
     file has no column text: sentence."""
     text_b: str | None = None
-    """Column of the second text, for pairs; for kind choice, a text that every choice begins
-    with."""
+    """Column of the second text of pairs; for kind choice, a text that every choice begins with."""
     label: str = "label"
     """Column of the label; of the score for regression; of the correct choice for kind choice."""
     label_columns: tuple[str, ...] = ()
-    """For kinds multilabel and multiregression: a column for each label (1, true or yes, or 0,
-    false or no) or score, instead of one column (--label) with all of them."""
+    """A column for each label (1, true or yes, or 0, false or no) or score, for kinds multilabel
+    and multiregression, instead of one column (--label) with all of them."""
     label_separator: str = ""
-    """For kinds multilabel and multiregression: what separates the labels or scores in one column,
-    such as | or a comma. Default: they are JSON lists."""
+    """What separates several labels or scores in one column, such as | or a comma. Default: they
+    are JSON lists."""
     choices: tuple[str, ...] = ()
-    """Columns of the choices, for kind choice; or one column with a JSON list of them."""
+    """Columns of the choices (kind choice), or one column with a JSON list of them."""
     kind: str = "classification"
     """What to predict. classification: one label for a text or a pair of texts. regression: a
     score. multilabel: any number of labels. multiregression: several scores. choice: which of
     several texts continues the first. tagging (ner, pos): a label for each word. spans (qa): the
     part of a passage that answers a question."""
     labels: tuple[str, ...] = ()
-    """The labels, in order. Default: those of the training file, sorted. With --label_columns:
+    """The labels, in order. Default: those of the training file, sorted. With --label-columns:
     names for these columns, in their order. For kind choice: how the label column names the
     choices, if not 0, 1, 2 ..."""
     names: tuple[str, ...] = ()
@@ -386,14 +387,13 @@ class TaskOptions(Options):
     tune: bool = False
     """Of two classes: tune the threshold on dev for the highest main metric (F1 if no
     threshold changes that, as with roc_auc). Kinds multilabel and spans have their own:
-    task.multilabel.tune, task.spans.tune."""
+    multilabel_tune, spans_tune."""
     reads: Literal["first", "tokens"] = "first"
     """Which tokens the head of a class, labels or scores reads. first: [CLS], or what stands for
     the text in the encoder's family. tokens: all, whose outputs are averaged, as with --freeze."""
     long: Literal["cut", "windows"] = "cut"
-    """Texts longer than the maximum length, of which classes, labels or scores are predicted:
-    truncate them, or read them in windows, each a training example of its own. The number of long
-    texts is reported."""
+    """Texts longer than the maximum length: truncate them, or read them in windows, each a training
+    example of its own (not for tags and answers). The number of long texts is reported."""
     windows: WindowOptions = field(default_factory=WindowOptions)
     """Windows over long texts."""
     header: bool = True
@@ -419,9 +419,9 @@ class TaskOptions(Options):
     optional, in this order; the first is test's and unused without one."""
     reference: tuple[Reference, ...] = free(())
     """Published results, shown in tables for comparison."""
-    published: PublishedOptions = field(default_factory=PublishedOptions, metadata={"kind": "free"})
+    published: PublishedOptions = mapping(PublishedOptions)
     """The settings of the published results."""
-    grid: GridOptions = field(default_factory=GridOptions, metadata={"kind": "free"})
+    grid: GridOptions = mapping(GridOptions)
     """The default search space."""
     notes: str = free("")
     """Remarks on the task."""
@@ -438,16 +438,16 @@ class TaskOptions(Options):
                 object.__setattr__(self, name, f"{value:g}")
         super().__post_init__()
         object.__setattr__(self, "kind", KIND_NAMES.get(self.kind, self.kind))
-        require_choice("task.kind", self.kind, (*TRAITS, *KIND_NAMES))
+        require_choice("kind", self.kind, (*TRAITS, *KIND_NAMES))
         self._refuse_options_of_another_kind()
         if self.submission and self.traits.per_word:
             raise ConfigError(
-                f"task.submission needs one prediction per example; {self.kind} gives many."
+                f"submission needs one prediction per example; {self.kind} gives many."
             )
         if self.traits.several:
             self._check_several()
         if self.threshold is not None:
-            require("task.threshold", self.threshold, 0, 1)
+            require("threshold", self.threshold, 0, 1)
         _ = self.named  # refuses what is no name
 
     @property
@@ -471,8 +471,7 @@ class TaskOptions(Options):
             label, name = label.strip(), name.strip()
             if not (equals and label and name) or label in named:
                 raise ConfigError(
-                    f"task.names has {text!r}; write each label once, as LABEL=NAME, such as "
-                    "0=fine."
+                    f"names has {text!r}; write each label once, as LABEL=NAME, such as 0=fine."
                 )
             named[label] = name
         return named
@@ -481,30 +480,30 @@ class TaskOptions(Options):
         columns, separator = self.label_columns, self.label_separator
         if columns and separator:
             raise ConfigError(
-                "task.label_columns and task.label_separator are given: the labels are in columns "
+                "label_columns and label_separator are given: the labels are in columns "
                 "of their own, or in one column. Leave one of them out."
             )
         if columns and self.labels and len(columns) != len(self.labels):
             raise ConfigError(
-                f"task.labels has {len(self.labels)} names for the {len(columns)} columns of "
-                "task.label_columns; name each column, or leave task.labels out."
+                f"labels has {len(self.labels)} names for the {len(columns)} columns of "
+                "label_columns; name each column, or leave labels out."
             )
         if any(c in separator for c in '\t\r\n"'):
             raise ConfigError(
-                f"task.label_separator is {separator!r}; tabs, line breaks and quotation marks are "
+                f"label_separator is {separator!r}; tabs, line breaks and quotation marks are "
                 "part of the files' syntax. Choose another, such as | or a comma."
             )
         counted, names = self.multilabel.thresholds, self.labels or columns
         if counted and names and len(counted) != len(names):
             raise ConfigError(
-                f"task.multilabel.thresholds has {len(counted)} values for {len(names)} labels; "
+                f"multilabel_thresholds has {len(counted)} values for {len(names)} labels; "
                 "give one for each, or leave it out."
             )
 
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
         if self.long == "windows" and not self.traits.of_texts:
-            raise ConfigError(f"task.long windows is for {', '.join(TEXT_KINDS)}, not {self.kind}.")
+            raise ConfigError(f"long windows is for {', '.join(TEXT_KINDS)}, not {self.kind}.")
         others = {own: kind for kind, own in OPTIONS_OF_KINDS.items() if kind != self.kind}
         second = () if self.traits.has_columns else ("text_b",)
         for name in (*others, *self.without_effect, *second):
@@ -512,8 +511,8 @@ class TaskOptions(Options):
                 of = f"is for kind {others[name]} and " if name in others else ""
                 windows = name == "windows" and self.traits.of_texts
                 raise ConfigError(
-                    f"task.{name} {of}has no effect for kind {self.kind}"
-                    f"{windows * ' without task.long windows'}; leave it out."
+                    f"{name} {of}has no effect for kind {self.kind}"
+                    f"{windows * ' without long windows'}; leave it out."
                 )
 
     @property

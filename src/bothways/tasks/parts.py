@@ -133,7 +133,7 @@ def parts_of(
             raise InputError(
                 f"no example would be in a part of {share:.3g}: there are {len(rows):,} in "
                 f"{len(set(groups)):,} groups, which stay together (equal texts, or those of "
-                "task.group). Hold out more, or name a file.",
+                "group). Hold out more, or name a file.",
                 place=Place(rows.path),
             )
     return [taken(rows, indices, broken=not p) for p, indices in enumerate(found)]

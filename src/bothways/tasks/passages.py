@@ -205,7 +205,7 @@ def _misaligned_message(id: str, passage: str, answer: GoldAnswer) -> str:
         return (
             f"question {id!r}: the answer {answer.text[:60]!r} is nowhere in the passage, "
             "letter by letter (other capitals, spaces or accents?). Correct one of them, or set "
-            "task.spans.misaligned to skip."
+            "spans_misaligned to skip."
         )
     actual = passage[max(0, answer.start) :][: len(answer.text)]
     if actual:
@@ -215,7 +215,7 @@ def _misaligned_message(id: str, passage: str, answer: GoldAnswer) -> str:
     return (
         f"question {id!r}: the answer {answer.text[:60]!r} is not at character {answer.start} of "
         f"the passage, {reason}. Correct answer_start (characters, from 0), or set "
-        "task.spans.misaligned to search or skip."
+        "spans_misaligned to search or skip."
     )
 
 

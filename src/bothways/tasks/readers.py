@@ -156,7 +156,7 @@ class _Wanted:
         """The columns of texts."""
         options = self.options
         second = [] if options.text_b is None else [options.text_b]
-        return [options.text_a, *second, *options.choices]
+        return [options.text, *second, *options.choices]
 
     @cached_property
     def labels(self) -> list[str]:
@@ -186,7 +186,7 @@ class _Wanted:
         options = self.options
         return Texts(
             path,
-            text=options.text_a,
+            text=options.text,
             b=None if options.text_b is None or options.choices else [],
             labels=[] if self.labelled else None,
             broken=broken,
@@ -255,14 +255,14 @@ def _opened(path: Path, wanted: _Wanted, broken: Broken) -> tuple[_Wanted, Value
         first = next(rows, None)
     except MissingColumnError as error:
         options = wanted.options
-        if error.missing == options.text_a in TEXT_NAMES:
+        if error.missing == options.text in TEXT_NAMES:
             for name in TEXT_NAMES:
                 if name in error.columns and name != options.text_b:
                     return _opened(
-                        path, replace(wanted, options=replace(options, text_a=name)), broken
+                        path, replace(wanted, options=replace(options, text=name)), broken
                     )
-        if error.missing in (options.text_a, options.label):
-            error.option = "text" if error.missing == options.text_a else "label"
+        if error.missing in (options.text, options.label):
+            error.option = "text" if error.missing == options.text else "label"
         raise
     return wanted, rows if first is None else chain([first], rows)
 
@@ -284,7 +284,7 @@ def broken_lines(options: TaskOptions, *, labelled: bool, skip: bool = False) ->
         return Broken("skip" if skip else "stop")
     return Broken(
         "skip" if options.broken == "skip" else "stop",
-        "(task.broken skip leaves out such lines of labelled files.)",
+        "(broken skip leaves out such lines of labelled files.)",
     )
 
 
@@ -333,7 +333,7 @@ def _labels(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     if not traits.several and len(items) != 1:
         raise InputError(
             f"column {options.label!r} holds {len(items)} labels, {cell[:40]}; a text has one. For "
-            "any number of labels set task.kind to multilabel."
+            "any number of labels set kind to multilabel."
         )
     if not traits.has_labels:
         return tuple(map(_clean_label, items))
@@ -342,7 +342,7 @@ def _labels(values: Sequence[str], options: TaskOptions) -> tuple[str, ...]:
     labels = tuple(dict.fromkeys(map(_clean_label, items)))
     if held := next((label for label in labels if separator and separator in label), None):
         raise InputError(
-            f"the label {held!r} holds task.label_separator, {separator!r}; choose another "
+            f"the label {held!r} holds label_separator, {separator!r}; choose another "
             "separator, or rename the label."
         )
     return labels
@@ -362,7 +362,7 @@ def _items(cell: str, options: TaskOptions) -> list[str]:
     if not separator:
         raise InputError(
             f"column {options.label!r} holds {cell[:40]!r}, which is not a list; write a JSON list "
-            "of labels, or name their separator with task.label_separator."
+            "of labels, or name their separator with label_separator."
         )
     items = cell.split(separator if separator.strip() else None)
     return items[:-1] if len(items) > 1 and not items[-1].strip() else items
@@ -385,7 +385,7 @@ def _of_vector(cell: str, items: Sequence[str], options: TaskOptions) -> tuple[s
         return None
     raise InputError(
         f"column {options.label!r} holds {cell[:40]}, a vector of 0 and 1; name its {len(items)} "
-        "labels in their order with task.labels."
+        "labels in their order with labels."
     )
 
 
@@ -394,7 +394,7 @@ def _flag(value: str, column: str) -> bool:
     if found in (*TRUE, *FALSE):
         return found in TRUE
     raise InputError(
-        f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
+        f"column {column!r} holds {value[:40]!r}; a column of label_columns holds 1, true or "
         "yes where an example has the label, and 0, false or no where not."
     )
 
@@ -419,9 +419,7 @@ def _choices(values: Sequence[str], options: TaskOptions) -> list[str]:
     if len(choices) < 2:
         raise InputError(f"has fewer than two choices ({columns[0]}); two or more are needed.")
     if options.labels and len(choices) > len(options.labels):
-        raise InputError(
-            f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
-        )
+        raise InputError(f"has {len(choices)} choices, but labels names {len(options.labels)}.")
     for i, text in enumerate(choices):
         if not text.strip():
             raise InputError(

@@ -229,7 +229,7 @@ def _with_scheme(
         if types := without_prefixes(counts):
             note = (
                 f"{sentences.path.name}: its tags have no prefix, such as {types[0]!r} beside O; "
-                f"every run of one is read as an entity (task.tagging.scheme none: tags of single "
+                f"every run of one is read as an entity (tagging_scheme none: tags of single "
                 "words)"
             )
             sentences = replace(
@@ -259,7 +259,7 @@ def _with_scheme(
                 )
                 raise InputError(
                     f"the tag {tags[word]!r} {before} breaks the scheme {scheme.upper()}, {origin} "
-                    "(task.tagging.scheme). Correct it, or set task.tagging.broken to repair, "
+                    "(tagging_scheme). Correct it, or set tagging_broken to repair, "
                     "which reads such tags as conlleval does.",
                     place=Place(sentences.path, lines[word]),
                 )
@@ -276,15 +276,15 @@ def _refuse_other_spelling(places: dict[str, Place]) -> None:
     example = max(places, key=lambda tag: (len(tag), tag))
     if all(map(str.isdecimal, places)):
         raise InputError(
-            f"its tags are numbers, such as {example}; name them in their order with task.labels "
-            "(if they mean no entities, set task.tagging.scheme to none).",
+            f"its tags are numbers, such as {example}; name them in their order with labels "
+            "(if they mean no entities, set tagging_scheme to none).",
             place=places[example],
-            option="task.labels",
+            option="labels",
         )
     if is_other_spelling(places):
         raise InputError(
             f"the tag {example!r} is that of a scheme in another spelling; write B-TYPE, I-TYPE "
-            "and O (if tags mean no entities, set task.tagging.scheme to none).",
+            "and O (if tags mean no entities, set tagging_scheme to none).",
             place=places[example],
         )
 
@@ -317,7 +317,7 @@ def _refuse_unknown_prefixes(places: dict[str, Place]) -> None:
         if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
             raise InputError(
                 f"the tag {tag!r} has no prefix (B, I, E, S; or L, U, M, W) that says where its "
-                "entity begins. Correct it, or set task.tagging.scheme to none if the tags are "
+                "entity begins. Correct it, or set tagging_scheme to none if the tags are "
                 "independent labels.",
                 place=place,
             )

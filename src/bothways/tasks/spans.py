@@ -122,7 +122,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         """If not given, the training file decides whether questions may have no answer; for the
         model of another library, the file that is read. If that does not say, it stays open."""
         if options.labels:
-            raise ConfigError("task.labels is given, but spans have answers, not labels.")
+            raise ConfigError("labels is given, but spans have answers, not labels.")
         if train.answers is not None and not any(train.answers):
             raise InputError(
                 "no question has an answer, as where they are withheld from a test file; give the "
@@ -138,7 +138,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         unknown = [name for name in metrics if name not in known]
         if unknown or len(set(metrics)) < len(metrics):
             raise ConfigError(
-                f"task.metrics is {', '.join(metrics)}; for spans choose from {', '.join(known)}, "
+                f"metrics is {', '.join(metrics)}; for spans choose from {', '.join(known)}, "
                 "each once."
             )
         return cls(replace(options, metrics=metrics, spans=spans))
@@ -167,7 +167,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             first = next(id for id, answers in answers_of if not answers)
             raise InputError(
                 f"question {first!r} has no answer, but all questions of this task have one "
-                "(task.spans.no_answer, or what the training file has).",
+                "(spans_no_answer, or what the training file has).",
                 place=Place(rows.path),
             )
         part = encode_questions(tokenizer, rows, self.options.spans, length=length)
@@ -182,7 +182,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         if rows.answers and self.options.spans.convention == "squad" and mostly_korean(rows.gold):
             note = (
                 f"{rows.path.name}: most answers are Korean, but are compared by English rules; "
-                "fine-tuning with --task.spans.convention korean compares by character, as KorQuAD"
+                "fine-tuning with spans_convention korean compares by character, as KorQuAD"
             )
             part = replace(part, notes=(*part.notes, note))
         return part
@@ -256,8 +256,8 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         own, notes = self.options.spans, tuple[str, ...]()
         if options.spans.convention == "korean" != own.convention:
             notes = (
-                "answers are compared as in fine-tuning (convention squad); `bothways score "
-                "--convention korean` compares saved predictions by character",
+                "answers are compared as in fine-tuning (convention squad); `bothways evaluate "
+                "--predictions` with --set convention=korean compares saved ones by character",
             )
         unset = SpanOptions()
         for name in ("stride", "query_length", "answer_length", "n_best", "threshold"):

@@ -270,7 +270,7 @@ class TaggingTask(Task[Sentences, Tags]):
             labels = _find_labels(train, "none" if train.scheme == "none" else tagging.learn)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(
-                f"task.labels is {listed(labels)}; tagging needs at least two tags, each once."
+                f"labels is {listed(labels)}; tagging needs at least two tags, each once."
             )
         task = cls(replace(options, labels=labels, tagging=tagging))
         return cls(replace(task.options, metrics=_choose_metrics(task, train)))
@@ -313,7 +313,7 @@ class TaggingTask(Task[Sentences, Tags]):
                     needed = "" if tag == tags[word] else f", here {tag!r}"
                     raise InputError(
                         f"unknown tag {tags[word]!r}{needed}; the model learns "
-                        f"{listed(self.labels)} (task.labels, or what the training file has).",
+                        f"{listed(self.labels)} (labels, or what the training file has).",
                         place=Place(rows.path, rows.lines[s][word]),
                     )
                 targets.append(class_of[tag])
@@ -328,7 +328,7 @@ class TaggingTask(Task[Sentences, Tags]):
                     raise InputError(
                         f"the tags of this file, such as {tag!r}, mark no entities, but those of "
                         f"the training file do ({self.learned_scheme.upper()}). Write entity tags, "
-                        "or name the column that has them with task.tagging.tag.",
+                        "or name the column that has them with tagging_tag.",
                         place=Place(rows.path, line),
                     )
 
@@ -342,7 +342,7 @@ class TaggingTask(Task[Sentences, Tags]):
             notes.append(f"{name}: its tags use {scheme}")
         if all(word.isdecimal() for sentence in rows.words for word in sentence):
             notes.append(
-                f"{name}: every word is a number; task.tagging.word and task.tagging.tag name the "
+                f"{name}: every word is a number; tagging_word and tagging_tag name the "
                 "columns, from 0"
             )
         if rows.broken:
@@ -519,7 +519,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if self.options.tagging.spaces and train.has_spaces:
             return [
                 "there are words that are spaces, as in files of one character per line; "
-                "--task.tagging.spaces false reads such files as running text"
+                "tagging_spaces false reads such files as running text"
             ]
         if not tokenizer.lowercase or train.tags is None or train.scheme in (None, "none"):
             return []
@@ -667,7 +667,7 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
         if len(labels) > 2 and words < 2 * len(labels):
             raise InputError(
                 f"{len(labels):,} different tags for {words:,} words ({listed(labels, 4)}); set "
-                "task.tagging.tag if this is the wrong column.",
+                "tagging_tag if this is the wrong column.",
                 place=Place(train.path),
             )
     else:

@@ -74,7 +74,7 @@ class TextTask(Task[Texts, Outputs]):
         return rows.labels or []
 
     def groups(self, rows: Texts) -> list[Hashable]:
-        """By the column ``task.group``, or by the texts."""
+        """By the column ``group``, or by the texts."""
         return self.contents(rows) if rows.groups is None else [*rows.groups]
 
     def contents(self, rows: Texts) -> list[Hashable]:
@@ -199,23 +199,23 @@ class LabelTask(TextTask):
         for label, name in options.named.items():
             if name not in labels:
                 raise ConfigError(
-                    f"task.names has '{label}={name}', but no training example has the label "
+                    f"names has '{label}={name}', but no training example has the label "
                     f"{label!r}; the labels are {listed(labels)}."
                 )
         if len(labels) < 2 - several or len(set(labels)) < len(labels):
             raise ConfigError(
-                f"task.labels is {listed(labels)}; {options.kind} needs at least "
+                f"labels is {listed(labels)}; {options.kind} needs at least "
                 f"{'one' if several else 'two'}, each once."
             )
         if not several and len(labels) != 2 and (options.tune or options.threshold is not None):
             raise ConfigError(
-                f"task.{'tune' if options.tune else 'threshold'} is for two labels; there are "
+                f"{'tune' if options.tune else 'threshold'} is for two labels; there are "
                 f"{len(labels)}. Leave it out."
             )
         separator = options.label_separator
         if held := [label for label in labels if separator and separator in label]:
             raise ConfigError(
-                f"task.labels: {held[0]!r} holds task.label_separator, {separator!r}; choose "
+                f"labels: {held[0]!r} holds label_separator, {separator!r}; choose "
                 "another separator, or rename the label."
             )
         metrics = choose_metrics(options.kind, options.metrics, 0 if several else len(labels))
@@ -246,7 +246,7 @@ class LabelTask(TextTask):
                 if label not in column_of:
                     raise InputError(
                         f"unknown label {label!r}; the labels are {listed(self.labels)} "
-                        "(task.labels, or what the training file has).",
+                        "(labels, or what the training file has).",
                         place=Place(rows.path, line),
                     )
                 targets_NC[n, column_of[label]] = 1
@@ -457,14 +457,14 @@ class ScoreTask(TextTask):
         """Several scores without names have those of their columns, or are numbered."""
         names = options.labels
         if not options.traits.several and names:
-            raise ConfigError("task.labels is given, but regression has scores, not labels.")
+            raise ConfigError("labels is given, but regression has scores, not labels.")
         if options.traits.several:
             names = names or options.label_columns
             if not names and train.labels:
                 names = tuple(f"{options.label}_{i}" for i in range(len(train.labels[0])))
             if not names or len(set(names)) < len(names):
                 raise ConfigError(
-                    f"task.labels is {listed(names)}; the scores need a name each, each once."
+                    f"labels is {listed(names)}; the scores need a name each, each once."
                 )
         metrics = choose_metrics(options.kind, options.metrics)
         return cls(replace(options, labels=names, metrics=metrics))
@@ -567,10 +567,10 @@ def check_columns(options: TaskOptions) -> None:
     """
     second = [] if options.text_b is None else [options.text_b]
     labels = options.label_columns or [options.label]
-    for name, count in Counter([options.text_a, *second, *options.choices, *labels]).items():
+    for name, count in Counter([options.text, *second, *options.choices, *labels]).items():
         if count > 1:
             raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b, choices and label "
+                f"task: column {name!r} is named for {count} of text, text_b, choices and label "
                 "(or label_columns); each needs its own."
             )
 
@@ -599,7 +599,7 @@ def _find_labels(train: Texts, options: TaskOptions) -> tuple[str, ...]:
         remedy = "label_separator to what separates them" if several else "kind to regression"
         raise InputError(
             f"{len(found):,} different labels for {len(train):,} examples ({listed(found, 4)}); "
-            f"set task.{remedy}, task.label if this is the wrong column, or task.labels if this is "
+            f"set {remedy}, label if this is the wrong column, or labels if this is "
             "intended.",
             place=Place(train.path),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from types import MappingProxyType
+from typing import Literal
 
 from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
@@ -67,7 +68,7 @@ class LearningOptions(WorkerOptions):
     min_count: int = 2
     """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100
-    """Minimum count of a pair with --score ratio, which prefers rare pairs."""
+    """Minimum count of a pair with score ratio, which prefers rare pairs."""
     alphabet: int | None = None
     """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if
     more than a third of the letters are East Asian."""
@@ -124,9 +125,13 @@ class LearningOptions(WorkerOptions):
 class VocabularyConfig(ReadingOptions, LearningOptions):
     """Learn a vocabulary from text: the pieces (words and parts of words) that an encoder reads."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("files", "out", "size", "lowercase", "algorithm", "normalization", "heldout"),
-        *("text_field", "broken", "workers"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("files", "out", "size", "algorithm", "lowercase", "normalization", "segmenter"),
+                *("min_count", "heldout", "encoding", "text_field", "workers"),
+            )
+        }
     )
 
     files: tuple[str, ...]
@@ -142,8 +147,12 @@ class VocabularyConfig(ReadingOptions, LearningOptions):
 class ExtendConfig(ReadingOptions, WorkerOptions):
     """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
-    first: ClassVar[tuple[str, ...]] = (
-        *("source", "out", "words", "files", "most", "min_count", "text_field", "workers"),
+    listed = MappingProxyType(
+        {
+            "options": (
+                *("source", "out", "words", "files", "most", "min_count", "encoding", "workers"),
+            )
+        }
     )
 
     source: str

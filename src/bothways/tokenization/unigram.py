@@ -100,7 +100,7 @@ def _refusal(message: str, options: LearningOptions) -> ConfigError | InputError
     if found := _TOO_SMALL.search(message):
         return ConfigError(
             f"size is {options.size:,}, but special pieces and the characters of this text need "
-            f"{int(found[1]):,}. Choose --size {found[1]} or more, or a lower --coverage (now "
+            f"{int(found[1]):,}. Choose --size {found[1]} or more, or a lower coverage (now "
             f"{options.coverage:g}), which leaves rare characters out."
         )
     return InputError(f"sentencepiece cannot learn from this text: {message.strip()}")

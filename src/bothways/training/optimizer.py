@@ -276,7 +276,7 @@ def make_optimizer(
             operations.
     """
     by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    parameters, name = list(by_name.values()), options.name
+    parameters, name = list(by_name.values()), options.optimizer
     groups = _groups(model, by_name, options)
     shared: dict[str, Any] = {"lr": options.lr}
     if name not in ("sgd", "adafactor"):
@@ -338,7 +338,7 @@ def _groups(
         ({"weight_decay": decay}, matrices),
         ({"weight_decay": 0.0}, vectors),
     ]
-    if options.name == "lamb":
+    if options.optimizer == "lamb":
         stacked = model.stacked() if isinstance(model, Trainable) else {}
         by_rows: dict[tuple[int, ...], list[str]] = {}
         for name in matrices:
@@ -358,14 +358,14 @@ def _groups(
 def _initial_state(parameter: nn.Parameter, options: OptimizerOptions) -> dict[str, Tensor]:
     """What the optimizer keeps of a parameter, as before the first step: checkpoints are read into
     it."""
-    corrected = options.bias_correction or options.name not in ("adam", "lamb")
-    device = parameter.device if options.name in ("adam", "lamb") else CPU
+    corrected = options.bias_correction or options.optimizer not in ("adam", "lamb")
+    device = parameter.device if options.optimizer in ("adam", "lamb") else CPU
     step = torch.tensor(0.0 if corrected else _NO_CORRECTION, device=device)
     moments = {"adamax": ("exp_avg", "exp_inf"), "sgd": ("momentum_buffer",)}
-    if options.name != "adafactor":
-        names = moments.get(options.name, ("exp_avg", "exp_avg_sq"))
+    if options.optimizer != "adafactor":
+        names = moments.get(options.optimizer, ("exp_avg", "exp_avg_sq"))
         state = {name: torch.zeros_like(parameter) for name in names}
-        return state if options.name == "sgd" else {"step": step, **state}
+        return state if options.optimizer == "sgd" else {"step": step, **state}
     if parameter.ndim <= 1:
         return {"step": step, "variance": torch.zeros_like(parameter)}
     rows, columns = parameter.detach()[..., :1], parameter.detach()[..., :1, :]

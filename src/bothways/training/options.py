@@ -42,7 +42,7 @@ class SavingOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("checkpoint.minutes", self.minutes, 0)
+        require("checkpoint_minutes", self.minutes, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +82,11 @@ class ClockOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_several(self, "clock")
+        refuse_several(self)
         for name in alternatives(self):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise ConfigError(f"clock.{name} is {value}; it must be above 0.")
+                raise ConfigError(f"{name} is {value}; it must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ LARGEST_UNCORRECTED_BETA = 0.999995
 class OptimizerOptions(Options):
     """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
 
-    name: Literal["adam", "radam", "lamb", "sgd", "adafactor", "adamax"] = "adam"
-    """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
+    optimizer: Literal["adam", "radam", "lamb", "sgd", "adafactor", "adamax"] = "adam"
+    """Optimizer. adam: the paper's. lamb: scales each matrix's update by its norm, for batches of
     thousands (You et al. 2020). radam, sgd (momentum beta1), adafactor and adamax are torch's."""
     lr: float = 1e-4
     """Peak learning rate."""
@@ -159,20 +159,20 @@ class OptimizerOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require("optimizer.lr", self.lr, 0)
-        require("optimizer.warmup", self.warmup, 0, 1)
-        require("optimizer.layer_decay", self.layer_decay, 1e-6, 1)
-        require("optimizer.unfreeze", self.unfreeze, 0, 1)
-        for name, beta in (("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)):
+        require("lr", self.lr, 0)
+        require("warmup", self.warmup, 0, 1)
+        require("layer_decay", self.layer_decay, 1e-6, 1)
+        require("unfreeze", self.unfreeze, 0, 1)
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             require(name, beta, 0, 1 - 1e-9)
             if beta > LARGEST_UNCORRECTED_BETA and not self.bias_correction:
                 raise ConfigError(
                     f"{name} is {beta:.9g}; without bias correction it may be at most "
-                    f"{LARGEST_UNCORRECTED_BETA}. Lower it, or pass --optimizer.bias_correction "
+                    f"{LARGEST_UNCORRECTED_BETA}. Lower it, or pass --bias-correction "
                     "true."
                 )
         if not self.eps > 0:  # an all-zero gradient would be 0 / 0
-            raise ConfigError(f"optimizer.eps is {self.eps:g}; it must be above 0.")
-        require("optimizer.weight_decay", self.weight_decay, 0)
+            raise ConfigError(f"eps is {self.eps:g}; it must be above 0.")
+        require("weight_decay", self.weight_decay, 0)
         if not self.clip > 0:
-            raise ConfigError(f"optimizer.clip is {self.clip:g}; it must be above 0.")
+            raise ConfigError(f"clip is {self.clip:g}; it must be above 0.")

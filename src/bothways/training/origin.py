@@ -57,20 +57,18 @@ def origin_section(
 def changed_settings(
     record: Mapping[str, Any], kind: type[Options], usual: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of a run's record that differ from their defaults, by their short names; among
+    """The options of a run's record that differ from their defaults; among
     them those that were chosen because they were not given.
 
     Args:
         record: the content of run.json.
         kind, usual: as for :func:`origin_section`.
     """
-    values = flat(record.get("config", {}))
-    short = {option: name for name, option in kind.short_names.items()}
-    changed = {}
+    values, changed = record.get("config", {}), {}
     for option in options_of(kind):
         value, default = values.get(option.name), to_dict(option.default)
         if option.name in values and value not in (default, usual.get(option.name, default)):
-            changed[short.get(option.name, option.name)] = value
+            changed[option.name] = value
     return changed
 
 
@@ -80,17 +78,8 @@ def command_of(verb: str, changed: Mapping[str, Any]) -> list[str]:
     words = [f"bothways {verb}"]
     for name, value in changed.items():
         items = value if isinstance(value, list) and not _holds_groups(value) else [value]
-        words.append(shlex.join([f"--{name}", *map(_shown, items)]))
+        words.append(shlex.join([f"--{name.replace('_', '-')}", *map(_shown, items)]))
     return words
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested groups by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        own = flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        found.update(own)
-    return found
 
 
 def moment(started: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import Options, digest, recipe_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, values_of
 from bothways.errors import ConfigError, OtherRunError, RunError, check_installed
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.io.run_folders import RUN_FILE
@@ -220,7 +220,7 @@ def open_run(
     record = {
         "format": FORMAT,
         "verb": verb,
-        "config": to_dict(config),
+        "config": values_of(config),
         "recipe": recipe,
         "resolved": resolve(),
         "versions": versions(),
@@ -535,9 +535,7 @@ def _refuse_other(
 def _named_input(key: str, config: Any) -> str:
     """An input by its option and, if that names one, its file or folder."""
     name = key.removeprefix("input.")
-    value = config
-    for part in name.split("."):
-        value = getattr(value, part, None)
+    value = values_of(config).get(name)
     return f"{name} ({value})" if isinstance(value, str) else name
 
 

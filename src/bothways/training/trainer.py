@@ -115,9 +115,9 @@ class Trainer(Generic[M]):
         self.ranks = ranks
         self._sharded = ranks.size > 1 and parallel == "fsdp"
         if self._sharded:
-            if options.name == "adafactor":
+            if options.optimizer == "adafactor":
                 raise ConfigError(
-                    "optimizer.name adafactor with parallel fsdp: its moments are of whole rows "
+                    "optimizer adafactor with parallel fsdp: its moments are of whole rows "
                     "and columns; choose parallel ddp."
                 )
             shard(cast(EncoderModel, model), ranks)
@@ -267,5 +267,5 @@ class Trainer(Generic[M]):
 def _diverged(step: int, gradient: str) -> DivergenceError:
     return DivergenceError(
         f"step {step + 1}: the gradient is {gradient}; training diverged. Lower the learning rate "
-        "(optimizer.lr; of `glue`, --lr) or lengthen the warm-up, in a new folder."
+        "(lr) or lengthen the warm-up, in a new folder."
     )

@@ -48,7 +48,7 @@ DATA = ("corpus", "text", "glue", "squad", "ner", "sick")
 """The options that give data."""
 _SQUAD = (("train-v1.1.json", "dev-v1.1.json"), ("train.json", "dev.json"))
 _DEV_SHARE = "0.2"  # of a dev file that is divided
-_SIZE = ("model.layers", "model.hidden", "model.heads")
+_SIZE = ("layers", "hidden", "heads")
 
 
 class Source(NamedTuple):
@@ -218,9 +218,9 @@ class _GridBuilder:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
             own = difference(task.recipe, recipe)
-            if (recipe.length or 0) > shape.positions:
+            if (recipe.max_length or 0) > shape.positions:
                 raise ConfigError(
-                    f"{bound.title} is read in sequences of {recipe.length}, and the "
+                    f"{bound.title} is read in sequences of {recipe.max_length}, and the "
                     f"encoder of {run.label} has {shape.positions} positions; choose --tasks."
                 )
         model, at = self._folder(run) / MODEL, ""
@@ -273,7 +273,7 @@ class _GridBuilder:
         source = TASKS[name]
         if source.data == "text":
             text = self._text()
-            files = {"task.train": "train.tsv", "task.dev": "dev.tsv", "task.name": source.title}
+            files = {"train": "train.tsv", "dev": "dev.tsv", "name": source.title}
             folder = {"data": str(self._folder(text) / name)}
             recipe = changed(FinetuneConfig(), {**files, **source.changes, **folder}).located()
             return _Task(recipe, (text.key, name), (text.name,))
@@ -299,7 +299,7 @@ class _GridBuilder:
         corpus, inputs, needs = self._corpus(row)
         changes = dict(row.pretrain)
         if row.static:
-            changes["masking.duplicates"] = self.scale.duplicates
+            changes["masking_duplicates"] = self.scale.duplicates
         if row.size is not None and self.scale.sizes[row.size] != model_size(self.base):
             changes |= dict(zip(_SIZE, self.scale.sizes[row.size], strict=True))
         # figure5 shares its runs with other tables, and snapshots cannot be taken afterwards. So
@@ -355,7 +355,7 @@ def _squad_files(folder: Path) -> dict[str, str]:
     """The official files, or a train.json and a dev.json."""
     for train, dev in _SQUAD:
         if (folder / train).exists() and (folder / dev).exists():
-            return {"task.train": str(folder / train), "task.dev": str(folder / dev)}
+            return {"train": str(folder / train), "dev": str(folder / dev)}
     pairs = " nor ".join(map(" with ".join, _SQUAD))
     raise InputError(f"there is neither {pairs}", place=Place(folder), option="squad")
 
@@ -369,9 +369,11 @@ def difference(base: Any, config: Any) -> str:
     before, parts = recipe_fields(base), []
     for name, value in recipe_fields(config).items():
         if value != before[name]:
-            short = name.removesuffix(".kind").rpartition(".")[2]
             values = value if isinstance(value, list) else [value]
-            parts += [short, *(f"{v:g}" if isinstance(v, float) else str(v) for v in values)]
+            parts += [
+                name.removesuffix("_kind"),
+                *(f"{v:g}" if isinstance(v, float) else str(v) for v in values),
+            ]
     return "-".join(parts)
 
 
@@ -393,17 +395,17 @@ def base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
         if values.get("start") is not None or "seed" in values:
             raise ConfigError(
                 f"{config.recipe}: the rows of a table start from new weights with seeds of their "
-                "own (--pretrain_seeds); leave out start and seed."
+                "own (pretrain_seeds); leave out start and seed."
             )
-        if "model.size" in values:  # not with the numbers of the scale's own size
+        if "size" in values:  # not with the numbers of the scale's own size
             base = changed(base, dict.fromkeys(_SIZE))
         base = changed(base, values)
     if config.steps:
-        base = changed(base, {"clock.steps": config.steps})
+        base = changed(base, {"steps": config.steps})
     if base.clock.steps is None:
         raise ConfigError(
             f"{config.recipe}: the rows of a table must train for the same number of steps; set "
-            "clock.steps in the recipe, or --steps."
+            "steps in the recipe, or --steps."
         )
     numerics = {name: getattr(config, name) for name in ("device", "precision", "threads")}
     return changed(base, {k: value for k, value in numerics.items() if value not in ("auto", 0)})

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from bothways.config.fields import from_dict
+from bothways.config.fields import build, from_dict
 from bothways.errors import ConfigError, nearest
 from bothways.experiments.documentation import TextOptions
 from bothways.experiments.options import ReproduceConfig
@@ -192,7 +192,12 @@ def _declared(file: str) -> Any:
 
 _SCALES, _TABLES = _declared("scales.yaml"), _declared("tables.yaml")
 TASKS = {name: from_dict(TaskSource, values) for name, values in _SCALES["tasks"].items()}
-SCALES = {n: from_dict(Scale, {"name": n, **values}) for n, values in _SCALES["scales"].items()}
+SCALES = {
+    name: from_dict(
+        Scale, {**values, "name": name, "pretrain": build(PretrainConfig, values["pretrain"])}
+    )
+    for name, values in _SCALES["scales"].items()
+}
 TABLES = {n: from_dict(Table, {"name": n, **values}) for n, values in _TABLES["tables"].items()}
 
 

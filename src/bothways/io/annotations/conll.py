@@ -185,7 +185,7 @@ def read_conll(
         raise InputError(
             "the tag is _, which is how CoNLL-U says that there is none.",
             place=found.place_of_tag(path, "_"),
-            option="task.tagging.tag",
+            option="tagging_tag",
         )
     return found
 
@@ -219,7 +219,7 @@ def _rows_of_lines(
             raise InputError(
                 f"the line begins with {line[:20]!r}: is it a comment, or a word?",
                 place=Place(path, number),
-                option="task.tagging.comment",
+                option="tagging_comment",
             )
         begins = False
         yield number, values
@@ -292,7 +292,7 @@ def _collect(
         raise InputError(
             f"expected columns named word and tag, found {listed(first)}.",
             place=Place(path, number),
-            option="task.tagging.word",
+            option="tagging_word",
         )
     elif first:
         columns = _numbered_columns(first, layout, Place(path, number), labelled=labelled)
@@ -328,7 +328,7 @@ def _numbered_columns(
                 f"has {counted(width, 'column')}, so there is no column {column} for the {name}: "
                 f"{listed(first, 6)}.",
                 place=place,
-                option=f"task.tagging.{name}",
+                option=f"tagging_{name}",
             )
     return _Columns(word, tag if has_tag else None)
 
@@ -392,7 +392,7 @@ def _add_sentences(
                 f"expected {counted(width, 'column')} as in the lines before, found "
                 f"{len(values)}: {listed(values, 6)}.",
                 place=Place(path, number),
-                option="task.tagging.comment" if values[0].startswith("#") else None,
+                option="tagging_comment" if values[0].startswith("#") else None,
             )
         word = values[columns.word]
         tag = "" if columns.tag is None else values[columns.tag].strip()
@@ -425,7 +425,7 @@ def _check_words(
         elif all(map(TAG.fullmatch, words)) and any("-" in word for word in words):
             problem = f"every word is a tag, such as {max(words, key=len)!r}."
     if problem:
-        raise InputError(problem, place=place, option="task.tagging.word")
+        raise InputError(problem, place=place, option="tagging_word")
     languages = {match[0] if (match := _LANGUAGE.match(word)) else "" for word in words}
     if len(words) > 2 and len(languages) == 1 and languages != {""}:
         raise InputError(
@@ -460,8 +460,8 @@ def _check_tag_column(
             raise InputError(
                 f"the last column has {max(sorted(tags), key=len)[:40]!r}, and {what}; name one.",
                 place=Place(path, found.lines[0][0]),
-                option="task.tagging.tag",
+                option="tagging_tag",
             )
         found.remarks.append(
-            f"{what}; those of the last column are read (task.tagging.tag names another)"
+            f"{what}; those of the last column are read (tagging_tag names another)"
         )

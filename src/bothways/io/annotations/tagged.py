@@ -198,7 +198,7 @@ def _name_tags(found: TaggedFile, names: Sequence[str], path: Path, *, labelled:
         raise InputError(
             f"the tag is the number {tag}, and there are names for 0 to {len(names) - 1}.",
             place=found.place_of_tag(path, tag),
-            option="task.labels",
+            option="labels",
         )
     found.tags = [[known.get(tag, tag) for tag in own] for own in found.tags]
     if known:
