@@ -169,9 +169,10 @@ def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusCon
     paths = [item.path for item in inputs if item.path is not None]
     if config.sentences == "line" or not paths:
         return replace(config, language=languages.DEFAULT), ""
-    found = languages.recognise(languages.sample(paths, config.text_field, config.encoding))
-    note = f"language {found.language}: {found.why} (set language to change it)"
-    return replace(config, language=found.language), note
+    text = languages.sample(paths, config.text_field, config.encoding)
+    language, why = languages.recognise(text)
+    note = f"language {language}: {why} (set language to change it)"
+    return replace(config, language=language), note
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:

@@ -9,7 +9,7 @@ the settings of the file) is not repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +39,6 @@ from bothways.tokenization.tokenizer_classes import (
     Reader,
     TokenizerClass,
     plain_name,
-    usual_class,
     usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
@@ -94,10 +93,10 @@ class ReadTokenizer:
     source: Path
     declared: Declared
     usual: TokenizerClass | None
-    originals: Mapping[str, bytes] = field(default_factory=dict)
-    segmenter: Segmenter | None = None
-    one_segment: bool = False
-    as_it_is: bool = False
+    originals: Mapping[str, bytes]
+    segmenter: Segmenter | None
+    one_segment: bool
+    as_it_is: bool
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -120,7 +119,7 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     except InputError as error:
         raise ModelError(str(error)) from None
     said = _said_beside(path)
-    kind = plain_name(said["tokenizer_class"]) or usual_name(said["model_type"])
+    kind = said["tokenizer_class"] or usual_name(said["model_type"])
     if kind in NOT_READ:
         raise ModelError(f"{path}: the tokenizer is a {kind}, which {NOT_READ[kind]}.")
     settings = read_settings(path.with_name(SETTINGS_FILE))
@@ -133,12 +132,11 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
     originals: dict[str, bytes] = {}
     added = read_added_tokens(path, settings)
-    as_it_is = False
-    if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
-        library = _with_spaces(with_settings(read_library_file(path), settings), settings)
+    whole = path.suffix == ".json" and path.name not in ORIGINAL_FILES
+    if whole:
+        library = with_settings(read_library_file(path), settings)
         known = added_tokens(library)  # transformers adds those that it lacks
         added = {id: token for id, token in added.items() if token.content not in known}
-        as_it_is = plain_name(said["tokenizer_class"]) in ANY_CLASS
     else:
         usual = _class_of_file(path, usual, said, settings)
         library = _READERS[usual.reader](path, settings, usual, declared)
@@ -147,12 +145,15 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     library = with_added_tokens(library, added, path)
     rows = int(said["vocab_size"]) if said["vocab_size"].isdecimal() else None
     library = with_named_tokens(library, settings, path, rows)
-    if usual is not None and path.name in usual.files:
+    if usual is not None and not whole:
         _add_mask(library, sources, declared, usual)
+    names = settings.get("model_input_names")
+    one_segment = said["tokenizer_class"] in ONE_SEGMENT
+    if isinstance(names, list):
+        one_segment = "token_type_ids" not in names
+    as_it_is = whole and said["tokenizer_class"] in ANY_CLASS
     return ReadTokenizer(
-        *(library, path, declared, usual, originals, segmenter),
-        one_segment=_one_segment(said, settings),
-        as_it_is=as_it_is,
+        library, path, declared, usual, originals, segmenter, one_segment, as_it_is
     )
 
 
@@ -210,15 +211,16 @@ def _said_beside(path: Path) -> dict[str, str]:
     texts; empty where neither says it."""
     sources = [read_object(path.with_name(name)) for name in (SETTINGS_FILE, _MODEL_CONFIG)]
     keys = ("vocab_size", "tokenizer_class", "model_type")
-    return {key: str(next((s[key] for s in sources if s.get(key)), "")) for key in keys}
+    said = {key: str(next((s[key] for s in sources if s.get(key)), "")) for key in keys}
+    return {**said, "tokenizer_class": plain_name(said["tokenizer_class"])}
 
 
 def _named_class(said: Mapping[str, str]) -> TokenizerClass | None:
     """The class that the files next to a vocabulary name, by itself or by the type of the model."""
-    name = plain_name(said["tokenizer_class"])
+    name = said["tokenizer_class"]
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
-    return None if name else usual_class(said["model_type"])
+    return None if name else CLASSES.get(usual_name(said["model_type"]))
 
 
 def _class_of_file(
@@ -231,7 +233,7 @@ def _class_of_file(
             MeCab's), so that ids would be wrong; or a file that belongs to it is missing.
     """
     usual = next((kind for kind in BY_FILES if path.name in kind.files), WORDPIECE)
-    name = plain_name(said["tokenizer_class"])
+    name = said["tokenizer_class"]
     other = "" if name in ("", *ANY_CLASS) or named is usual else f"tokenizer_class is {name}"
     if not name and named is not usual is not WORDPIECE and said["model_type"]:
         other = f"model_type is {said['model_type']}"
@@ -247,28 +249,6 @@ def _class_of_file(
         if not path.with_name(file).is_file():
             raise ModelError(f"{path.with_name(file)}: no such file; it belongs to {path.name}.")
     return usual
-
-
-def _one_segment(said: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
-    """Whether transformers does not tell a model which text of a pair a token is of: by the names
-    of inputs, or by the class."""
-    names = settings.get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" not in names
-    return plain_name(said["tokenizer_class"]) in ONE_SEGMENT
-
-
-def _with_spaces(
-    library: tokenizers.Tokenizer, settings: Mapping[str, Any]
-) -> tokenizers.Tokenizer:
-    """Apply a tokenizer_config.json's ``add_prefix_space`` to a tokenizer.json of its class."""
-    given = settings.get("add_prefix_space")
-    kind = CLASSES.get(plain_name(str(settings.get("tokenizer_class") or "")))
-    step = library.pre_tokenizer
-    if given is not None and kind is BYTE_PAIRS and isinstance(step, pre_tokenizers.ByteLevel):
-        step.add_prefix_space = bool(given)
-        library.pre_tokenizer = step
-    return library
 
 
 def _add_mask(
@@ -321,7 +301,8 @@ def _read_word_pieces(
     path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
 ) -> tokenizers.Tokenizer:
     pieces = read_vocabulary(path)
-    if any(p.startswith(META_SPACE) for p in pieces) and not any(p[:2] == "##" for p in pieces):
+    marked = sum(piece.startswith(META_SPACE) for piece in pieces)
+    if marked > 1 and not any(piece.startswith(CONTINUES) for piece in pieces):
         raise ModelError(
             f"{path}: the pieces are SentencePiece's ({META_SPACE}), not WordPiece's (##). Save "
             "the tokenizer as a tokenizer.json."

@@ -11,7 +11,7 @@ from tokenizers import processors
 from bothways.errors import ModelError
 from bothways.tokenization.pieces import BERT_ROLES, check_special_pieces
 from bothways.tokenization.post_processing import read_template
-from bothways.tokenization.template import Roles, Special, Template
+from bothways.tokenization.template import Gap, Roles, Special, Template
 from bothways.tokenization.tokenizer_classes import WORDPIECE, TokenizerClass
 
 Declared = Mapping[str, str | None]
@@ -79,17 +79,23 @@ def find_roles(
                 "piece of the vocabulary. added_tokens.json may be missing."
             )
     template = read_template(step, ids, declared.get("sep"), source)
-    roles = Roles(
-        **{role: _piece_of(role, library, ids, declared, usual, template) for role in _USUAL}
-    )
-    has_ends = roles.cls is not None and roles.sep is not None
+    found: dict[str, str | None] = {}
+    for role, spellings in _USUAL.items():
+        known = [usual.roles.items()[role]] if usual is not None else []
+        if role == "unk":
+            known.append(_unknown_piece(library["model"]))
+        found[role] = next((piece for piece in (*known, *spellings) if piece in ids), None)
+    if template is not None:
+        for role, gap in _ends_of(template).items():
+            found[role] = gap[0].piece if gap else None
+    roles = Roles(**{**found, **declared})
     if template is not None and usual is WORDPIECE and _adds_others(template, declared):
         return roles, usual.form(*_ends(roles, ids))  # as its class in transformers does
     if template is not None:
         return roles, template
     if usual is None and not as_it_is and all(piece in ids for piece in BERT_ROLES.pieces):
         return roles, Template.segmented(*_ends(roles, ids))
-    if usual is not None and has_ends:
+    if usual is not None and roles.cls is not None and roles.sep is not None:
         return roles, usual.form(*_ends(roles, ids))
     if (as_it_is and usual is None) or (step is not None and roles.cls is roles.sep is None):
         return roles, Template.bare()
@@ -102,36 +108,20 @@ def find_roles(
 
 def _adds_others(template: Template, declared: Declared) -> bool:
     """Whether a template opens or closes a text by other pieces than the settings name."""
-    ends = {"cls": template.single.gaps[0], "sep": template.single.gaps[-1]}
     return any(
         (piece := declared.get(role)) is not None and piece not in [one.piece for one in gap]
-        for role, gap in ends.items()
+        for role, gap in _ends_of(template).items()
     )
+
+
+def _ends_of(template: Template) -> dict[str, Gap]:
+    return {"cls": template.single.gaps[0], "sep": template.single.gaps[-1]}
 
 
 def _ends(roles: Roles, ids: Mapping[str, int]) -> tuple[Special, Special]:
     assert roles.cls is not None
     assert roles.sep is not None
     return Special(roles.cls, ids[roles.cls]), Special(roles.sep, ids[roles.sep])
-
-
-def _piece_of(
-    role: str,
-    library: Mapping[str, Any],
-    ids: Mapping[str, int],
-    declared: Declared,
-    usual: TokenizerClass | None,
-    template: Template | None,
-) -> str | None:
-    if role in declared:
-        return declared[role]
-    if template is not None and role in ("cls", "sep"):
-        gap = template.single.gaps[0 if role == "cls" else -1]
-        return gap[0].piece if gap else None
-    known = [usual.roles.items()[role]] if usual is not None else []
-    if role == "unk":
-        known.append(_unknown_piece(library["model"]))
-    return next((piece for piece in (*known, *_USUAL[role]) if piece in ids), None)
 
 
 def _unknown_piece(model: Mapping[str, Any]) -> str | None:

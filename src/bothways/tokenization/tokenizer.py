@@ -208,19 +208,6 @@ class Tokenizer:
         case = "lower-cased" if self.lowercase else "cased"
         return f"Tokenizer: {self.kind}, {self.vocab_size:,} pieces, {case}, {self.normalization}"
 
-    def _repr_html_(self) -> str:
-        roles = ", ".join(f"{role} {piece}" for role, piece in self.roles.items().items() if piece)
-        ordinary = [p for i, p in enumerate(self.pieces) if i not in {*self.special_ids.tolist()}]
-        rows = [
-            ["kind", self.kind],
-            ["pieces", f"{self.vocab_size:,}"],
-            ["text", "lower-cased" if self.lowercase else "case kept"],
-            ["normalization", self.normalization],
-            ["roles", roles],
-            ["some pieces", " ".join(ordinary[:: max(1, len(ordinary) // 16)][:16])],
-        ]
-        return html.fragment("Tokenizer", html.table(["", ""], rows))
-
     # ------------------------------------------------------------------------------------- roles
 
     @property
@@ -316,17 +303,10 @@ class Tokenizer:
             ModelError: there is no vocabulary, it is not known how sequences are built from its
                 pieces, or it belongs to a tokenizer that splits text by other rules.
         """
-        read = read_tokenizer(folder)
-        tokenizer = cls(
-            read.library,
-            source=read.source,
-            declared=read.declared,
-            usual=read.usual,
-            originals=read.originals,
-            segmenter=read.segmenter,
-            as_it_is=read.as_it_is,
-        )
-        return tokenizer.in_one_segment() if read.one_segment else tokenizer
+        read = vars(read_tokenizer(folder)).copy()
+        one_segment = read.pop("one_segment")
+        tokenizer = cls(**read)
+        return tokenizer.in_one_segment() if one_segment else tokenizer
 
     @classmethod
     def from_pieces(
