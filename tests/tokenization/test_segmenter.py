@@ -150,7 +150,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(InputError, match="ends where the text goes on with ' b c'"):
         Segmenter(f"{module}:forgets").divide("a b c")
     for name, why in {
-        "words": "must be MODULE:FUNCTION",
+        "words": "cannot be imported",
         "no_such_module:words": "PYTHONPATH",
         f"{module}:none": "cannot be imported",
     }.items():
