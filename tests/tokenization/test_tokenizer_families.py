@@ -16,7 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from bothways.corpus.cached_encoder import PackedTokenizer, splits_at_spaces
+from bothways.corpus.cached_encoder import pack, splits_at_spaces, unpack
 from bothways.errors import LengthError, ModelError
 from bothways.objectives.masking import Vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
@@ -127,7 +127,7 @@ def test_saved_and_read_again_it_is_the_same(
     others = [
         again,
         pickle.loads(pickle.dumps(ours)),
-        PackedTokenizer.pack(ours).unpack().tokenizer,
+        unpack(pack(ours)).tokenizer,
     ]
     text = "  He counted 9,99 houses <mask>, [MASK]. ``" + KOREAN
     for other in others:
@@ -184,7 +184,7 @@ def test_one_segment_for_encoders_that_have_one(folders: dict[str, Path], tmp_pa
     assert read.template == one.template
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("the", "cat")
     assert {**theirs} == {"input_ids": one.encode("the", "cat").ids, "attention_mask": [1] * 5}
-    packed = PackedTokenizer.pack(read).unpack().tokenizer
+    packed = unpack(pack(read)).tokenizer
     assert len({each.fingerprint for each in (one, tokenizer, read, packed)}) == 1
     assert Tokenizer.from_folder(folders["roberta"]).in_one_segment().template.segments == 1
 
@@ -209,7 +209,7 @@ def test_corpora_are_encoded_exactly(folders: dict[str, Path], kind: str) -> Non
     tokenizer = Tokenizer.from_folder(folders[kind])
     assert splits_at_spaces(json.loads(tokenizer.to_json())) == (kind == "klue")
     lines = [*LINES, "", "a [SEP] b", "x</s>y <mask>", "  two  spaces "]
-    ids, lengths = PackedTokenizer.pack(tokenizer).unpack().encode(lines)
+    ids, lengths = unpack(pack(tokenizer)).encode(lines)
     expected = tokenizer.encode_plain(lines)
     assert ids.tolist() == [i for part in expected for i in part]
     assert lengths.tolist() == [*map(len, expected)]

@@ -9,12 +9,12 @@ after the last unit in the log, and memory holds a few units and one shard, howe
 
 from __future__ import annotations
 
-import contextlib
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,17 @@ from bothways.corpus.assemble import (
     remove_repeats,
 )
 from bothways.corpus.build_log import BuildLog
-from bothways.corpus.cached_encoder import PackedTokenizer
+from bothways.corpus.cached_encoder import pack
 from bothways.corpus.duplicates import Repeats
 from bothways.corpus.encode import UNIT_FORMAT, UNIT_OPTIONS, Counts, EncodedUnit, encode_unit
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.report import (
-    PAGE,
     Lengths,
     heldout_note,
     layout_notes,
     script_shares,
     single_sentence_note,
     summarise_split,
-    write_page,
 )
 from bothways.corpus.sentences import AUTO, check_language
 from bothways.corpus.sources import UNIT_BYTES, Input, Unit, list_inputs, read_units
@@ -68,27 +66,20 @@ from bothways.errors import (
     StoreError,
     check_installed,
 )
-from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
+from bothways.io.files import explain_disk_errors, new_folder
 from bothways.io.parallel import in_processes
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import counted
 from bothways.io.text import stray_notes
 from bothways.tokenization import languages
-from bothways.tokenization.reading import (
-    ORIGINAL_FILES,
-    SETTINGS_FILE,
-    TOKENIZER_FILE,
-    VOCABULARY_FILE,
-)
+from bothways.tokenization.build import TOKENIZER_FILES, refuse_foreign_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
-_TOKENIZER_FILES = (VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, *ORIGINAL_FILES)
 _OWN_FILES = re.compile(
-    "|".join(map(re.escape, (MANIFEST, PAGE, *_TOKENIZER_FILES)))
+    "|".join(map(re.escape, (MANIFEST, "report.html", *TOKENIZER_FILES)))
     + r"|(train|heldout)-\d{5,}\.arrow"
 )
 _WORTH_PROCESSES = 8 * UNIT_BYTES  # starting them takes as long as encoding this much
-_CORPUS_FILES = re.compile(re.escape(MANIFEST) + r"|(train|heldout)-\d{5,}\.arrow")
 
 
 def build_corpus(
@@ -117,12 +108,13 @@ def build_corpus(
         (MB of text, 10**6 bytes).
 
     Raises:
-        ConfigError: an option is out of range, or ``config.cluster`` is given without Dask.
+        ConfigError: an option is out of range, ``config.out`` holds anything but a corpus, or
+            ``config.cluster`` is given without Dask.
         InputError: text that cannot be read, no text at all, or fewer than two documents.
         ModelError: the tokenizer cannot be read.
-        StoreError: ``config.out`` holds anything but a corpus, or is being built by another
-            process; a worker process was lost.
-        DiskError: a file could not be written; the previous content is intact.
+        StoreError: a worker process was lost.
+        DiskError: a file could not be written, or another process is building the corpus; the
+            previous content is intact.
     """
     check_installed("a corpus", "pyarrow")
     if config.language != AUTO:
@@ -137,24 +129,23 @@ def build_corpus(
         for note in stray_notes(stray, INPUT_SUFFIXES):
             say(note)
     config, language_note = _with_language(config, inputs)
-    _refuse_foreign_folder(out)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(explain_disk_errors(out))
-        log = BuildLog(out, _identity(config, inputs, tokenizer))
-        stack.callback(log.close)
-        if log.note and say:
-            say(log.note)
-        try:
-            with new_folder(out) as folder:
+    refuse_foreign_folder(out, _OWN_FILES, what="corpus", needs=r".*\.arrow|corpus\.json")
+    with explain_disk_errors(out):
+        # No other process writes the folder, so none uses its log.
+        with new_folder(out) as folder:
+            log = BuildLog(out, _identity(config, inputs, tokenizer))
+            if log.note and say:
+                say(log.note)
+            try:
                 tokenizer.save(folder)
-                packed = PackedTokenizer.pack(tokenizer)
-                _encode_inputs(config, inputs, packed, log, progress)
-                report = _assemble(config, len(inputs), log, folder, tokenizer)
-        except (ConfigError, DiskError, StoreError):
-            raise  # no cluster, full disk, lost worker: keep the finished units to continue later
-        except BothwaysError:
-            log.remove()
-            raise
+                _encode_inputs(config, inputs, pack(tokenizer), log, progress)
+                with tempfile.TemporaryDirectory(dir=log.folder) as scratch:
+                    report = _assemble(config, inputs, log, folder, tokenizer, Path(scratch))
+            except (ConfigError, DiskError, StoreError):
+                raise  # no cluster, full disk, lost worker: keep the units to continue later
+            except BothwaysError:
+                log.remove()
+                raise
         log.remove()
     if language_note and say:
         say(language_note)
@@ -186,52 +177,24 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
         "format": [FORMAT, UNIT_FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: getattr(config, name) for name in UNIT_OPTIONS}),
         "vocabulary": tokenizer.fingerprint,
-        "libraries": [_version(name) for name in ("bothways", "sentencex", "tokenizers")],
+        "libraries": [version(name) for name in ("sentencex", "tokenizers")],
         "inputs": digest([files, stdin]),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # bothways itself, run from its sources
-        return "unknown"
 
 
 # ------------------------------------------------------------------------------------------- checks
 
 
-def _refuse_foreign_folder(out: Path) -> None:
-    """Refuse to replace a folder that is not a corpus: its content would be deleted."""
-    refuse_working_folder(out)
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise StoreError(f"{out}: a file of this name exists; choose another folder.")
-    names = sorted(path.name for path in out.iterdir())
-    foreign = [name for name in names if not _OWN_FILES.fullmatch(name)]
-    if foreign or (names and not any(_CORPUS_FILES.fullmatch(name) for name in names)):
-        raise StoreError(
-            f"{out}: the folder exists and holds {', '.join((foreign or names)[:3])}, which is not "
-            "part of a corpus. Building would delete it: choose another folder, or move it away."
-        )
-
-
 def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog) -> None:
     documents, counts = plan.starts.size, plan.counts
     if not counts.read:
-        raise InputError(
-            f"no text in {', '.join(config.files)}: every file is empty or blank. Give files "
-            "with text in them."
-        )
+        raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
     if documents < 2:
         raise InputError(
             f"the corpus has {counted(documents, 'document')} ({counts.read} "
             f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
-            f"too short: {counts.short}), so there is no other document to take a random next "
-            "sentence from; it needs 2. Give more text, put a blank line between documents, or "
-            "check the options documents, single_sentence and min_*. Unrelated texts of one "
-            "sentence each: --single_sentence keep."
+            f"too short: {counts.short}), and needs 2. Put a blank line between documents, or give "
+            "--single_sentence keep for unrelated texts of one sentence each."
             + "".join(f" Noticed: {note}." for note in layout_notes(log.counts.layout).values())
         )
 
@@ -242,7 +205,7 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog
 def _encode_inputs(
     config: CorpusConfig,
     inputs: list[Input],
-    tokenizer: PackedTokenizer,
+    tokenizer: bytes,
     log: BuildLog,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -263,9 +226,7 @@ def _encode_inputs(
                 progress(unit.read, total)
 
 
-def _encode(
-    unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Unit, EncodedUnit, Counts]:
+def _encode(unit: Unit, config: CorpusConfig, tokenizer: bytes) -> tuple[Unit, EncodedUnit, Counts]:
     """Executed by a worker. The unit is returned without its text, for where it ended."""
     encoded, counts = encode_unit(unit, config, tokenizer)
     return Unit((), unit.after, unit.read), encoded, counts
@@ -275,10 +236,14 @@ def _encode(
 
 
 def _assemble(
-    config: CorpusConfig, files: int, log: BuildLog, folder: Path, tokenizer: Tokenizer
+    config: CorpusConfig,
+    inputs: list[Input],
+    log: BuildLog,
+    folder: Path,
+    tokenizer: Tokenizer,
+    scratch: Path,
 ) -> dict[str, Any]:
-    """Write the shards, the manifest and the page; returns the report."""
-    scratch = log.scratch()
+    """Write the shards and the manifest; returns the report."""
     repeats = find_repeats(log, scratch)
     plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
     _refuse_one_document(config, plan, log)
@@ -301,7 +266,7 @@ def _assemble(
     text_mb = log.counts.text_bytes / 1e6
     seconds = time.perf_counter() - log.opened_at
     report: dict[str, Any] = {
-        "files": files,
+        "files": len(inputs),
         "text_mb": text_mb,
         **{split: summarise_split(w.sentences, w.documents) for split, w in writers.items()},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
@@ -323,7 +288,6 @@ def _assemble(
         "seconds": round(seconds, 2),
         "mb_per_second": round(text_mb / seconds, 6),
     }
-    write_page(folder / PAGE, report, tokenizer.roles)
     Manifest(
         options=options,
         vocabulary=tokenizer.fingerprint,

@@ -178,7 +178,7 @@ def read_all(
 
 
 def refuse_foreign_folder(
-    out: Path, own: re.Pattern[str] = _OWN_FILES, *, what: str = "vocabulary", needs: str = ""
+    out: Path, own: re.Pattern[str] = _OWN_FILES, *, what: str = "vocabulary", needs: str = ".*"
 ) -> None:
     """Refuse to replace a folder that holds anything but a vocabulary, such as a model.
 
@@ -186,7 +186,7 @@ def refuse_foreign_folder(
         out: the folder to write.
         own: matches the names of files that may be replaced.
         what: of which these are.
-        needs: a file that is in each such folder.
+        needs: matches the name of a file that each such folder has.
 
     Raises:
         ConfigError: it holds something else, or is the current working folder.
@@ -196,8 +196,8 @@ def refuse_foreign_folder(
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
     names = sorted(path.name for path in out.iterdir()) if out.exists() else []
     foreign = [name for name in names if not own.fullmatch(name)]
-    if names and needs and needs not in names:
-        foreign = foreign or names
+    if not any(re.fullmatch(needs, name) for name in names):
+        foreign = names
     if foreign:
         raise ConfigError(
             f"{out}: the folder exists and holds {', '.join(foreign[:3])}, which is not part of "

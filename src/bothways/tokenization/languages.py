@@ -46,6 +46,10 @@ _OF_SCRIPT = {
 }
 _OWN_LETTERS = {"CYRILLIC": {"uk": "іїєґ", "ru": "ыэё", "bg": "ъ"}, "ARABIC": {"fa": "پچژگ"}}
 _OTHERWISE = {"CYRILLIC": "ru", "ARABIC": "ar"}
+SCRIPT_NAMES = {"CJK": "Han", "KANA": "kana"} | {
+    name: name.capitalize() for name in ("LATIN", *_OF_SCRIPT, *_OTHERWISE)
+}
+"""Names of scripts for people; letters of others are few, or symbols."""
 _COMMON = {
     "en": "the of and to in that is was for it with as his he on be at by had not are but from",
     "de": "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch",
