@@ -59,9 +59,7 @@ from bothways.corpus.store import (
     write_shard,
 )
 from bothways.errors import (
-    BothwaysError,
     ConfigError,
-    DiskError,
     InputError,
     StoreError,
     check_installed,
@@ -141,9 +139,7 @@ def build_corpus(
                 _encode_inputs(config, inputs, pack(tokenizer), log, progress)
                 with tempfile.TemporaryDirectory(dir=log.folder) as scratch:
                     report = _assemble(config, inputs, log, folder, tokenizer, Path(scratch))
-            except (ConfigError, DiskError, StoreError):
-                raise  # no cluster, full disk, lost worker: keep the units to continue later
-            except BothwaysError:
+            except InputError:  # after any other error, the build can go on later
                 log.remove()
                 raise
         log.remove()
@@ -213,8 +209,7 @@ def _encode_inputs(
     total = sum(item.size for item in inputs)
     if log.after.file >= len(inputs):
         return
-    known = all(item.path is not None for item in inputs)
-    if config.workers == -1 and known and total < _WORTH_PROCESSES:
+    if config.workers == -1 and all(item.path for item in inputs) and total < _WORTH_PROCESSES:
         config = replace(config, workers=1)
     units = ((unit, config, tokenizer) for unit in read_units(inputs, config, log.after))
     with in_processes(
@@ -245,7 +240,7 @@ def _assemble(
 ) -> dict[str, Any]:
     """Write the shards and the manifest; returns the report."""
     repeats = find_repeats(log, scratch)
-    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
+    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config)
     _refuse_one_document(config, plan, log)
     counts = plan.counts
     options = recipe_fields(config)
@@ -359,11 +354,9 @@ class _SplitWriter:
         sentence_tokens = np.concatenate(self._sentence_tokens)
         self.sentences.add(sentence_tokens)
         self.documents.add(np.array(self._document_tokens))
-        unknown = self._tokenizer.unk_id
-        if unknown is not None:
-            self.unknown += int((ids == unknown).sum())
-        for special in set(self._tokenizer.special_ids.tolist()) - {unknown}:
-            self.special += int((ids == special).sum())
+        unknown = int((ids == self._tokenizer.unk_id).sum())
+        self.unknown += unknown
+        self.special += int(np.isin(ids, self._tokenizer.special_ids).sum()) - unknown
         self.shards.append(
             write_shard(
                 self._folder / f"{self._split}-{len(self.shards):05}.arrow",
@@ -398,7 +391,5 @@ def _duplicates(config: CorpusConfig, repeats: RepeatIndex, log: BuildLog) -> di
     return {
         "documents": figures(repeats.documents, "documents"),
         "paragraphs": figures(repeats.paragraphs, "paragraphs"),
-        "most_repeated": [
-            {"times": times, "text": excerpts[paragraph]} for times, paragraph in top
-        ],
+        "most_repeated": [{"times": times, "text": excerpts[number]} for times, number in top],
     }

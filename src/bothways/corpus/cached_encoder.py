@@ -111,9 +111,12 @@ class _ChunkCache:
     def __init__(self, tokenizer: Tokenizer, dtype: type[np.uint16] | type[np.uint32]):
         self._tokenizer = tokenizer
         self._id_type = dtype
+        self._clear()
+
+    def _clear(self) -> None:
         self._numbers = _ChunkNumbers()
         self._characters = 0
-        self._ids: Ids = np.zeros(0, dtype=dtype)
+        self._ids: Ids = np.zeros(0, dtype=self._id_type)
         self._starts = np.zeros(0, dtype=np.int64)
         self._lengths = np.zeros(0, dtype=np.int64)
 
@@ -149,13 +152,6 @@ class _ChunkCache:
         self._characters += sum(map(len, new))
         self._numbers.new = []
 
-    def _clear(self) -> None:
-        self._numbers = _ChunkNumbers()
-        self._characters = 0
-        self._ids = self._ids[:0].copy()
-        self._starts = self._starts[:0].copy()
-        self._lengths = self._lengths[:0].copy()
-
 
 def _encode_chunks(
     tokenizer: Tokenizer, chunks: Sequence[str], dtype: type[np.uint16] | type[np.uint32]
@@ -169,12 +165,11 @@ def _encode_chunks(
     mark = tokenizer.roles.sep
     if mark is None:
         return _encode(tokenizer, chunks, dtype)
-    ids, sizes = _encode(tokenizer, [f" {mark} ".join([*group, ""]) for group in groups], dtype)
+    ids, _ = _encode(tokenizer, [f" {mark} ".join([*group, ""]) for group in groups], dtype)
     separators = np.flatnonzero(ids == tokenizer.id(mark))
     if separators.size != len(chunks):  # some chunk contains [SEP]
         return _encode(tokenizer, chunks, dtype)
     lengths: NDArray[np.int64] = np.diff(separators, prepend=-1) - 1
-    assert int(lengths.sum()) + len(chunks) == int(sizes.sum())
     return np.delete(ids, separators), lengths
 
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.encode import Hashes
-from bothways.io.files import reserve_space
 
-# Memory is that of the largest file: about 100 bytes per 64 hashes.
+# Memory is that of the largest file, about 100 bytes per 64 hashes, and a byte per item.
 BUCKETS = 64
 _BUFFER = 2**16  # hashes held in memory before they are distributed over the files
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("item", "<i8")])
@@ -32,7 +31,7 @@ class Repeats:
 
     Attributes:
         items: how many items there are.
-        repeated: bool [highest item + 1], on disk: whether the item equals an earlier one.
+        repeated: bool [highest item + 1]: whether the item equals an earlier one.
         most_frequent: (occurrences, first item) of at most ``TOP`` repeated items, most frequent
             first.
         histogram: occurrences -> how many distinct items occur that often.
@@ -90,12 +89,7 @@ class RepeatFinder:
         """Find the repeats among everything added; item numbers are below ``size``."""
         if self._waiting:
             self._distribute()
-        path = self._folder / f"{self._name}-repeated"
-        size_on_disk = max(size, 1)
-        # Allocate the whole file now: writing to a mapped file on a full disk kills the process.
-        path.touch()
-        reserve_space(path, size_on_disk)
-        repeated = np.memmap(path, np.bool_, mode="r+", shape=size_on_disk)
+        repeated = np.zeros(size, dtype=np.bool_)
         top: list[tuple[int, int]] = []
         histogram: Counter[int] = Counter()
         for bucket, file in enumerate(self._files):
@@ -116,4 +110,4 @@ class RepeatFinder:
             candidates = np.lexsort((firsts, -counts))[:TOP]
             top += [(int(counts[i]), int(firsts[i])) for i in candidates if counts[i] > 1]
             top = sorted(top, key=lambda entry: (-entry[0], entry[1]))[:TOP]
-        return Repeats(self.items, repeated[:size], top, dict(sorted(histogram.items())))
+        return Repeats(self.items, repeated, top, dict(sorted(histogram.items())))

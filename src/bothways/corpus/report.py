@@ -24,18 +24,16 @@ _QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95
 class Lengths:
     """How often each length occurs, counted incrementally."""
 
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
 
     def add(self, values: NDArray[Any]) -> None:
         """Count lengths."""
-        distinct, counts = np.unique(values, return_counts=True)
-        for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-            self.counts[value] = self.counts.get(value, 0) + count
+        self.counts.update(values.tolist())
 
     @property
     def number(self) -> int:
         """How many lengths were counted."""
-        return sum(self.counts.values())
+        return self.counts.total()
 
     @property
     def total(self) -> int:
@@ -54,10 +52,9 @@ class Lengths:
 
     def histogram(self) -> list[tuple[int, int]]:
         """(smallest length, count) of bins that double in width: 1, 2-3, 4-7, ..."""
-        bins: dict[int, int] = {}
+        bins: Counter[int] = Counter()
         for value, count in self.counts.items():
-            least = 1 << (value.bit_length() - 1) if value else 0
-            bins[least] = bins.get(least, 0) + count
+            bins[1 << (value.bit_length() - 1) if value else 0] += count
         return sorted(bins.items())
 
 
@@ -95,18 +92,16 @@ def single_sentence_note(read: int, joined: int) -> str | None:
     )
 
 
-_COUNTED = dict.fromkeys((DECOMPOSED, *DAMAGED), "paragraphs")
-
-
 def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
     """What was noticed of the layout of files: a sentence about the first, and how many there are.
 
     Args:
         found: the number of files, the first and what is said of it, by what it is about.
     """
+    counted = dict.fromkeys((DECOMPOSED, *DAMAGED), "paragraphs")
     return {
         name: f"{source}: {said}"
-        + (f" ({files:,} such {_COUNTED.get(name, 'files')})" if files > 1 else "")
+        + (f" ({files:,} such {counted.get(name, 'files')})" if files > 1 else "")
         for name, (files, source, said) in found.items()
         if name not in DAMAGED or files >= LEAST
     }
@@ -128,24 +123,15 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """The rows shown in the terminal: no histograms, no empty entries, and short lists."""
     hidden = ("histograms", "most_repeated", "broken", "duplicates", "layout")
     shown = {name: value for name, value in report.items() if name not in hidden}
-    if "scripts" in report:
-        shares = report["scripts"].items()
-        shown["scripts"] = ", ".join(
-            f"{name} {share:.2%}" for name, share in shares if share >= 0.00005
-        )
-    if "duplicates" in report:
-        repeats = report["duplicates"]
-        for what in ("documents", "paragraphs"):
-            shown[f"repeated {what}"] = (
-                f"{repeats[what]['repeated']:,} of {repeats[what]['read']:,}"
-                + (", removed" if repeats[what]["removed"] else ", kept")
-            )
-        for place, row in enumerate(repeats["most_repeated"][:3], 1):
-            text = row["text"] if len(row["text"]) <= 60 else row["text"][:59] + "…"
-            shown[f"most repeated {place}"] = f"{row['times']:,} times: {text}"
-    for name, note in report.get("layout", {}).items():
-        shown[f"layout: {name}"] = note
-    broken = report.get("broken", {"lines": 0})
+    shown["scripts"] = ", ".join(
+        f"{name} {share:.2%}" for name, share in report["scripts"].items() if share >= 0.00005
+    )
+    for what in ("documents", "paragraphs"):
+        found = report["duplicates"][what]
+        kept = "removed" if found["removed"] else "kept"
+        shown[f"repeated {what}"] = f"{found['repeated']:,} of {found['read']:,}, {kept}"
+    shown |= {f"layout: {name}": note for name, note in report.get("layout", {}).items()}
+    broken = report["broken"]
     if broken["lines"]:
         shown["broken lines"] = broken["lines"]
         for place, (source, line, what) in enumerate(broken["first"][:5], 1):

@@ -314,7 +314,7 @@ def verify_store(folder: str | Path) -> list[str]:
         return [str(error)]
     problems: list[str] = []
     checks: list[Callable[[], object]] = [partial(_read_tokenizer, folder, manifest)]
-    checks += [partial(_verify_shard, folder, shard, manifest) for shard in manifest.all_shards]
+    checks += [partial(_verify_shard, folder, shard) for shard in manifest.all_shards]
     for check in checks:
         try:
             check()
@@ -329,9 +329,8 @@ def refuse_damaged(folder: str | Path) -> None:
     Raises:
         StoreError: one is damaged; a flipped bit of an id would be trained on.
     """
-    manifest = Manifest.read(Path(folder))
-    for shard in manifest.all_shards:
-        _verify_shard(Path(folder), shard, manifest)
+    for shard in Manifest.read(Path(folder)).all_shards:
+        _verify_shard(Path(folder), shard)
 
 
 # ------------------------------------------------------------------------------ reading and checks
@@ -403,37 +402,23 @@ def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:
 
 def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _ShardArrays:
     path = folder / shard.file
-    _check_size(path, shard)
     ids_bytes = shard.tokens * np.dtype(id_type(manifest.vocab_size)).itemsize
-    if _frame_checksum(path, shard.ids_at, ids_bytes) != shard.frame:
-        raise StoreError(
-            f"{path}: damaged: its lengths do not match the checksum in {MANIFEST}. {_REBUILD}"
-        )
+    _check(path, partial(_frame_checksum, path, shard.ids_at, ids_bytes), shard.frame)
     return _map_shard(path)[0]
 
 
-def _check_size(path: Path, shard: Shard) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be opened: {error.strerror}. {_REBUILD}") from error
-    if size != shard.bytes:
-        raise StoreError(f"{path}: {size:,} bytes, but {MANIFEST} says {shard.bytes:,}. {_REBUILD}")
-
-
-def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
+def _verify_shard(folder: Path, shard: Shard) -> None:
     path = folder / shard.file
-    _check_size(path, shard)
-    if sha256(path) != shard.sha256:
-        raise StoreError(
-            f"{path}: its content changed: its checksum differs from {MANIFEST}. {_REBUILD}"
-        )
-    ids = _read_shard(folder, shard, manifest).ids
-    if ids.max(initial=0) >= manifest.vocab_size:
-        raise StoreError(
-            f"{path}: id {ids.max()} is beyond the vocabulary of {manifest.vocab_size} pieces. "
-            f"{_REBUILD}"
-        )
+    _check(path, partial(sha256, path), shard.sha256)
+
+
+def _check(path: Path, checksum: Callable[[], str], expected: str) -> None:
+    try:
+        found = checksum()
+    except (OSError, BothwaysError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}. {_REBUILD}") from error
+    if found != expected:
+        raise StoreError(f"{path}: damaged: its checksum differs from {MANIFEST}. {_REBUILD}")
 
 
 def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:

@@ -141,9 +141,7 @@ def learn(
     if options.algorithm == "unigram":
         tokenizer = learn_unigram(lines, options)
         return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
-    if options.algorithm == "gpt2-bpe":
-        return _learn_with_spaces(words, letters, options, progress)
-    return learn_from_words(words, letters, text_rules, options, progress)
+    return _learn_by_merging(words, letters, text_rules, options, progress)
 
 
 def _normalization(options: LearningOptions, letters: LetterCounts) -> Normalization:
@@ -153,67 +151,63 @@ def _normalization(options: LearningOptions, letters: LetterCounts) -> Normaliza
     return "bert" if options.normalization == "bert" else letters.composed
 
 
-def _learn_with_spaces(
-    words: dict[str, int],
-    letters: LetterCounts,
-    options: LearningOptions,
-    progress: Progress | None,
-) -> LearnedVocabulary:
-    """Byte-level BPE of words that hold the space before them; special pieces have the ids that
-    they have in RoBERTa, where positions depend on that of padding."""
-    roles = BYTE_PAIRS.roles
-    ordered = (roles.cls, roles.pad, roles.sep, roles.unk, roles.mask)
-    specials = [piece for piece in ordered if piece is not None]
-    start = _from_bytes(words, specials)
-    pieces, merges = _merged(start, options, progress, join=operator.add)
-    lines = [f"{left} {right}\n" for left, right in merges]
-    ids = {piece: id for id, piece in enumerate(pieces)}
-    with tempfile.TemporaryDirectory(prefix="bothways-bpe-") as name:
-        vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
-        write_json(vocabulary, ids)
-        write_text(merged, "#version: 0.2\n" + "".join(lines))
-        if options.normalization != "bert":
-            write_json(Path(name) / SETTINGS_FILE, {"normalization": "composed"})
-        tokenizer = Tokenizer.from_folder(name)
-    return LearnedVocabulary(tokenizer, words, letters, start.dropped)
-
-
-def learn_from_words(
+def _learn_by_merging(
     words: dict[str, int],
     letters: LetterCounts,
     rules: Rules,
     options: LearningOptions,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> LearnedVocabulary:
-    """:func:`learn` after counting.
-
-    Args:
-        words: words with counts, in sorted order.
-        letters: the letter counts of the text.
-        rules: the rules that split the text into these words.
-        options: what to learn; its normalisation is ignored.
-        progress: see :func:`learn_vocabulary`.
-    """
     specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]
-    byte_level = options.algorithm == "byte-bpe"
+    if options.algorithm == "gpt2-bpe":
+        # With the ids that they have in RoBERTa, where positions depend on that of padding.
+        roles = BYTE_PAIRS.roles
+        ordered = (roles.cls, roles.pad, roles.sep, roles.unk, roles.mask)
+        specials = [piece for piece in ordered if piece is not None]
+    byte_level = options.algorithm in ("byte-bpe", "gpt2-bpe")
     if byte_level:
-        start = _from_bytes(words, specials, before=" ")
+        start = _from_bytes(words, specials, before=" " if options.algorithm == "byte-bpe" else "")
     else:
         start = _from_characters(words, specials, _alphabet_limit(options, letters))
-    join = operator.add if byte_level else _join_characters
-    pieces, merges = _merged(start, options, progress, join=join)
-    lowercase, normalization = rules["lowercase"], rules["normalization"]
+    if options.size < len(start.pieces):
+        raise ConfigError(
+            f"size is {options.size}, but the special pieces and the alphabet of this text need "
+            f"{len(start.pieces)}. Choose a larger size or a smaller alphabet."
+        )
+    pieces = [*start.pieces]
+    by_likelihood = options.algorithm == "wordpiece" and options.score is None
+    merged = merge_pairs(
+        start.words,
+        pieces,
+        size=options.size,
+        score="likelihood" if by_likelihood else options.score or "frequency",
+        min_count=min_pair_count(options),
+        join=operator.add if byte_level else _join_characters,
+        progress=progress,
+    )
+    merges = [(pieces[left], pieces[right]) for left, right in merged]
+    case, form = rules["lowercase"], rules["normalization"]
     if options.algorithm == "wordpiece":
-        tokenizer = Tokenizer.from_pieces(pieces, lowercase=lowercase, normalization=normalization)
+        tokenizer = Tokenizer.from_pieces(pieces, lowercase=case, normalization=form)
+    elif options.algorithm == "gpt2-bpe":
+        tokenizer = _with_spaces(pieces, merges, composes=options.normalization != "bert")
     else:
         tokenizer = Tokenizer.from_merges(
-            pieces,
-            merges,
-            byte_level=byte_level,
-            lowercase=lowercase,
-            normalization=normalization,
+            pieces, merges, byte_level=byte_level, lowercase=case, normalization=form
         )
     return LearnedVocabulary(tokenizer, words, letters, start.dropped)
+
+
+def _with_spaces(pieces: list[str], merges: list[tuple[str, str]], *, composes: bool) -> Tokenizer:
+    """Byte-level BPE of words that hold the space before them, as read from RoBERTa's files."""
+    with tempfile.TemporaryDirectory(prefix="bothways-bpe-") as name:
+        vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
+        write_json(vocabulary, {piece: id for id, piece in enumerate(pieces)})
+        lines = "".join(f"{left} {right}\n" for left, right in merges)
+        write_text(merged, "#version: 0.2\n" + lines)
+        if composes:
+            write_json(Path(name) / SETTINGS_FILE, {"normalization": "composed"})
+        return Tokenizer.from_folder(name)
 
 
 @dataclass(frozen=True)
@@ -223,37 +217,6 @@ class _InitialPieces:
     pieces: list[str]
     words: SegmentedWords
     dropped: dict[str, int]
-
-
-def _merged(
-    start: _InitialPieces,
-    options: LearningOptions,
-    progress: Progress | None,
-    *,
-    join: Callable[[str, str], str],
-) -> tuple[list[str], list[tuple[str, str]]]:
-    """The pieces after merging, and the pairs merged, in order.
-
-    Raises:
-        ConfigError: there is no room for the initial pieces.
-    """
-    if options.size < len(start.pieces):
-        raise ConfigError(
-            f"size is {options.size}, but the special pieces and the alphabet of this text need "
-            f"{len(start.pieces)}. Choose a larger size or a smaller alphabet."
-        )
-    pieces = [*start.pieces]
-    by_likelihood = options.algorithm == "wordpiece" and options.score is None
-    merges = merge_pairs(
-        start.words,
-        pieces,
-        size=options.size,
-        score="likelihood" if by_likelihood else options.score or "frequency",
-        min_count=min_pair_count(options),
-        join=join,
-        progress=progress,
-    )
-    return pieces, [(pieces[left], pieces[right]) for left, right in merges]
 
 
 def min_pair_count(options: LearningOptions) -> int:

@@ -23,7 +23,7 @@ from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
 from bothways.io.run_folders import RUN_FILE, models_of_run
 from bothways.tokenization.bert_settings import with_settings
-from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
+from bothways.tokenization.normalization import normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of
 from bothways.tokenization.roles import Declared, declared_roles, token_text
 from bothways.tokenization.segmenter import SETTING, Segmenter, allowed_segmenter
@@ -274,27 +274,19 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 # --------------------------------------------------------------------------------------- WordPiece
 
 
-def word_pieces(
-    ids: dict[str, int],
-    *,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    split_cjk: bool = True,
-    normalization: Normalization = "bert",
-    unknown: str | None = BERT_ROLES.unk,
-) -> tokenizers.Tokenizer:
-    """A WordPiece tokenizer, with BERT's words."""
-    model = models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
+def with_berts_words(model: models.Model, **rules: Any) -> tokenizers.Tokenizer:
+    """A tokenizer that splits text into BERT's words, after
+    :func:`bothways.tokenization.normalization.normalizer` with these rules."""
     library = tokenizers.Tokenizer(model)
-    library.normalizer = normalizer(
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        split_cjk=split_cjk,
-        normalization=normalization,
-    )
+    library.normalizer = normalizer(**rules)
     library.pre_tokenizer = word_splitter()
     library.decoder = decoders.WordPiece(prefix=CONTINUES)
     return library
+
+
+def word_pieces(ids: dict[str, int], unknown: str | None = BERT_ROLES.unk) -> models.Model:
+    """The model of a WordPiece tokenizer."""
+    return models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
 
 
 def _read_word_pieces(
@@ -310,14 +302,13 @@ def _read_word_pieces(
     if not {"do_lower_case", "normalization"} & settings.keys():
         settings = {**settings, "do_lower_case": not is_cased(path, pieces, settings)}
     roles = Roles(**{**usual.roles.items(), **declared})
-    return word_pieces(
-        ids_of(pieces, path, roles),
+    return with_berts_words(
+        word_pieces(ids_of(pieces, path, roles), roles.unk or usual.roles.unk),
         lowercase=settings.get("do_lower_case", True),
         # Folders of 0.1 have one setting for both; it is null if nothing is said.
         strip_accents=settings.get(STRIPS_LATIN_AND_GREEK, settings.get("strip_accents")),
         split_cjk=settings.get("tokenize_chinese_chars", True),
         normalization=settings.get("normalization", "bert"),
-        unknown=roles.unk or usual.roles.unk,
     )
 
 

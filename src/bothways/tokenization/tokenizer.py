@@ -35,7 +35,6 @@ from bothways.tokenization.normalization import (
     Normalization,
     Rules,
     check_texts,
-    normalizer,
     not_text_error,
     word_splitter,
 )
@@ -56,6 +55,7 @@ from bothways.tokenization.reading import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
     read_tokenizer,
+    with_berts_words,
     word_pieces,
 )
 from bothways.tokenization.roles import Declared, find_roles
@@ -322,8 +322,8 @@ class Tokenizer:
             ModelError: a piece is empty, has a line break or is a duplicate; a special piece is
                 missing.
         """
-        ids = ids_of(pieces, "vocabulary")
-        return cls(word_pieces(ids, lowercase=lowercase, normalization=normalization))
+        model = word_pieces(ids_of(pieces, "vocabulary"))
+        return cls(with_berts_words(model, lowercase=lowercase, normalization=normalization))
 
     @classmethod
     def from_merges(
@@ -356,10 +356,7 @@ class Tokenizer:
             model = models.BPE(
                 ids, [*merges], unk_token=UNK, continuing_subword_prefix=CONTINUES, fuse_unk=True
             )
-        library = tokenizers.Tokenizer(model)
-        library.normalizer = normalizer(lowercase=lowercase, normalization=normalization)
-        library.pre_tokenizer = word_splitter()
-        library.decoder = decoders.WordPiece(prefix=CONTINUES)
+        library = with_berts_words(model, lowercase=lowercase, normalization=normalization)
         if byte_level:
             bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
             library.pre_tokenizer = pre_tokenizers.Sequence([word_splitter(), bytes_of_words])
