@@ -310,7 +310,6 @@ OWN_FILES = {
     "tokenization.bert_settings": "a tokenizer of the library as plain data",
     "tokenization.extension": "a tokenizer of the library as plain data",
     "tokenization.reading": "the bytes of a vocabulary, to be copied",
-    "tokenization.sentencepiece_model": "a binary file",
     "tokenization.tokenizer": "a tokenizer of the library as plain data",
     "training.checkpoint": "checkpoints",
     "training.fit": "the null device",

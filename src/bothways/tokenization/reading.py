@@ -199,7 +199,7 @@ def _vocabulary_in(folder: Path) -> Path:
         return folder / known.files[0]
     if not there:
         raise ModelError(
-            f"{folder}: no vocabulary: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE}, nor "
+            f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is here, nor "
             "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. Copy the "
             "tokenizer's files from the model that this one was trained from."
         )
