@@ -284,7 +284,6 @@ OWN_FILES = {
     "runtime.checksums": "its own checksums, byte by byte",
     "config.fields": "an options object as plain data",
     "config.recipes": "shipped and given recipes",
-    "corpus.assemble": "temporary files of a build",
     "corpus.build_log": "the log of a build",
     "corpus.cached_encoder": "a tokenizer on its way to a worker",
     "corpus.duplicates": "temporary files of a build",

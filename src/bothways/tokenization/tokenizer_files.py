@@ -122,7 +122,7 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
             int(id): AddedToken(text, normalized=text not in special, special=text in special)
             for text, id in read_object(source).items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"{source}: its added tokens cannot be read ({error}).") from error
 
 
