@@ -13,7 +13,6 @@ from bothways.corpus.options import CorpusConfig
 from bothways.families import config
 from bothways.io import broken, folder_files, pipes
 from bothways.runtime import stored
-from bothways.tokenization import post_processing, tokenizer_files
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/faults.md").read_text(encoding="utf-8")
@@ -40,20 +39,15 @@ def test_its_limits() -> None:
     )
     most = config._AT_MOST
     shape = ", ".join(f"{most[name]:,}" for name in ("layers", "hidden", "positions"))
-    pieces = f"{folder_files.MOST_VOCABULARY} MiB, {folder_files.MOST_PIECES:,} pieces"
-    line = f"{CorpusConfig.max_line_mib:g} MiB, `--max-line-mib`"
+    line = f"{CorpusConfig.max_line_mib:g} MiB, `--set max_line_mib`"
     header = f"{stored._MOST_HEADER / 2**20:g} MiB, {stored._MOST_TENSORS:,}"
-    growth = "growth of a text by replacements of a tokenizer.json"
-    words = f"{tokenizer_files._MOST_GROWTH}, {tokenizer_files._LONGEST_WORD:,}"
     assert {
         "a line to learn from (`corpus`, `vocab`)": line,
         "a line that a model is to read": f"{broken.TEXT.mib:g} MiB",
         "config.json and other settings": f"{folder_files.MOST_SETTINGS} MiB",
-        "a file with a vocabulary": pieces,
+        "a file with a vocabulary": f"{folder_files.MOST_VOCABULARY} MiB",
         "layers, hidden size, positions of a config.json": shape,
         "positions that no table of weights has": f"{config._MOST_COMPUTED:,}",
         "header of a safetensors file, tensors in a file": header,
-        f"{growth}, letters of a word in WordPiece": words,
-        "a `type_id` of a tokenizer.json": f"{post_processing._MOST_SEGMENT}",
         "a named pipe that nobody writes to": f"{pipes._SECONDS} seconds, then it is named",
     }.items() <= limits.items()

@@ -772,11 +772,11 @@ def test_what_is_no_list_of_texts_is_named() -> None:
     frame = pd.DataFrame({"text": ["a", "b"], "n": [1, 2]})
     frames = (frame, pl.DataFrame(frame.to_dict("list")), frame.to_dict("list"))
     for given in frames:
-        with pytest.raises(InputError, match="; give one of its columns: 'text', 'n'"):
+        with pytest.raises(InputError, match="a list of texts is needed"):
             model.embed(given)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"not a set; give list\(\.\.\.\) of it"):
+    with pytest.raises(InputError, match="not a set"):
         model.embed({"a", "b"})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"one text is needed; .* tokenizer\.encode_batch"):
+    with pytest.raises(InputError, match="a string is needed"):
         model.tokenizer(["a", "b"])  # type: ignore[arg-type]
     for given in (pd.Series(["a"]), pd.Index(["a"]), np.array(["a"]), ("a",), pl.Series(["a"])):
         np.testing.assert_array_equal(model.embed(given), model.embed(["a"]))

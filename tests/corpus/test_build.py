@@ -20,7 +20,7 @@ from bothways.corpus.assemble import SourceRange, heldout_below, join_single_sen
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
-from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
+from bothways.errors import BothwaysError, ConfigError, DiskError, InputError
 from bothways.tokenization.tokenizer import Tokenizer
 
 Config = Callable[..., CorpusConfig]
@@ -231,7 +231,6 @@ def test_counts_are_those_of_all_units_shards_and_splits(
         assert again[split]["tokens"] == len(ids) > 0
     assert again["unknown_rate"] == whole["unknown_rate"] == pytest.approx(unknown / tokens)
     assert again["special_tokens"] == whole["special_tokens"] == 12
-    assert "[MASK] and [PAD] occur 12 times" in (Path(options.out) / "report.html").read_text()
 
 
 def test_the_language_is_that_of_the_options(
@@ -442,7 +441,7 @@ def test_an_empty_file_among_others_is_no_error(
 def test_one_document(text: str, options: dict[str, Any], message: str, config: Config) -> None:
     with pytest.raises(InputError, match=message) as caught:
         build_corpus(config(text, **options))
-    assert "random next" in str(caught.value)
+    assert "needs 2" in str(caught.value)
 
 
 def test_a_file_name_that_is_not_utf_8_is_reported(config: Config, tmp_path: Path) -> None:
@@ -455,7 +454,6 @@ def test_a_file_name_that_is_not_utf_8_is_reported(config: Config, tmp_path: Pat
     assert [[line, what] for _, line, what in report["broken"]["first"]] == [
         [3, "1 replaced by U+FFFD"]
     ]
-    assert "\\udcb3.txt" in (Path(options.out) / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_folder_whose_name_is_not_utf_8(config: Config, tmp_path: Path) -> None:
@@ -511,7 +509,7 @@ def test_other_folders_are_never_replaced(name: str, config: Config) -> None:
     path = Path(config().out) / name
     path.parent.mkdir(parents=True)
     path.write_text("precious")
-    with pytest.raises(StoreError, match=name.split("/")[0]):
+    with pytest.raises(ConfigError, match=name.split("/")[0]):
         build_corpus(config())
     assert path.read_text() == "precious"
 
@@ -519,14 +517,14 @@ def test_other_folders_are_never_replaced(name: str, config: Config) -> None:
 def test_a_corpus_with_a_users_file_in_it_is_not_replaced(config: Config) -> None:
     build_corpus(config())
     (Path(config().out) / "notes.txt").write_text("precious")
-    with pytest.raises(StoreError, match=r"notes\.txt"):
+    with pytest.raises(ConfigError, match=r"notes\.txt"):
         build_corpus(config())
     assert (Path(config().out) / "notes.txt").read_text() == "precious"
 
 
 def test_a_file_in_the_place_of_the_folder_is_kept(config: Config) -> None:
     Path(config().out).write_text("precious")
-    with pytest.raises(StoreError, match="a file of this name exists"):
+    with pytest.raises(ConfigError, match="a file of this name exists"):
         build_corpus(config())
     assert Path(config().out).read_text() == "precious"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bothways.corpus import cached_encoder as module
-from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder, splits_at_spaces
+from bothways.corpus.cached_encoder import SentenceEncoder, pack, splits_at_spaces, unpack
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.normalization import normalizer
 from bothways.tokenization.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def encoder(request: pytest.FixtureRequest) -> SentenceEncoder:
     tokenizer = learn_vocabulary(
         lines, size=200, lowercase=lowercase, normalization=rules, min_count=1
     )
-    found = PackedTokenizer.pack(tokenizer).unpack()
+    found = unpack(pack(tokenizer))
     assert found._cache is not None
     return found
 
@@ -155,7 +155,7 @@ def test_the_others_go_to_the_library(tiny_tokenizer: Tokenizer) -> None:
         "prepend_scheme": "always",
     }
     other = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(settings)))
-    encoder = PackedTokenizer.pack(other).unpack()
+    encoder = unpack(pack(other))
     assert encoder._cache is None
     ids, lengths = encoder.encode(["the king", ""])
     assert ids.tolist() == [i for ids in other.encode_plain(["the king", ""]) for i in ids]

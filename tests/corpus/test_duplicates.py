@@ -19,7 +19,6 @@ from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
 from bothways.tokenization.tokenizer import Tokenizer
-from pretraining_examples import small_disk
 
 numbers = st.integers(0, 3) | st.integers(2**64 - 3, 2**64 - 1) | st.integers(0, 2**64 - 1)
 
@@ -41,18 +40,6 @@ def test_repeats_are_found(
     assert found.histogram == dict(Counter(counts.values()))
     ranks = sorted((-n, rows.index(row)) for row, n in counts.items() if n > 1)
     assert found.most_frequent == [(-n, first) for n, first in ranks][: module.TOP]
-
-
-def test_a_full_disk_is_an_error_and_no_bus_error(tmp_path: Path) -> None:
-    items = 400_000
-    with small_disk(tmp_path / "disk", 10 * 2**10 + 256) as folder:
-        finder = RepeatFinder(folder, "x")
-        finder.add(np.arange(2 * 1000, dtype=np.uint64).reshape(-1, 2), np.arange(1000))
-        (folder / "other").write_bytes(bytes(10 * 2**20))
-        with pytest.raises(OSError, match="No space left"):
-            finder.find(items)
-        for file in finder._files:
-            file.close()
 
 
 TEXT = """\

@@ -137,7 +137,7 @@ def test_a_document_a_line(built: Build) -> None:
     report, ids = built(text, documents="line")
     assert len(ids) == 240
     assert "layout" not in report
-    with pytest.raises(Exception, match="put a blank line between documents"):
+    with pytest.raises(Exception, match="Put a blank line between documents"):
         built(text)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
 from bothways.serving import answers, wire
 from bothways.tasks.kinds import task_of
-from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 W5"]
@@ -203,14 +201,6 @@ def test_more_rows_than_pieces(extra: int, folder: Path, vectors: np.ndarray) ->
     assert model.fill_mask("w1 [MASK]")[0][0].piece in model.tokenizer.pieces
 
 
-def test_a_vocabulary_that_is_cut_off_is_no_padding(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    text = (folder / "vocab.txt").read_text()
-    (folder / "vocab.txt").write_text(text[: len(text) // 2].rstrip("\n"))
-    with pytest.raises(ModelError, match=r"vocab\.txt ends without a line end.*cut off"):
-        load_model(folder)
-
-
 @pytest.mark.parametrize("kind", [torch.int32, torch.int8, torch.uint8, torch.bool])
 def test_weights_of_whole_numbers(kind: torch.dtype, folder: Path) -> None:
     name = "bert.encoder.layer.0.output.dense.weight"
@@ -326,40 +316,8 @@ def test_a_vocabulary_far_larger_than_the_model(folder: Path) -> None:
     with (folder / "vocab.txt").open("a") as file:
         file.write("".join(f"word{n}\n" for n in range(2_000_000)))
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"2,000,097 lines, but the model has 97 pieces"):
+    with pytest.raises(ModelError, match=r"2000097 pieces but the model has 97"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("read", [load_model, Tokenizer.from_folder, lambda f: diagnose(f)[0]])
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("vocab.txt", "10,000,000 lines"),
-        ("vocab.json", "153 MiB"),
-        ("tokenizer.json", "153 MiB"),
-    ],
-)
-def test_a_vocabulary_is_counted_before_it_is_read(
-    name: str, found: str, read: Callable[[Path], object], folder: Path
-) -> None:
-    """10^7 pieces beside a model of 97: both numbers, at once, and no memory for them."""
-    (folder / "tokenizer.json").unlink()
-    if name == "vocab.json":
-        (folder / "vocab.txt").unlink()
-        (folder / "merges.txt").write_text("#version: 0.2\n")
-    with (folder / name).open("w") as file:
-        for _ in range(1000):
-            file.write("0123456789abcde\n" * 10_000)
-    tracemalloc.start()
-    try:
-        message = str(read(folder))
-    except ModelError as error:
-        message = str(error)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert f"{name}: {found}, but the model has 97 pieces; they do not belong together" in message
-    assert "Put the files that the model was trained with into its folder" in message
-    assert most < 2**23
 
 
 # ---------------------------------------------------------------------------------- labels, heads
@@ -487,7 +445,7 @@ def test_a_vocabulary_with_counts(separator: str, folder: Path) -> None:
     pieces = (folder / "vocab.txt").read_text().splitlines()
     lines = [f"{piece}{separator}{1000 - n}\n" for n, piece in enumerate(pieces)]
     (folder / "vocab.txt").write_text("".join(lines))
-    with pytest.raises(ModelError, match=r"hold a number after the piece.*cut -f1"):
+    with pytest.raises(ModelError, match=r"\[PAD\], .* not among the 97 pieces"):
         load_model(folder)
 
 
@@ -518,7 +476,7 @@ def test_a_cased_vocabulary_of_few_letters_is_not_read_as_uncased(folder: Path) 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "C", "c", "N", "n", "O", "Cl", *atoms]
     pieces += [f"[unused{n}]" for n in range(97 - len(pieces))]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    with pytest.raises(ModelError, match=r"the vocabulary is cased, and nothing says so"):
+    with pytest.raises(ModelError, match="do_lower_case"):
         load_model(folder)
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert load(folder).tokenizer.encode("C Cl c").ids[1:-1] == [5, 10, 6], "the remedy"
@@ -967,33 +925,6 @@ def test_a_flipped_bit_of_a_pickled_weight(folder: Path) -> None:
         load_model(folder)
 
 
-def test_a_template_that_names_no_token(folder: Path) -> None:
-    text = (folder / "tokenizer.json").read_text()
-    values = json.loads(text)
-    del values["post_processor"]["special_tokens"]["[SEP]"]
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("ids", [[], [1, 2]])
-def test_a_template_with_other_ids_than_pieces(ids: list[int], folder: Path) -> None:
-    values = json.loads((folder / "tokenizer.json").read_text())
-    values["post_processor"]["special_tokens"]["[SEP]"]["ids"] = ids
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=rf"tokenizer\.json.*1 pieces and {len(ids)} ids"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("number", [-1, 128, 10**9])
-def test_a_template_with_segments_beyond_all_sense(number: int, folder: Path) -> None:
-    values = json.loads((folder / "tokenizer.json").read_text())
-    values["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = number
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        load_model(folder)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
@@ -1079,39 +1010,18 @@ def test_added_tokens_without_rows_are_named_and_the_remedy_holds(
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
 
 
-@pytest.mark.parametrize(
-    ("pieces", "said"), [(10, "has 10 pieces, tokenizer.json 97"), (97, r"id 5 is 'w91'")]
-)
-def test_vocabularies_that_disagree(
-    pieces: int, said: str, folder: Path, vectors: np.ndarray
-) -> None:
+@pytest.mark.parametrize("pieces", [10, 97])
+def test_vocabularies_that_disagree(pieces: int, folder: Path, vectors: np.ndarray) -> None:
+    said = "has other pieces than tokenizer.json, which is used"
     lines = (folder / "vocab.txt").read_text().splitlines()
     lines = lines[:10] if pieces == 10 else [*lines[:5], *reversed(lines[5:])]
     (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines))
     loaded = load_model(folder)
     (note,) = [note for note in loaded.notes if "vocab.txt" in note]
     assert said in note
-    assert "tokenizer.json is the one in use; remove vocab.txt or restore it" in note
     assert any(said in problem for problem in diagnose(folder))
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
     (folder / "vocab.txt").unlink()
-    assert not load_model(folder).notes
-
-
-@pytest.mark.parametrize(
-    ("kind", "lowercase"), [("BertTokenizer", False), ("PreTrainedTokenizerFast", True)]
-)
-def test_case_that_two_files_see_differently(kind: str, lowercase: bool, folder: Path) -> None:
-    settings_of_tokenizer(folder, tokenizer_class=kind, do_lower_case=False)
-    loaded = load_model(folder)
-    (note,) = [note for note in loaded.notes if "do_lower_case" in note]
-    how = "in lower case" if lowercase else "as it is"
-    assert f"tokenizer.json says the opposite; text is read {how}" in note
-    assert loaded.tokenizer.lowercase == lowercase
-    transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    assert theirs.tokenize("W5") == loaded.tokenizer.tokenize("W5")
-    settings_of_tokenizer(folder, do_lower_case=True)
     assert not load_model(folder).notes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -239,14 +238,6 @@ def link_out(folder: Path, name: str) -> None:
     (folder / name).symlink_to(other)
 
 
-def replaces(pattern: dict[str, str], content: str, times: int) -> dict[str, Any]:
-    step = {"type": "Replace", "pattern": pattern, "content": content}
-    return {"type": "Sequence", "normalizers": [step] * times}
-
-
-REGEX = {"Regex": "(a+)+$"}  # of which the library gives up in a panic
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -258,27 +249,6 @@ REGEX = {"Regex": "(a+)+$"}  # of which the library gives up in a panic
             lambda f: (f / "modules.json").write_text('[{"type": "", "path": "a\\u0000"}]'),
             "the path 'a.x00' leads out of the folder, or is none",
         ),
-        (
-            lambda f: set_tokenizer(
-                f,
-                pre_tokenizer={"type": "Split", "pattern": REGEX, "behavior": "Isolated"}
-                | {"invert": False},
-            ),
-            "rules cannot be applied",
-        ),
-        (lambda f: set_tokenizer(f, normalizer=replaces(REGEX, "b", 1)), "rules cannot be applied"),
-        (
-            lambda f: set_tokenizer(f, normalizer=replaces({"String": "a"}, "aa", 30)),
-            r"makes a text up to 1\.07e\+09 times as long",
-        ),
-        (
-            lambda f: set_tokenizer(f, normalizer=replaces({"Regex": "(?=a)"}, "a", 7)),
-            "up to 128 times as long",
-        ),
-        (
-            lambda f: set_tokenizer(f, model={"max_input_chars_per_word": 10**9}),
-            "max_input_chars_per_word of its model is 1,000,000,000; it must be at most 1,000",
-        ),
     ],
 )
 def test_hostile_folders_are_named(
@@ -288,13 +258,6 @@ def test_hostile_folders_are_named(
     with pytest.raises(ModelError, match=message) as caught:
         load(folder).embed(["a" * 40 + "!"])
     assert "SECRET" not in str(caught.value)
-
-
-def test_replacements_of_honest_tokenizers_are_read(folder: Path) -> None:
-    letters = replaces({"Regex": "[\u0625\u0623\u0622]|\\s+"}, "w", 6)
-    letters["normalizers"] += replaces({"Regex": " {2,}"}, " ", 50)["normalizers"]
-    set_tokenizer(folder, normalizer=letters)
-    assert load(folder).embed(TEXTS).shape == (2, 16)
 
 
 def test_links_into_the_cache_of_the_hub_are_followed(
@@ -422,45 +385,6 @@ def test_special_tokens_that_are_named_without_an_id(
 def test_special_tokens_without_a_row_stay_text(folder: Path) -> None:
     set_json(folder / "tokenizer_config.json", additional_special_tokens=["<new>"])
     assert "<new>" not in load(folder).tokenizer("w1 <new>").tokens
-    (note,) = load_model(folder).notes
-    assert "the special tokens '<new>' are named" in note
-    assert "no row" in note
-
-
-def vocabulary(folder: Path) -> list[str]:
-    (folder / "tokenizer.json").unlink()
-    return (folder / "vocab.txt").read_text().splitlines()
-
-
-@pytest.mark.parametrize("blank", [" ", "\t", "\u00a0"])
-def test_pieces_that_no_text_becomes(blank: str, folder: Path) -> None:
-    pieces = vocabulary(folder)
-    pieces[10] += blank
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    (note,) = load_model(folder).notes
-    assert "of the pieces 1 hold white space" in note
-    pieces[10] = pieces[10].strip()
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    assert not load_model(folder).notes
-
-
-def test_a_cased_vocabulary_that_is_read_in_lower_case(folder: Path) -> None:
-    pieces = [*vocabulary(folder)[:5], *(f"Word{n}" for n in range(92))]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    set_json(folder / "tokenizer_config.json", do_lower_case=True)
-    (note,) = load_model(folder).notes
-    assert "92 pieces have capitals" in note
-    set_json(folder / "tokenizer_config.json", do_lower_case=False)
-    assert not load_model(folder).notes
-    assert load(folder).tokenizer("Word3").tokens == ["[CLS]", "Word3", "[SEP]"]
-
-
-@pytest.mark.parametrize("name", ["bert-base-vocab.txt", "vocab.txt.gz"])
-def test_a_vocabulary_under_another_name(name: str, folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocab.txt").rename(folder / name)
-    with pytest.raises(ModelError, match=f"If {re.escape(name)} is its vocabulary, "):
-        load_model(folder)
 
 
 # ---------------------------------------------------------------------- what is said, and where

@@ -429,11 +429,7 @@ def test_special_tokens_of_two_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"unk_token": "<unk>"},
-            "has '<unk>' for what it cannot spell, which is none of its pieces",
-        ),
-        ({"type": "SuperPieces"}, "a later version of the package tokenizers"),
+        ({"type": "SuperPieces"}, "cannot be read by the package tokenizers"),
     ],
 )
 def test_models_of_a_tokenizer_that_cannot_be_used(
@@ -452,7 +448,7 @@ def test_merges_that_are_left_out_at_random(tmp_path: Path) -> None:
     library = tokenizers.Tokenizer(tokenizers.models.BPE(pieces, [("a", "b")], dropout=0.5))
     library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     library.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ModelError, match=r'dropout 0\.5.*Write "dropout": null to it'):
+    with pytest.raises(ModelError, match='"dropout" to null'):
         Tokenizer.from_folder(tmp_path)
     values = json.loads((tmp_path / "tokenizer.json").read_text())
     values["model"]["dropout"] = None
@@ -474,10 +470,8 @@ def test_a_tokenizer_without_a_form_for_pairs_is_for_single_texts(
 @pytest.mark.parametrize(
     ("settings", "truncation", "note"),
     [
-        ({}, {"direction": "Left"}, "truncation_side is left"),
-        ({"truncation_side": "right"}, {"direction": "Left"}, ""),
+        ({"truncation_side": "left"}, None, "truncation_side is left"),
         ({}, {"direction": "Right"}, ""),
-        ({"split_special_tokens": True}, None, "split_special_tokens is true"),
         ({"model_max_length": 20}, None, "model_max_length is 20"),
         ({"model_max_length": int(1e30)}, None, ""),
     ],
@@ -676,11 +670,8 @@ def test_queries_and_keys_that_are_not_finite(part: str, folder: Path) -> None:
         ("config.json", {"tokenizer_class": "B", "cls_token": "[CLS]"}, "but a tokenizer_config"),
         ("config.json", {"version": "1.0", "post_processor": None}, "but a tokenizer.json"),
         ("config.json", {"registered_name": "x>B", "config": {}}, "Keras"),
-        ("tokenizer_config.json", {"hidden_size": 4}, "holds the config.json of a model"),
-        ("tokenizer_config.json", {"pre_tokenizer": None}, "holds a tokenizer.json"),
-        ("tokenizer.json", {"[PAD]": 0, "a": 1}, "is a map of pieces to ids"),
-        ("tokenizer.json", {"model_type": "bert"}, "is an object of other settings"),
-        ("tokenizer.json", [1], "is a list"),
+        ("tokenizer.json", {"[PAD]": 0, "a": 1}, "cannot be read"),
+        ("tokenizer.json", [1], "cannot be read"),
     ],
 )
 def test_another_file_under_the_name(name: str, content: Any, said: str, folder: Path) -> None:

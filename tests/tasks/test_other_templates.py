@@ -177,7 +177,7 @@ def test_fill_mask_knows_the_piece_by_its_role() -> None:
     assert fillings[0].text == f"w1 {fillings[0].piece} w3"
     with pytest.raises(InputError, match=r"has no <mask>; write <mask> where a token"):
         model.fill_mask("w1 [MASK] w3")
-    with pytest.raises(ModelError, match=r"no mask role, a mask piece; .* fill-mask need one"):
+    with pytest.raises(ModelError, match="no mask token"):
         model_of(NO_MASK, masked_lm=True).fill_mask("w1 <mask>")
 
 
@@ -248,7 +248,7 @@ def test_without_a_mask_piece_only_left_to_right() -> None:
     store = store_of(NO_MASK)
     phase = Phase(length=20, batch=2, micro_batch=2)
     given: dict[str, Any] = {"pairs": PairOptions(kind="single"), "seed": 1}
-    with pytest.raises(ModelError, match=r"no mask role.* objective left_to_right"):
+    with pytest.raises(ModelError, match="no mask token"):
         PhaseBatches(store, phase, masking=MaskOptions(), **given)
     batches = PhaseBatches(store, phase, masking=MaskOptions(), objective=LeftToRight(), **given)
     assert batches.micro_batches(0)[0].masked.count > 0

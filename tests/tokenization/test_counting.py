@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from bothways.errors import DiskError, InputError
 from bothways.tokenization import counting
-from bothways.tokenization.counting import StringCounts, count_chunks, count_words, split_by_rules
+from bothways.tokenization.counting import (
+    StringCounts,
+    by_rules,
+    count_chunks,
+    count_words,
+    split_chunks,
+)
 from bothways.tokenization.normalization import Rules
 
 RULES: Rules = {"lowercase": True, "normalization": "bert"}
@@ -23,7 +29,9 @@ def words_of(lines: list[str], workers: int = 1, **limits: int) -> dict[str, int
     with count_chunks(
         lines, workers=workers, max_in_memory=limits.get("max_in_memory", 10**6)
     ) as chunks:
-        return count_words(chunks, partial(split_by_rules, rules=RULES), workers=workers, **limits)
+        return count_words(
+            chunks, partial(split_chunks, splitter=by_rules, rules=RULES), workers=workers, **limits
+        )
 
 
 @settings(max_examples=60)

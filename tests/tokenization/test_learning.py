@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import ConfigError, InputError
-from bothways.tokenization.counting import count_chunks, count_words, split_by_rules
+from bothways.tokenization.counting import by_rules, count_chunks, count_words, split_chunks
 from bothways.tokenization.learning import (
     ALPHABET,
     WIDE_ALPHABET,
@@ -77,7 +77,9 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines: list[str], lowerc
     )
     rules: Rules = {"lowercase": lowercase, "normalization": "bert"}
     with count_chunks(lines) as chunks:
-        assert count_words(chunks, partial(split_by_rules, rules=rules)) == expected
+        assert (
+            count_words(chunks, partial(split_chunks, splitter=by_rules, rules=rules)) == expected
+        )
 
 
 def test_wide_scripts_have_room_for_more_characters() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from bothways.tokenization.offsets import (
     fit_to_characters,
-    include_trailing_marks,
     whole_characters,
 )
 
@@ -54,7 +53,7 @@ def test_marks_belong_to_the_pieces_before(
     text: str, starts: list[int], ends: list[int], expected: list[int]
 ) -> None:
     found = np.array(ends)
-    include_trailing_marks(text, np.array(starts), found)
+    fit_to_characters(text, np.array(starts), found)
     assert found.tolist() == expected
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.corpus.cached_encoder import PackedTokenizer
+from bothways.corpus.cached_encoder import pack, unpack
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ def test_they_separate_words(script: str, tmp_path: Path) -> None:
     assert (again.normalization, again.encode_plain([text])[0]) == ("spaced", ids[0])
     (tmp_path / "all" / "tokenizer.json").unlink()
     assert Tokenizer.from_folder(str(tmp_path / "all")).encode_plain([text])[0] == ids[0]
-    cached, _ = PackedTokenizer.pack(spaced).unpack().encode([text, text])
+    cached, _ = unpack(pack(spaced)).encode([text, text])
     assert cached.tolist() == [*ids[0], *ids[0]]
 
 

@@ -133,8 +133,6 @@ def test_a_sequence_has_one_text_or_two() -> None:
         ):
             with pytest.raises(ValueError, match=message):
                 build(texts)  # type: ignore[no-untyped-call]
-    with pytest.raises(ValueError, match="longer"):
-        template.single.run_lengths([3, 4])
 
 
 def test_how_a_tokenizer_json_spells_a_sequence() -> None:

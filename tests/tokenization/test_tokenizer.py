@@ -186,10 +186,10 @@ def test_decode_and_lookup() -> None:
     assert tokenizer.decode(ids, skip_special=False).startswith("[CLS] the cat [MASK]")
     assert tokenizer.piece(tokenizer.id("the")) == "the"
     assert [tokenizer.id(p) for p in SPECIAL_PIECES] == sorted(tokenizer.special_ids)
-    with pytest.raises(ModelError, match=r"nearest: .*the"):
+    with pytest.raises(ModelError, match="not one of the"):
         tokenizer.id("theq")
     for wrong in (-1, tokenizer.vocab_size):
-        with pytest.raises(ModelError, match=f"id {wrong} .* 0 to {tokenizer.vocab_size - 1}"):
+        with pytest.raises(ModelError, match=f"id {wrong} is not one"):
             tokenizer.decode([5, wrong])
 
 
@@ -238,7 +238,7 @@ def test_both_files_give_the_tokenizer_back(tmp_path: Path, lowercase: bool) -> 
     if lowercase:
         assert Tokenizer.from_folder(tmp_path / "vocab.txt").lowercase
     else:
-        with pytest.raises(ModelError, match="the vocabulary is cased"):
+        with pytest.raises(ModelError, match="do_lower_case"):
             Tokenizer.from_folder(tmp_path / "vocab.txt")
 
 
@@ -433,7 +433,7 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
     pieces = TOKENIZERS[True].pieces
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     (tmp_path / file).write_text(json.dumps(settings))
-    with pytest.raises(ModelError, match=rf"{file}: .*{message}.* not a tokenizer that bothways"):
+    with pytest.raises(ModelError, match=f"{message}.* not a tokenizer that bothways"):
         Tokenizer.from_folder(tmp_path)
     for name in ("BertTokenizerFast", "BertTokenizer", "TokenizersBackend", None):
         (tmp_path / file).write_text(json.dumps({"tokenizer_class": name}))
@@ -467,7 +467,7 @@ def test_a_tokenizer_whose_files_do_not_say_how_it_splits_is_refused(
 def test_a_vocabulary_of_sentencepiece_is_refused(tmp_path: Path) -> None:
     pieces = [*SPECIAL_PIECES, "\u2581the", "\u2581a", "ing"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
-    with pytest.raises(ModelError, match=r"2 pieces begin with .* vocabulary of SentencePiece"):
+    with pytest.raises(ModelError, match="pieces are SentencePiece"):
         Tokenizer.from_folder(tmp_path)
 
 
@@ -611,11 +611,11 @@ def test_tokens_that_were_added_to_a_vocabulary(tmp_path: Path, listed: bool) ->
 @pytest.mark.parametrize(
     ("added", "problem"),
     [
-        ({"x": 6}, r"'x' has id 6, but the next id of the vocabulary is 7"),
-        ({"x": 8}, r"'x' has id 8, but the next id of the vocabulary is 7"),
-        ({"a": 7}, r"'a' has id 7, but its id in the vocabulary is 5"),
+        ({"x": 6}, "'x' has id 6, and in the vocabulary 7"),
+        ({"x": 8}, "'x' has id 8, and in the vocabulary 7"),
+        ({"a": 7}, "'a' has id 7, and in the vocabulary 5"),
         ({"x": "many"}, r"added_tokens.json: its added tokens cannot be read"),
-        (["x"], r"added_tokens.json: its added tokens cannot be read"),
+        (["x"], r"added_tokens.json: a JSON object"),
     ],
 )
 def test_added_tokens_that_do_not_fit(tmp_path: Path, added: Any, problem: str) -> None:
@@ -628,7 +628,7 @@ def test_added_tokens_that_do_not_fit(tmp_path: Path, added: Any, problem: str) 
 def test_a_cased_vocabulary_is_not_read_as_an_uncased_one(tmp_path: Path) -> None:
     """A download of vocab.txt, config.json and weights alone does not say that it is cased."""
     path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "The", "house", "London"]) + "\n")
-    with pytest.raises(ModelError, match=r"2 of its pieces \('The'\).*is cased, .*do_lower_case"):
+    with pytest.raises(ModelError, match=r"2 of its pieces \('The'\).*do_lower_case"):
         Tokenizer.from_folder(path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not Tokenizer.from_folder(path).lowercase
@@ -646,7 +646,7 @@ def test_what_the_declared_settings_allow_is_no_reason_to_refuse(tmp_path: Path)
     )
     assert Tokenizer.from_folder(ideographs).lowercase
     korean = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, *"가나다라마", "LG"]) + "\n")
-    with pytest.raises(ModelError, match=r'is cased, .*"do_lower_case": false'):
+    with pytest.raises(ModelError, match='"do_lower_case": false'):
         Tokenizer.from_folder(korean)
 
 
@@ -670,12 +670,8 @@ def test_pieces_of_sentencepiece_begin_words_at_its_mark(tmp_path: Path) -> None
 
 
 def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"neither tokenizer.json nor vocab.txt.*`bothways vocab`"):
+    with pytest.raises(ModelError, match=r"neither tokenizer\.json nor vocab\.txt"):
         Tokenizer.from_folder(tmp_path)
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "config.json").write_text("{}")  # of a Trainer without a tokenizer
-    with pytest.raises(ModelError, match=r"Copy the tokenizer's files from the model"):
-        Tokenizer.from_folder(tmp_path / "checkpoint")
     with pytest.raises(ModelError, match="no such file"):
         Tokenizer.from_folder(tmp_path / "absent")
     path = tmp_path / "vocab.txt"
@@ -693,8 +689,7 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
     whole = (tmp_path / "tokenizer.json").read_text()
     for damaged in (whole[: len(whole) // 2], "{}", ""):
         (tmp_path / "tokenizer.json").write_text(damaged)
-        said = r"tokenizer.json(: cannot be read| is empty| is an object of other settings)"
-        with pytest.raises(ModelError, match=said):
+        with pytest.raises(ModelError, match=r"tokenizer.json: cannot be read"):
             Tokenizer.from_folder(tmp_path)
     gap = json.loads(whole)
     gap["model"]["vocab"]["the"] = 10_000

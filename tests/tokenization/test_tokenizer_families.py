@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import subprocess
-import sys
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -18,10 +16,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
-from bothways.corpus.cached_encoder import PackedTokenizer, splits_at_spaces
+from bothways.corpus.cached_encoder import pack, splits_at_spaces, unpack
 from bothways.errors import LengthError, ModelError
 from bothways.objectives.masking import Vocabulary
-from bothways.tokenization.sentencepiece_model import read_sentencepiece
 from bothways.tokenization.tokenizer import Tokenizer
 from tokenizer_examples import (
     ANGLED,
@@ -130,7 +127,7 @@ def test_saved_and_read_again_it_is_the_same(
     others = [
         again,
         pickle.loads(pickle.dumps(ours)),
-        PackedTokenizer.pack(ours).unpack().tokenizer,
+        unpack(pack(ours)).tokenizer,
     ]
     text = "  He counted 9,99 houses <mask>, [MASK]. ``" + KOREAN
     for other in others:
@@ -187,7 +184,7 @@ def test_one_segment_for_encoders_that_have_one(folders: dict[str, Path], tmp_pa
     assert read.template == one.template
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)("the", "cat")
     assert {**theirs} == {"input_ids": one.encode("the", "cat").ids, "attention_mask": [1] * 5}
-    packed = PackedTokenizer.pack(read).unpack().tokenizer
+    packed = unpack(pack(read)).tokenizer
     assert len({each.fingerprint for each in (one, tokenizer, read, packed)}) == 1
     assert Tokenizer.from_folder(folders["roberta"]).in_one_segment().template.segments == 1
 
@@ -212,7 +209,7 @@ def test_corpora_are_encoded_exactly(folders: dict[str, Path], kind: str) -> Non
     tokenizer = Tokenizer.from_folder(folders[kind])
     assert splits_at_spaces(json.loads(tokenizer.to_json())) == (kind == "klue")
     lines = [*LINES, "", "a [SEP] b", "x</s>y <mask>", "  two  spaces "]
-    ids, lengths = PackedTokenizer.pack(tokenizer).unpack().encode(lines)
+    ids, lengths = unpack(pack(tokenizer)).encode(lines)
     expected = tokenizer.encode_plain(lines)
     assert ids.tolist() == [i for part in expected for i in part]
     assert lengths.tolist() == [*map(len, expected)]
@@ -298,23 +295,6 @@ def test_alberts_settings(tmp_path: Path, options: dict[str, bool]) -> None:
         assert_same(*pair_of(tmp_path), text, None)
 
 
-def test_the_model_file_is_read_as_the_package_reads_it(folders: dict[str, Path]) -> None:
-    pytest.importorskip("google.protobuf")
-    proto = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
-    for path in (
-        folders["albert"] / "spiece.model",
-        folders["xlm-roberta"] / "sentencepiece.bpe.model",
-    ):
-        expected = proto.ModelProto()
-        expected.ParseFromString(path.read_bytes())
-        found = read_sentencepiece(path)
-        assert found.pieces == [(piece.piece, piece.score) for piece in expected.pieces]
-        assert found.types == [piece.type for piece in expected.pieces]
-        assert found.unk_id == expected.trainer_spec.unk_id
-        assert found.character_map == expected.normalizer_spec.precompiled_charsmap
-        assert (found.space_before, found.single_spaces, found.byte_fallback) == (True, True, False)
-
-
 def test_pieces_of_several_words_and_spaces_that_count(tmp_path: Path) -> None:
     package = pytest.importorskip("sentencepiece")
     for name, options in {
@@ -382,18 +362,16 @@ def test_damaged_and_other_models_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"not a model of any kind", whole[3:]):
         path.write_bytes(damaged)
-        with pytest.raises(ModelError, match=r"sentencepiece.bpe.model: cannot be read as a model"):
+        with pytest.raises(ModelError, match=r"\.model: "):
             Tokenizer.from_folder(tmp_path)
     sentencepiece_files(tmp_path, "xlm-roberta", model_type="bpe")
-    with pytest.raises(
-        ModelError, match=r"a SentencePiece model of BPE, and bothways reads Unigram"
-    ):
+    with pytest.raises(ModelError, match="not a Unigram model"):
         Tokenizer.from_folder(tmp_path)
     sentencepiece_files(tmp_path, "xlm-roberta", unk_id=3, pad_id=0)
-    with pytest.raises(ModelError, match=r"begins with <pad>, <s>, </s>, and a vocabulary of this"):
+    with pytest.raises(ModelError, match="begins with <pad>, <s>, </s> and not"):
         Tokenizer.from_folder(tmp_path)
     sentencepiece_files(tmp_path, "xlm-roberta", treat_whitespace_as_suffix=True)
-    with pytest.raises(ModelError, match="pieces end with spaces"):
+    with pytest.raises(ModelError, match="not a Unigram model whose pieces begin with spaces"):
         Tokenizer.from_folder(tmp_path)
 
 
@@ -410,10 +388,10 @@ def test_damaged_and_other_models_are_refused(tmp_path: Path) -> None:
         ),
         ({"tokenizer_config.json": {"tokenizer_class": "BertTokenizer"}}, "is BertTokenizer"),
         ({"tokenizer_config.json": {"mask_token": "<hidden>"}}, "mask_token is '<hidden>'"),
-        ({"special_tokens_map.json": ["<s>"]}, "special_tokens_map.json: not an object"),
-        ({"vocab.json": {"a": 0, "b": 2}}, "vocab.json: after id 0 comes 'b' with id 2"),
-        ({"vocab.json": ["a", "b"]}, "vocab.json: cannot be read as a vocabulary"),
-        ({"vocab.json": {"<s>": 0, "</s>": 1}}, "merges.txt: does not belong to vocab.json"),
+        ({"special_tokens_map.json": ["<s>"]}, "special_tokens_map.json: a JSON object"),
+        ({"vocab.json": {"a": 0, "b": 2}}, "vocab.json with .*merges.txt: cannot be read"),
+        ({"vocab.json": ["a", "b"]}, "vocab.json with .*merges.txt: cannot be read"),
+        ({"vocab.json": {"<s>": 0, "</s>": 1}}, "vocab.json with .*merges.txt: cannot be read"),
     ],
 )
 def test_byte_pairs_that_cannot_be_read(
@@ -425,61 +403,6 @@ def test_byte_pairs_that_cannot_be_read(
         write_json(tmp_path / name, content)
     with pytest.raises(ModelError, match=message):
         Tokenizer.from_folder(tmp_path)
-
-
-def test_merges_that_are_damaged_or_missing(tmp_path: Path) -> None:
-    path = roberta_files(tmp_path) / "merges.txt"
-    path.write_text("#version: 0.2\nt h\nt h e\n")
-    with pytest.raises(ModelError, match=r"merges.txt: line 3 is 't h e'"):
-        Tokenizer.from_folder(tmp_path)
-    path.unlink()
-    with pytest.raises(ModelError, match=r"nor vocab.json with merges.txt"):
-        Tokenizer.from_folder(tmp_path)
-    with pytest.raises(ModelError, match=r"merges.txt: no such file; .* are one vocabulary"):
-        Tokenizer.from_folder(tmp_path / "vocab.json")
-
-
-def test_merges_that_are_cut_off(tmp_path: Path) -> None:
-    """The pieces of later pairs would not be found, and nothing would say so."""
-    path = roberta_files(tmp_path) / "merges.txt"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join([*lines, "\x1a"]), encoding="utf-8")
-    assert Tokenizer.from_folder(tmp_path)("the cat").tokens
-    for count in (0, 1, len(lines) // 2):
-        path.write_text("\n".join(lines[:count]), encoding="utf-8")
-        with pytest.raises(ModelError, match=rf"from none of its {max(count - 1, 0)} pairs"):
-            Tokenizer.from_folder(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json"])
-def test_byte_level_pieces_that_were_taken_apart_and_the_remedy(name: str, tmp_path: Path) -> None:
-    folder = roberta_files(tmp_path)
-    expected = Tokenizer.from_folder(folder)("the cat sat").ids
-    files = [folder / name]
-    if name == "vocab.json":
-        files.append(folder / "merges.txt")
-    else:
-        transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
-    for path in files:
-        text = path.read_text(encoding="utf-8")
-        path.write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
-    with pytest.raises(ModelError, match="were taken apart") as caught:
-        Tokenizer.from_folder(folder)
-    _, _, command = str(caught.value).rstrip(".").partition("beside it: ")
-    for path in files:
-        path.rename(folder / "OLD")
-        run = command.replace("python", sys.executable)
-        subprocess.run(["sh", "-c", run], check=True, cwd=folder)
-        (folder / "NEW").rename(path)
-    assert Tokenizer.from_folder(folder)("the cat sat").ids == expected
-
-
-@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
-def test_byte_pairs_in_utf_16_are_read(name: str, tmp_path: Path) -> None:
-    path = roberta_files(tmp_path) / name
-    expected = Tokenizer.from_folder(tmp_path)("the cat sat").ids
-    path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
-    assert Tokenizer.from_folder(tmp_path)("the cat sat").ids == expected
 
 
 def test_without_settings_the_files_decide(tmp_path: Path) -> None:
@@ -550,32 +473,26 @@ def test_texts_without_special_tokens(tmp_path: Path) -> None:
     assert ours.encode("a b").ids == [0, 1]
     assert ours.encode("a b", max_length=1).ids == [0]
     assert ours.template.cost() == 0
-    with pytest.raises(ModelError, match=r"no pad role, a padding piece; give it one"):
+    with pytest.raises(ModelError, match="no pad token"):
         _ = ours.pad_id
-    with pytest.raises(ModelError, match=r"no mask role, a mask piece; .* need one"):
+    with pytest.raises(ModelError, match="no mask token"):
         Vocabulary.of(ours)
     ours.save(tmp_path / "again")
     assert Tokenizer.from_folder(tmp_path / "again").roles == ours.roles
 
 
-def two_templates() -> Any:
-    one = processors.BertProcessing(("</s>", 2), ("<s>", 0))
-    return processors.Sequence([one, one])
-
-
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (two_templates(), "puts special tokens in 2 steps"),
         (
             processors.TemplateProcessing(
                 single="<s> $A", pair="$B $A", special_tokens=[("<s>", 0)]
             ),
-            "the post-processor's form 'pair' has the texts BA, and AB is needed",
+            "repeats or exchanges texts",
         ),
         (
             processors.TemplateProcessing(single="<s> $A $A", special_tokens=[("<s>", 0)]),
-            "form 'single' has the texts AA",
+            "repeats or exchanges texts",
         ),
         (processors.BertProcessing(("</s>", 9), ("<s>", 0)), "'</s>' with id 9, but its id"),
     ],
@@ -604,7 +521,7 @@ def test_a_vocabulary_without_a_mask_piece_may_say_so(tmp_path: Path) -> None:
     write_json(path, {**json.loads(path.read_text()), "mask_token": None})
     ours = Tokenizer.from_folder(tmp_path)
     assert ours.roles.mask is None
-    with pytest.raises(ModelError, match="no mask role"):
+    with pytest.raises(ModelError, match="no mask token"):
         _ = ours.mask_id
     ours.save(tmp_path / "again")
     assert Tokenizer.from_folder(tmp_path / "again").roles == ours.roles

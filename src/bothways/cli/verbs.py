@@ -165,7 +165,7 @@ def _learn_vocabulary(config: VocabularyConfig) -> None:
     with progress_of_stages() as progress:
         report = build_vocabulary(config, progress=progress)
     print_report(report)
-    for note in about_text(config, report):
+    for note in about_text(report):
         print_note(note)
 
 

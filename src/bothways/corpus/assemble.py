@@ -1,9 +1,8 @@
 """From encoded units to the documents of a store: removing repeats, joining, choosing the split.
 
 A document as read from the inputs is a *source document*. Three passes over the units on disk turn
-source documents into the documents of the store. Each pass holds one unit in memory and leaves its
-results on disk (16 bytes per source document, 24 per document of the store, 1 per paragraph), so
-memory does not grow with the corpus.
+source documents into the documents of the store. Each pass holds one unit in memory; its results
+(16 bytes per source document, 24 per document of the store) are kept on disk when they are large.
 
 1. :func:`find_repeats` finds repeated paragraphs and documents by their hashes.
 2. :func:`plan_documents` decides which source documents make up each document of the store.
@@ -12,18 +11,16 @@ memory does not grow with the corpus.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.arrays import bounds
+from bothways.arrays import Growing, bounds
 from bothways.corpus.duplicates import RepeatFinder, Repeats
 from bothways.corpus.encode import EncodedUnit, hash_all
 from bothways.corpus.options import CorpusConfig
@@ -73,7 +70,7 @@ class RepeatIndex:
     """The result of the first pass.
 
     Attributes:
-        document_hashes: uint64 [source documents, 2], on disk.
+        document_hashes: uint64 [source documents, 2].
         documents, paragraphs: the repeats among each; empty ones are ignored.
     """
 
@@ -85,16 +82,14 @@ class RepeatIndex:
 def find_repeats(units: Iterable[EncodedUnit], scratch: Path) -> RepeatIndex:
     """Hash every document, and find the documents and paragraphs that repeat an earlier one."""
     documents, paragraphs = (RepeatFinder(scratch, name) for name in ("documents", "paragraphs"))
-    path = scratch / "document-hashes"
-    with path.open("wb") as file:
-        hasher = _DocumentHasher(file, documents)
-        for unit in number_documents(units):
-            hashes = unit.encoded.paragraph_hashes
-            paragraphs.add(hashes, unit.first_paragraph + np.arange(len(hashes)))
-            hasher.add(unit)
-        hasher.finish()
+    hasher = _DocumentHasher(documents)
+    for unit in number_documents(units):
+        hashes = unit.encoded.paragraph_hashes
+        paragraphs.add(hashes, unit.first_paragraph + np.arange(len(hashes)))
+        hasher.add(unit)
+    hasher.finish()
     return RepeatIndex(
-        document_hashes=_mapped(path, np.uint64, 2),
+        document_hashes=hasher.hashes.array(),
         documents=documents.find(hasher.total),
         paragraphs=paragraphs.find(paragraphs.items),
     )
@@ -107,16 +102,16 @@ class _DocumentHasher:
     continue in the units around it, so these are hashed here.
 
     Args:
-        file: receives the hash of every document, in order.
         repeats: receives the hashes of documents that have a paragraph.
 
     Attributes:
+        hashes: of every document, in order.
         total: documents hashed so far.
     """
 
-    def __init__(self, file: BinaryIO, repeats: RepeatFinder):
+    def __init__(self, repeats: RepeatFinder):
+        self.hashes = Growing("hashes of documents", np.uint64, columns=2)
         self.total = 0
-        self._file = file
         self._repeats = repeats
         self._open = -1  # number of the last document, which may continue; -1 for none
         self._hash = blake2b(digest_size=16)
@@ -154,7 +149,7 @@ class _DocumentHasher:
         self._has_text |= len(hashes) > 0
 
     def _store(self, hashes: NDArray[np.uint64], has_text: NDArray[np.bool_]) -> None:
-        self._file.write(hashes.tobytes())
+        self.hashes.append(hashes)
         indices = np.flatnonzero(has_text)
         self._repeats.add(hashes[indices], self.total + indices)
         self.total += has_text.size
@@ -273,8 +268,8 @@ class DocumentPlan:
     """Which source documents make up each of the D documents of the store.
 
     Attributes:
-        starts, stops: int64 [D], see :class:`SourceRange`; on disk.
-        keys: uint64 [D], a hash of the text of each; on disk.
+        starts, stops: int64 [D], see :class:`SourceRange`.
+        keys: uint64 [D], a hash of the text of each.
         counts: what became of the source documents.
     """
 
@@ -285,23 +280,21 @@ class DocumentPlan:
 
 
 def plan_documents(
-    units: Iterable[DeduplicatedUnit], repeats: RepeatIndex, config: CorpusConfig, scratch: Path
+    units: Iterable[DeduplicatedUnit], repeats: RepeatIndex, config: CorpusConfig
 ) -> DocumentPlan:
     """Join or drop documents of one sentence, and drop those that are too short."""
     counts = DocumentCounts()
-    paths = [scratch / name for name in ("starts", "stops", "keys")]
+    starts, stops = Growing("documents"), Growing("documents")
+    keys = Growing("documents", np.uint64)
     ranges = join_single_sentences(_source_documents(units), join=config.single_sentence == "join")
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(path.open("wb")) for path in paths]
-        for batch in _batches(ranges):
-            chosen = _choose(batch, config, counts)
-            starts = np.array([item.start for item in chosen], dtype=np.int64)
-            stops = np.array([item.stop for item in chosen], dtype=np.int64)
-            keys = _text_keys(starts, stops, repeats.document_hashes)
-            for file, values in zip(files, (starts, stops, keys), strict=True):
-                file.write(values.tobytes())
-    starts, stops = (_mapped(path, np.int64) for path in paths[:2])
-    return DocumentPlan(starts, stops, _mapped(paths[2], np.uint64), counts)
+    for batch in _batches(ranges):
+        chosen = _choose(batch, config, counts)
+        firsts = np.array([item.start for item in chosen], dtype=np.int64)
+        lasts = np.array([item.stop for item in chosen], dtype=np.int64)
+        starts.append(firsts)
+        stops.append(lasts)
+        keys.append(_text_keys(firsts, lasts, repeats.document_hashes))
+    return DocumentPlan(starts.array(), stops.array(), keys.array(), counts)
 
 
 def _source_documents(units: Iterable[DeduplicatedUnit]) -> Iterator[tuple[int, SourceRange]]:
@@ -401,13 +394,6 @@ def _batches(ranges: Iterable[SourceRange]) -> Iterator[list[SourceRange]]:
     iterator = iter(ranges)
     while batch := list(islice(iterator, _BATCH)):
         yield batch
-
-
-def _mapped(path: Path, dtype: type[Any], width: int = 1) -> NDArray[Any]:
-    shape = (-1,) if width == 1 else (-1, width)
-    if not path.stat().st_size:
-        return np.zeros((0, *shape[1:]), dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r").reshape(shape)
 
 
 # ------------------------------------------------------------------------------ third pass: placing

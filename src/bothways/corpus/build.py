@@ -9,12 +9,12 @@ after the last unit in the log, and memory holds a few units and one shard, howe
 
 from __future__ import annotations
 
-import contextlib
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +32,17 @@ from bothways.corpus.assemble import (
     remove_repeats,
 )
 from bothways.corpus.build_log import BuildLog
-from bothways.corpus.cached_encoder import PackedTokenizer
+from bothways.corpus.cached_encoder import pack
 from bothways.corpus.duplicates import Repeats
 from bothways.corpus.encode import UNIT_FORMAT, UNIT_OPTIONS, Counts, EncodedUnit, encode_unit
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.report import (
-    PAGE,
     Lengths,
     heldout_note,
     layout_notes,
     script_shares,
     single_sentence_note,
     summarise_split,
-    write_page,
 )
 from bothways.corpus.sentences import AUTO, check_language
 from bothways.corpus.sources import UNIT_BYTES, Input, Unit, list_inputs, read_units
@@ -61,34 +59,25 @@ from bothways.corpus.store import (
     write_shard,
 )
 from bothways.errors import (
-    BothwaysError,
     ConfigError,
-    DiskError,
     InputError,
     StoreError,
     check_installed,
 )
-from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
+from bothways.io.files import explain_disk_errors, new_folder
 from bothways.io.parallel import in_processes
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import counted
 from bothways.io.text import stray_notes
 from bothways.tokenization import languages
-from bothways.tokenization.reading import (
-    ORIGINAL_FILES,
-    SETTINGS_FILE,
-    TOKENIZER_FILE,
-    VOCABULARY_FILE,
-)
+from bothways.tokenization.build import TOKENIZER_FILES, refuse_foreign_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
-_TOKENIZER_FILES = (VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, *ORIGINAL_FILES)
 _OWN_FILES = re.compile(
-    "|".join(map(re.escape, (MANIFEST, PAGE, *_TOKENIZER_FILES)))
+    "|".join(map(re.escape, (MANIFEST, "report.html", *TOKENIZER_FILES)))
     + r"|(train|heldout)-\d{5,}\.arrow"
 )
 _WORTH_PROCESSES = 8 * UNIT_BYTES  # starting them takes as long as encoding this much
-_CORPUS_FILES = re.compile(re.escape(MANIFEST) + r"|(train|heldout)-\d{5,}\.arrow")
 
 
 def build_corpus(
@@ -117,12 +106,13 @@ def build_corpus(
         (MB of text, 10**6 bytes).
 
     Raises:
-        ConfigError: an option is out of range, or ``config.cluster`` is given without Dask.
+        ConfigError: an option is out of range, ``config.out`` holds anything but a corpus, or
+            ``config.cluster`` is given without Dask.
         InputError: text that cannot be read, no text at all, or fewer than two documents.
         ModelError: the tokenizer cannot be read.
-        StoreError: ``config.out`` holds anything but a corpus, or is being built by another
-            process; a worker process was lost.
-        DiskError: a file could not be written; the previous content is intact.
+        StoreError: a worker process was lost.
+        DiskError: a file could not be written, or another process is building the corpus; the
+            previous content is intact.
     """
     check_installed("a corpus", "pyarrow")
     if config.language != AUTO:
@@ -137,24 +127,21 @@ def build_corpus(
         for note in stray_notes(stray, INPUT_SUFFIXES):
             say(note)
     config, language_note = _with_language(config, inputs)
-    _refuse_foreign_folder(out)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(explain_disk_errors(out))
-        log = BuildLog(out, _identity(config, inputs, tokenizer))
-        stack.callback(log.close)
-        if log.note and say:
-            say(log.note)
-        try:
-            with new_folder(out) as folder:
+    refuse_foreign_folder(out, _OWN_FILES, what="corpus", needs=r".*\.arrow|corpus\.json")
+    with explain_disk_errors(out):
+        # No other process writes the folder, so none uses its log.
+        with new_folder(out) as folder:
+            log = BuildLog(out, _identity(config, inputs, tokenizer))
+            if log.note and say:
+                say(log.note)
+            try:
                 tokenizer.save(folder)
-                packed = PackedTokenizer.pack(tokenizer)
-                _encode_inputs(config, inputs, packed, log, progress)
-                report = _assemble(config, len(inputs), log, folder, tokenizer)
-        except (ConfigError, DiskError, StoreError):
-            raise  # no cluster, full disk, lost worker: keep the finished units to continue later
-        except BothwaysError:
-            log.remove()
-            raise
+                _encode_inputs(config, inputs, pack(tokenizer), log, progress)
+                with tempfile.TemporaryDirectory(dir=log.folder) as scratch:
+                    report = _assemble(config, inputs, log, folder, tokenizer, Path(scratch))
+            except InputError:  # after any other error, the build can go on later
+                log.remove()
+                raise
         log.remove()
     if language_note and say:
         say(language_note)
@@ -169,9 +156,10 @@ def _with_language(config: CorpusConfig, inputs: list[Input]) -> tuple[CorpusCon
     paths = [item.path for item in inputs if item.path is not None]
     if config.sentences == "line" or not paths:
         return replace(config, language=languages.DEFAULT), ""
-    found = languages.recognise(languages.sample(paths, config.text_field, config.encoding))
-    note = f"language {found.language}: {found.why} (set language to change it)"
-    return replace(config, language=found.language), note
+    text = languages.sample(paths, config.text_field, config.encoding)
+    language, why = languages.recognise(text)
+    note = f"language {language}: {why} (set language to change it)"
+    return replace(config, language=language), note
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
@@ -185,52 +173,24 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
         "format": [FORMAT, UNIT_FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: getattr(config, name) for name in UNIT_OPTIONS}),
         "vocabulary": tokenizer.fingerprint,
-        "libraries": [_version(name) for name in ("bothways", "sentencex", "tokenizers")],
+        "libraries": [version(name) for name in ("sentencex", "tokenizers")],
         "inputs": digest([files, stdin]),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # bothways itself, run from its sources
-        return "unknown"
 
 
 # ------------------------------------------------------------------------------------------- checks
 
 
-def _refuse_foreign_folder(out: Path) -> None:
-    """Refuse to replace a folder that is not a corpus: its content would be deleted."""
-    refuse_working_folder(out)
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise StoreError(f"{out}: a file of this name exists; choose another folder.")
-    names = sorted(path.name for path in out.iterdir())
-    foreign = [name for name in names if not _OWN_FILES.fullmatch(name)]
-    if foreign or (names and not any(_CORPUS_FILES.fullmatch(name) for name in names)):
-        raise StoreError(
-            f"{out}: the folder exists and holds {', '.join((foreign or names)[:3])}, which is not "
-            "part of a corpus. Building would delete it: choose another folder, or move it away."
-        )
-
-
 def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog) -> None:
     documents, counts = plan.starts.size, plan.counts
     if not counts.read:
-        raise InputError(
-            f"no text in {', '.join(config.files)}: every file is empty or blank. Give files "
-            "with text in them."
-        )
+        raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
     if documents < 2:
         raise InputError(
             f"the corpus has {counted(documents, 'document')} ({counts.read} "
             f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
-            f"too short: {counts.short}), so there is no other document to take a random next "
-            "sentence from; it needs 2. Give more text, put a blank line between documents, or "
-            "check the options documents, single_sentence and min_*. Unrelated texts of one "
-            "sentence each: --single-sentence keep."
+            f"too short: {counts.short}), and needs 2. Put a blank line between documents, or give "
+            "--single-sentence keep for unrelated texts of one sentence each."
             + "".join(f" Noticed: {note}." for note in layout_notes(log.counts.layout).values())
         )
 
@@ -241,7 +201,7 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan, log: BuildLog
 def _encode_inputs(
     config: CorpusConfig,
     inputs: list[Input],
-    tokenizer: PackedTokenizer,
+    tokenizer: bytes,
     log: BuildLog,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -249,8 +209,7 @@ def _encode_inputs(
     total = sum(item.size for item in inputs)
     if log.after.file >= len(inputs):
         return
-    known = all(item.path is not None for item in inputs)
-    if config.workers == -1 and known and total < _WORTH_PROCESSES:
+    if config.workers == -1 and all(item.path for item in inputs) and total < _WORTH_PROCESSES:
         config = replace(config, workers=1)
     units = ((unit, config, tokenizer) for unit in read_units(inputs, config, log.after))
     with in_processes(
@@ -262,9 +221,7 @@ def _encode_inputs(
                 progress(unit.read, total)
 
 
-def _encode(
-    unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Unit, EncodedUnit, Counts]:
+def _encode(unit: Unit, config: CorpusConfig, tokenizer: bytes) -> tuple[Unit, EncodedUnit, Counts]:
     """Executed by a worker. The unit is returned without its text, for where it ended."""
     encoded, counts = encode_unit(unit, config, tokenizer)
     return Unit((), unit.after, unit.read), encoded, counts
@@ -274,12 +231,16 @@ def _encode(
 
 
 def _assemble(
-    config: CorpusConfig, files: int, log: BuildLog, folder: Path, tokenizer: Tokenizer
+    config: CorpusConfig,
+    inputs: list[Input],
+    log: BuildLog,
+    folder: Path,
+    tokenizer: Tokenizer,
+    scratch: Path,
 ) -> dict[str, Any]:
-    """Write the shards, the manifest and the page; returns the report."""
-    scratch = log.scratch()
+    """Write the shards and the manifest; returns the report."""
     repeats = find_repeats(log, scratch)
-    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
+    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config)
     _refuse_one_document(config, plan, log)
     counts = plan.counts
     options = recipe_fields(config)
@@ -300,7 +261,7 @@ def _assemble(
     text_mb = log.counts.text_bytes / 1e6
     seconds = time.perf_counter() - log.opened_at
     report: dict[str, Any] = {
-        "files": files,
+        "files": len(inputs),
         "text_mb": text_mb,
         **{split: summarise_split(w.sentences, w.documents) for split, w in writers.items()},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
@@ -322,7 +283,6 @@ def _assemble(
         "seconds": round(seconds, 2),
         "mb_per_second": round(text_mb / seconds, 6),
     }
-    write_page(folder / PAGE, report, tokenizer.roles)
     Manifest(
         options=options,
         vocabulary=tokenizer.fingerprint,
@@ -394,11 +354,9 @@ class _SplitWriter:
         sentence_tokens = np.concatenate(self._sentence_tokens)
         self.sentences.add(sentence_tokens)
         self.documents.add(np.array(self._document_tokens))
-        unknown = self._tokenizer.unk_id
-        if unknown is not None:
-            self.unknown += int((ids == unknown).sum())
-        for special in set(self._tokenizer.special_ids.tolist()) - {unknown}:
-            self.special += int((ids == special).sum())
+        unknown = int((ids == self._tokenizer.unk_id).sum())
+        self.unknown += unknown
+        self.special += int(np.isin(ids, self._tokenizer.special_ids).sum()) - unknown
         self.shards.append(
             write_shard(
                 self._folder / f"{self._split}-{len(self.shards):05}.arrow",
@@ -433,7 +391,5 @@ def _duplicates(config: CorpusConfig, repeats: RepeatIndex, log: BuildLog) -> di
     return {
         "documents": figures(repeats.documents, "documents"),
         "paragraphs": figures(repeats.paragraphs, "paragraphs"),
-        "most_repeated": [
-            {"times": times, "text": excerpts[paragraph]} for times, paragraph in top
-        ],
+        "most_repeated": [{"times": times, "text": excerpts[number]} for times, number in top],
     }

@@ -10,22 +10,20 @@ sentence.
 from __future__ import annotations
 
 import json
+import pickle
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import tokenizers
 from numpy.typing import NDArray
 
 from bothways.arrays import ranges
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.tokenization.normalization import ACCENTS, ZERO_WIDTH_SPACE
-from bothways.tokenization.segmenter import Segmenter
-from bothways.tokenization.template import Roles
 from bothways.tokenization.tokenizer import Tokenizer
 
 # The cache is emptied when it exceeds one of these (about 100 MB).
@@ -46,36 +44,16 @@ _CHUNKS_PER_TEXT = 64  # chunks that the library encodes as one text
 _WORD_MODELS = {"WordPiece", "WordLevel", "BPE"}
 
 
-@dataclass(frozen=True)
-class PackedTokenizer:
-    """A tokenizer in a form that can be sent to a worker on another machine.
+def pack(tokenizer: Tokenizer) -> bytes:
+    """A tokenizer in a form that can be sent to a worker on another machine."""
+    return zlib.compress(pickle.dumps(tokenizer))
 
-    Attributes:
-        data: compressed tokenizer.json.
-        roles: the tokenizer's.
-        fingerprint: the tokenizer's.
-        segmenter: the tokenizer's.
-    """
 
-    data: bytes
-    roles: Roles
-    fingerprint: str
-    segmenter: Segmenter | None = None
-
-    @classmethod
-    def pack(cls, tokenizer: Tokenizer) -> PackedTokenizer:
-        """Pack a tokenizer."""
-        text = tokenizer.to_json().encode()
-        packed = zlib.compress(text, 6)
-        return cls(packed, tokenizer.roles, tokenizer.fingerprint, tokenizer.segmenter)
-
-    def unpack(self) -> SentenceEncoder:
-        """An encoder with this tokenizer."""
-        text = zlib.decompress(self.data).decode()
-        library = tokenizers.Tokenizer.from_str(text)
-        tokenizer = Tokenizer(library, declared=self.roles.items(), segmenter=self.segmenter)
-        assert tokenizer.fingerprint == self.fingerprint
-        return SentenceEncoder(tokenizer, cache=splits_at_spaces(json.loads(text)))
+@lru_cache(maxsize=1)
+def unpack(data: bytes) -> SentenceEncoder:
+    """An encoder with a tokenizer that was packed, unpacked once per process."""
+    tokenizer: Tokenizer = pickle.loads(zlib.decompress(data))
+    return SentenceEncoder(tokenizer, cache=splits_at_spaces(json.loads(tokenizer.to_json())))
 
 
 def splits_at_spaces(settings: dict[str, Any]) -> bool:
@@ -133,9 +111,12 @@ class _ChunkCache:
     def __init__(self, tokenizer: Tokenizer, dtype: type[np.uint16] | type[np.uint32]):
         self._tokenizer = tokenizer
         self._id_type = dtype
+        self._clear()
+
+    def _clear(self) -> None:
         self._numbers = _ChunkNumbers()
         self._characters = 0
-        self._ids: Ids = np.zeros(0, dtype=dtype)
+        self._ids: Ids = np.zeros(0, dtype=self._id_type)
         self._starts = np.zeros(0, dtype=np.int64)
         self._lengths = np.zeros(0, dtype=np.int64)
 
@@ -171,13 +152,6 @@ class _ChunkCache:
         self._characters += sum(map(len, new))
         self._numbers.new = []
 
-    def _clear(self) -> None:
-        self._numbers = _ChunkNumbers()
-        self._characters = 0
-        self._ids = self._ids[:0].copy()
-        self._starts = self._starts[:0].copy()
-        self._lengths = self._lengths[:0].copy()
-
 
 def _encode_chunks(
     tokenizer: Tokenizer, chunks: Sequence[str], dtype: type[np.uint16] | type[np.uint32]
@@ -191,12 +165,11 @@ def _encode_chunks(
     mark = tokenizer.roles.sep
     if mark is None:
         return _encode(tokenizer, chunks, dtype)
-    ids, sizes = _encode(tokenizer, [f" {mark} ".join([*group, ""]) for group in groups], dtype)
+    ids, _ = _encode(tokenizer, [f" {mark} ".join([*group, ""]) for group in groups], dtype)
     separators = np.flatnonzero(ids == tokenizer.id(mark))
     if separators.size != len(chunks):  # some chunk contains [SEP]
         return _encode(tokenizer, chunks, dtype)
     lengths: NDArray[np.int64] = np.diff(separators, prepend=-1) - 1
-    assert int(lengths.sum()) + len(chunks) == int(sizes.sum())
     return np.delete(ids, separators), lengths
 
 

@@ -6,6 +6,7 @@ files are then sorted one at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,9 +16,8 @@ from numpy.typing import NDArray
 
 from bothways.corpus.encode import Hashes
 
-# Memory is that of the largest file: about 100 bytes per 64 hashes.
+# Memory is that of the largest file, about 100 bytes per 64 hashes, and a byte per item.
 BUCKETS = 64
-_FLAGS_PER_WRITE = 2**20
 _BUFFER = 2**16  # hashes held in memory before they are distributed over the files
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("item", "<i8")])
 _SHIFT = np.uint64(64 - 6)
@@ -31,7 +31,7 @@ class Repeats:
 
     Attributes:
         items: how many items there are.
-        repeated: bool [highest item + 1], on disk: whether the item equals an earlier one.
+        repeated: bool [highest item + 1]: whether the item equals an earlier one.
         most_frequent: (occurrences, first item) of at most ``TOP`` repeated items, most frequent
             first.
         histogram: occurrences -> how many distinct items occur that often.
@@ -89,15 +89,9 @@ class RepeatFinder:
         """Find the repeats among everything added; item numbers are below ``size``."""
         if self._waiting:
             self._distribute()
-        path = self._folder / f"{self._name}-repeated"
-        size_on_disk = max(size, 1)
-        # Allocate the whole file now: writing to a mapped file on a full disk kills the process.
-        with path.open("wb") as flags:
-            for at in range(0, size_on_disk, _FLAGS_PER_WRITE):
-                flags.write(bytes(min(_FLAGS_PER_WRITE, size_on_disk - at)))
-        repeated = np.memmap(path, np.bool_, mode="r+", shape=size_on_disk)
+        repeated = np.zeros(size, dtype=np.bool_)
         top: list[tuple[int, int]] = []
-        histogram: dict[int, int] = {}
+        histogram: Counter[int] = Counter()
         for bucket, file in enumerate(self._files):
             file.seek(0)
             rows = np.frombuffer(file.read(), dtype=_ROW)
@@ -112,9 +106,8 @@ class RepeatFinder:
             repeated[item[~is_first]] = True
             starts = np.flatnonzero(is_first)
             firsts, counts = item[starts], np.diff(starts, append=rows.size)
-            for times, distinct in zip(*np.unique(counts, return_counts=True), strict=True):
-                histogram[int(times)] = histogram.get(int(times), 0) + int(distinct)
+            histogram.update(counts.tolist())
             candidates = np.lexsort((firsts, -counts))[:TOP]
             top += [(int(counts[i]), int(firsts[i])) for i in candidates if counts[i] > 1]
             top = sorted(top, key=lambda entry: (-entry[0], entry[1]))[:TOP]
-        return Repeats(self.items, repeated[:size], top, dict(sorted(histogram.items())))
+        return Repeats(self.items, repeated, top, dict(sorted(histogram.items())))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain, pairwise
 from typing import Any
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.arrays import bounds
-from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
+from bothways.corpus.cached_encoder import SentenceEncoder, unpack
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.paragraphs import Document, read_documents
 from bothways.corpus.report import DECOMPOSED
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
-from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.broken import Broken, of_corpus, shown_name
 from bothways.io.diagnostics import DAMAGED, damaged_characters
+from bothways.tokenization.languages import count_letters, count_scripts
 from bothways.tokenization.normalization import count_decomposed
 
 Hashes = NDArray[np.uint64]
@@ -31,7 +31,7 @@ Hashes = NDArray[np.uint64]
 _HASH_BYTES = 16
 EXCERPT = 60
 """Characters of a paragraph that are kept for the report."""
-UNIT_FORMAT = 1
+UNIT_FORMAT = 2
 """To be raised when the same text and options give other units than before."""
 UNIT_OPTIONS = (
     *("documents", "lines", "text_field", "sentences", "language", "broken"),
@@ -80,7 +80,7 @@ class Counts:
     Attributes:
         text_bytes: UTF-8 bytes of the paragraphs and the line ends between them.
         empty_sentences: left out because they have no tokens.
-        scripts: int64, letters of each script of :data:`bothways.corpus.unicode_scripts.SCRIPTS`.
+        scripts: letters of each script.
         broken: lines that were repaired or left out.
         layout: what was noticed of the layout of files: how many files, the first one, and what is
             said of it, by what it is about.
@@ -88,7 +88,7 @@ class Counts:
 
     text_bytes: int = 0
     empty_sentences: int = 0
-    scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
+    scripts: Counter[str] = field(default_factory=Counter)
     broken: Broken = field(default_factory=Broken)
     layout: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
@@ -101,28 +101,26 @@ class Counts:
         """Add the counts of the text that follows."""
         self.text_bytes += other.text_bytes
         self.empty_sentences += other.empty_sentences
-        self.scripts = self.scripts + other.scripts
+        self.scripts.update(other.scripts)
         self.broken.add(other.broken)
         for name, note in other.layout.items():
             self.add_layout(name, note)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data."""
-        return {**vars(self), "scripts": self.scripts.tolist(), "broken": self.broken.counts()}
+        return {**vars(self), "broken": self.broken.counts()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
         """The inverse of :meth:`to_dict`."""
         broken = Broken.from_counts(data["broken"])
         layout = {name: (files, *rest) for name, (files, *rest) in data["layout"].items()}
-        scripts = np.array(data["scripts"])
+        scripts = Counter(data["scripts"])
         return cls(**{**data, "scripts": scripts, "broken": broken, "layout": layout})
 
 
-def encode_unit(
-    unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[EncodedUnit, Counts]:
-    """Split a unit into documents and sentences, and encode these.
+def encode_unit(unit: Unit, config: CorpusConfig, tokenizer: bytes) -> tuple[EncodedUnit, Counts]:
+    """Split a unit into documents and sentences, and encode these with a packed tokenizer.
 
     Raises:
         InputError: text that is not accepted, with file and line; or the error that ended reading.
@@ -148,21 +146,15 @@ def encode_unit(
     if unit.failure is not None:
         raise unit.failure
     sources = {block.file: shown_name(block.source) for block in unit.blocks}
-    _count_damaged(files, documents, sources, counts)
-    encoder = _encoder(tokenizer)
+    encoder = unpack(tokenizer)
     for file, (_, paragraphs) in zip(files, documents, strict=True):
-        if decomposed := count_decomposed(paragraphs, encoder.tokenizer.normalize):
-            counts.add_layout(DECOMPOSED, (decomposed, sources[file], _DECOMPOSED_TEXT))
+        noticed = damaged_characters(paragraphs)
+        noticed[DECOMPOSED] = count_decomposed(paragraphs, encoder.tokenizer.normalize)
+        for name, number in noticed.items():
+            if number:
+                said = DAMAGED[name][1] if name in DAMAGED else _DECOMPOSED_TEXT
+                counts.add_layout(name, (number, sources[file], said))
     return _encode_documents(documents, files, config, encoder, counts), counts
-
-
-def _count_damaged(
-    files: Sequence[int], documents: Sequence[Document], sources: dict[int, str], counts: Counts
-) -> None:
-    """Count the paragraphs of documents that have characters that are damaged."""
-    for file, (_, paragraphs) in zip(files, documents, strict=True):
-        for name, number in damaged_characters(paragraphs).items():
-            counts.add_layout(name, (number, sources[file], DAMAGED[name][1]))
 
 
 _DECOMPOSED_TEXT = (
@@ -170,12 +162,6 @@ _DECOMPOSED_TEXT = (
     "for composed ones; convert the text to NFC, or learn a vocabulary with "
     "--normalization composed"
 )
-
-
-@lru_cache(maxsize=1)
-def _encoder(tokenizer: PackedTokenizer) -> SentenceEncoder:
-    """The encoder of a tokenizer, unpacked once per process."""
-    return tokenizer.unpack()
 
 
 def _encode_documents(
@@ -203,7 +189,7 @@ def _encode_documents(
     ]
     counts.text_bytes = sum(map(len, texts)) + max(len(texts) - len(documents), 0)
     counts.empty_sentences = int((lengths == 0).sum())
-    counts.scripts = count_scripts("\n".join(paragraphs))
+    counts.scripts = count_scripts(count_letters("\n".join(paragraphs)))
     edges = bounds(document_paragraphs)
     return EncodedUnit(
         ids=ids,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -47,10 +49,10 @@ def read_documents(block: Block, config: CorpusConfig, broken: Broken) -> list[D
 
 
 def _of_record(text: str, block: Block, config: CorpusConfig) -> list[str]:
-    lines = text.split("\n")
-    return _paragraphs(
-        [*joined(lines, block.layout)] if block.layout.joins(config.lines) else lines
-    )
+    lines: Iterable[str] = text.split("\n")
+    if block.layout.joins(config.lines):
+        lines = joined(lines, block.layout)
+    return [stripped for line in lines if (stripped := line.strip())]
 
 
 def _text_documents(lines: list[str], block: Block, config: CorpusConfig) -> list[Document]:
@@ -74,17 +76,9 @@ def _lines(data: bytes, block: Block, limit: Limit, broken: Broken) -> list[str]
     """The block's lines; decoded one by one only if the block as a whole cannot be."""
     data = data.removesuffix(b"\n")
     if len(data) <= limit.bytes:
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            pass
-        else:
-            if "\0" not in text:
+        with suppress(UnicodeDecodeError):
+            if "\0" not in (text := data.decode()):
                 return lines_of(text)
     numbered = enumerate(data.split(b"\n"), block.first_line)
     source = Path(block.source)
     return [decode_line(line, source, number, limit, broken) for number, line in numbered]
-
-
-def _paragraphs(lines: list[str]) -> list[str]:
-    return [stripped for line in lines if (stripped := line.strip())]

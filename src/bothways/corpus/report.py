@@ -1,24 +1,18 @@
-"""The report on a corpus: as numbers, as a table for the terminal, and as an HTML page."""
+"""The report on a corpus: as numbers, and as a table for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.corpus.unicode_scripts import SCRIPTS
 from bothways.io.diagnostics import DAMAGED, LEAST
-from bothways.io.files import write_text
-from bothways.io.html import bars, heading, listing, page, paragraph
 from bothways.io.terminal import counted
-from bothways.tokenization.template import Roles
-
-PAGE = "report.html"
-"""File name of the page in the corpus folder."""
+from bothways.tokenization.languages import SCRIPT_NAMES
 
 DECOMPOSED = "decomposed"
 """What is said of text whose characters are decomposed."""
@@ -30,18 +24,16 @@ _QUANTILES = {"min": 0.0, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95
 class Lengths:
     """How often each length occurs, counted incrementally."""
 
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: Counter[int] = field(default_factory=Counter)
 
     def add(self, values: NDArray[Any]) -> None:
         """Count lengths."""
-        distinct, counts = np.unique(values, return_counts=True)
-        for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-            self.counts[value] = self.counts.get(value, 0) + count
+        self.counts.update(values.tolist())
 
     @property
     def number(self) -> int:
         """How many lengths were counted."""
-        return sum(self.counts.values())
+        return self.counts.total()
 
     @property
     def total(self) -> int:
@@ -60,10 +52,9 @@ class Lengths:
 
     def histogram(self) -> list[tuple[int, int]]:
         """(smallest length, count) of bins that double in width: 1, 2-3, 4-7, ..."""
-        bins: dict[int, int] = {}
+        bins: Counter[int] = Counter()
         for value, count in self.counts.items():
-            least = 1 << (value.bit_length() - 1) if value else 0
-            bins[least] = bins.get(least, 0) + count
+            bins[1 << (value.bit_length() - 1) if value else 0] += count
         return sorted(bins.items())
 
 
@@ -101,118 +92,48 @@ def single_sentence_note(read: int, joined: int) -> str | None:
     )
 
 
-_COUNTED = dict.fromkeys((DECOMPOSED, *DAMAGED), "paragraphs")
-
-
 def layout_notes(found: Mapping[str, tuple[int, str, str]]) -> dict[str, str]:
     """What was noticed of the layout of files: a sentence about the first, and how many there are.
 
     Args:
         found: the number of files, the first and what is said of it, by what it is about.
     """
+    counted = dict.fromkeys((DECOMPOSED, *DAMAGED), "paragraphs")
     return {
         name: f"{source}: {said}"
-        + (f" ({files:,} such {_COUNTED.get(name, 'files')})" if files > 1 else "")
+        + (f" ({files:,} such {counted.get(name, 'files')})" if files > 1 else "")
         for name, (files, source, said) in found.items()
         if name not in DAMAGED or files >= LEAST
     }
 
 
-def script_shares(letters: NDArray[np.int64]) -> dict[str, float]:
-    """Each script's share of the letters, largest first; scripts without letters are left out.
+def script_shares(scripts: Mapping[str, int]) -> dict[str, float]:
+    """Each script's share of the letters, largest first.
 
     Args:
-        letters: [14] from :func:`bothways.corpus.unicode_scripts.count_scripts`.
+        scripts: from :func:`bothways.tokenization.languages.count_scripts`.
     """
-    total = max(int(letters.sum()), 1)
-    shares = [(name, n / total) for name, n in zip(SCRIPTS, letters.tolist(), strict=True) if n]
-    return {name: round(share, 6) for name, share in sorted(shares, key=lambda item: -item[1])}
+    letters: Counter[str] = Counter()
+    for name, count in scripts.items():
+        letters[SCRIPT_NAMES.get(name, "other")] += count
+    return {name: round(n / letters.total(), 6) for name, n in letters.most_common()}
 
 
 def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """The rows shown in the terminal: no histograms, no empty entries, and short lists."""
     hidden = ("histograms", "most_repeated", "broken", "duplicates", "layout")
     shown = {name: value for name, value in report.items() if name not in hidden}
-    if "scripts" in report:
-        shares = report["scripts"].items()
-        shown["scripts"] = ", ".join(
-            f"{name} {share:.2%}" for name, share in shares if share >= 0.00005
-        )
-    if "duplicates" in report:
-        repeats = report["duplicates"]
-        for what in ("documents", "paragraphs"):
-            shown[f"repeated {what}"] = (
-                f"{repeats[what]['repeated']:,} of {repeats[what]['read']:,}"
-                + (", removed" if repeats[what]["removed"] else ", kept")
-            )
-        for place, row in enumerate(repeats["most_repeated"][:3], 1):
-            text = row["text"] if len(row["text"]) <= 60 else row["text"][:59] + "…"
-            shown[f"most repeated {place}"] = f"{row['times']:,} times: {text}"
-    for name, note in report.get("layout", {}).items():
-        shown[f"layout: {name}"] = note
-    broken = report.get("broken", {"lines": 0})
+    shown["scripts"] = ", ".join(
+        f"{name} {share:.2%}" for name, share in report["scripts"].items() if share >= 0.00005
+    )
+    for what in ("documents", "paragraphs"):
+        found = report["duplicates"][what]
+        kept = "removed" if found["removed"] else "kept"
+        shown[f"repeated {what}"] = f"{found['repeated']:,} of {found['read']:,}, {kept}"
+    shown |= {f"layout: {name}": note for name, note in report.get("layout", {}).items()}
+    broken = report["broken"]
     if broken["lines"]:
         shown["broken lines"] = broken["lines"]
         for place, (source, line, what) in enumerate(broken["first"][:5], 1):
             shown[f"broken {place}"] = f"{source}:{line}: {what}"
     return shown
-
-
-def write_page(path: Path, report: Mapping[str, Any], roles: Roles) -> None:
-    """Write a self-contained HTML page, without scripts, that shows a report.
-
-    Args:
-        path: the HTML file.
-        report: of :func:`bothways.corpus.build.build_corpus`. The time it took is not shown, so
-            that the same corpus gives the same page.
-        roles: of the tokenizer.
-
-    Raises:
-        DiskError: the page cannot be written.
-    """
-    train, heldout = report["train"], report["heldout"]
-    repeats, broken = report["duplicates"], report["broken"]
-    head = (
-        f"{train['documents']:,} documents, {train['sentences']:,} sentences and "
-        f"{train['tokens']:,} tokens to train on; {heldout['documents']:,} documents and "
-        f"{heldout['tokens']:,} tokens held out; {report['text_mb']:,.1f} MB of text; "
-        f"{report['unknown_rate']:.3%} of the tokens are {roles.unk or 'unknown'}."
-    )
-    if special := report["special_tokens"]:
-        first = dict.fromkeys([roles.cls, roles.sep, roles.mask, roles.pad])
-        *words, last = [piece for piece in first if piece is not None]
-        named = f"{', '.join(words)} and {last}" if words else last
-        head += f" The words {named} occur {special:,} times in the text."
-    lengths = [
-        bars(f"{what.capitalize()} by length in tokens", _bins(rows))
-        for what in ("sentences", "documents")
-        if (rows := report["histograms"][f"{what}_by_tokens"])
-    ]
-    scripts = [(name, share, f"{share:.3%}") for name, share in report["scripts"].items()]
-    most_repeated = [
-        (row["text"], row["times"], f"{row['times']:,}") for row in repeats["most_repeated"]
-    ]
-    paragraphs, documents = repeats["paragraphs"], repeats["documents"]
-    repeated = (
-        f"{paragraphs['repeated']:,} of {paragraphs['read']:,} paragraphs and "
-        f"{documents['repeated']:,} of {documents['read']:,} documents repeat an earlier one."
-    )
-    body = [
-        heading("Corpus", 1),
-        paragraph(head),
-        *lengths,
-        bars("Scripts, share of the letters", scripts),
-        bars("Most repeated paragraphs (how they begin)", most_repeated),
-        paragraph(repeated),
-        heading(f"Broken lines: {broken['lines']:,}"),
-        listing(f"{source}:{line}: {what}" for source, line, what in broken["first"]),
-    ]
-    write_text(path, page("Corpus", body))
-
-
-def _bins(rows: Sequence[tuple[int, int]]) -> list[tuple[str, float, str]]:
-    """Rows of :meth:`Lengths.histogram`, labelled with the limits of each bin."""
-    return [
-        (f"{least:,}" if least <= 1 else f"{least:,} to {2 * least - 1:,}", many, f"{many:,}")
-        for least, many in rows
-    ]

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
-from bothways.io.broken import Limit, corpus_line
+from bothways.io.broken import corpus_line
 from bothways.io.diagnostics import refuse_other_format
 from bothways.io.layout import SAMPLE, Layout, look
 from bothways.io.pipes import open_in_any_order
@@ -141,11 +141,10 @@ def list_inputs(
         InputError: a pattern matches nothing, or a file or folder cannot be read.
     """
     inputs = [Input(None, "text", 0, 0)] if STDIN in patterns else []
-    file_patterns = [pattern for pattern in patterns if pattern != STDIN]
-    files: list[Path] = []
-    if file_patterns or not inputs:
-        files = list_files(file_patterns, INPUT_SUFFIXES, besides=besides, stray=stray)
-    for path in files:
+    named = [pattern for pattern in patterns if pattern != STDIN]
+    if inputs and not named:
+        return inputs
+    for path in list_files(named, INPUT_SUFFIXES, besides=besides, stray=stray):
         with explain_read_errors(path):
             status = path.stat()
         inputs.append(Input(path, kind_of(path), status.st_size, status.st_mtime_ns))
@@ -213,59 +212,50 @@ def _line_blocks(
     """Cut a stream into blocks of whole lines: as many as fit into ``UNIT_BYTES``, at least one."""
     limit = corpus_line(config.max_line_mib)
     position = start
-    layout, text = _from_offset(file, item, start.offset, config)
-    rest = b""
+    layout, rest = _from_offset(file, item, start.offset, config)
     by_paragraph = item.kind == "text" and layout.joins(config.lines)
     while True:
-        data = rest + text.read(UNIT_BYTES - len(rest))
-        full = len(data) >= UNIT_BYTES
-        cut = data.rfind(b"\n") + 1 if full else len(data)
+        rest += file.read(max(0, UNIT_BYTES - len(rest)))
+        full = len(rest) >= UNIT_BYTES
+        cut = rest.rfind(b"\n", 0, UNIT_BYTES) + 1 if full else len(rest)
         if full and by_paragraph:  # whose lines belong together
-            cut = max((blank.end() for blank in _BLANK.finditer(data)), default=cut)
-        if full and not cut:
-            data, cut = _long_line(data, text, item, position.line, limit)
-        if not data:
+            found = _BLANK.finditer(rest, 0, UNIT_BYTES)
+            cut = max((blank.end() for blank in found), default=cut)
+        while full and not cut:  # a line longer than a unit
+            if not (cut := rest.find(b"\n") + 1):
+                if len(rest) > limit.bytes + 2:
+                    raise limit.error(item.name, position.line)
+                more = file.read(UNIT_BYTES)
+                rest += more
+                cut = 0 if more else len(rest)
+        if not rest:
             return
-        lines = data.count(b"\n", 0, cut)
-        last = data[data.rfind(b"\n", 0, cut - 1) + 1 : cut]
+        data, rest = rest[:cut], rest[cut:]
+        last = data[data.rfind(b"\n", 0, cut - 1) + 1 :]
         after = Position(
             position.file,
             position.offset + cut,
-            position.line + lines,
+            position.line + data.count(b"\n"),
             bool(last.decode("utf-8", "replace").strip()),
         )
         within = config.documents == "blank" and position.in_document
         continues = position.offset > 0 and (config.documents == "file" or within)
         yield (
-            Block(
-                position.file, item.name, item.kind, position.line, continues, data[:cut], layout
-            ),
+            Block(position.file, item.name, item.kind, position.line, continues, data, layout),
             after,
         )
-        position, rest = after, data[cut:]
+        position = after
 
 
 KEEP = "if it is meant as text, give --lines keep"
 _BLANK = re.compile(rb"\n[ \t\r]*(?=\n)\n")
 
 
-@dataclass
-class _Text:
-    """The text of a file, of which some was read before."""
-
-    before: bytes
-    file: BufferedIOBase
-
-    def read(self, size: int) -> bytes:
-        """The next bytes, fewer at the end of the text only."""
-        data, self.before = self.before[:size], self.before[size:]
-        return data + self.file.read(size - len(data)) if len(data) < size else data
-
-
 def _from_offset(
     file: BufferedIOBase, item: Input, offset: int, config: CorpusConfig
-) -> tuple[Layout, _Text]:
-    """The layout of a file, by its first lines whatever the offset; and its text from there on."""
+) -> tuple[Layout, bytes]:
+    """The layout of a file, by its first lines whatever the offset; and what was read from the
+    offset on, behind which the file goes on. A compressed file is decompressed up to there."""
     head = file.read(SAMPLE)
     lines = first_lines(head.decode("utf-8", "ignore"), cut=len(head) == SAMPLE)
     if item.kind == "json":
@@ -275,10 +265,13 @@ def _from_offset(
         if config.lines != "keep":
             refuse_other_format(lines, item.name, KEEP)
             layout = look(lines)
-    if offset > len(head):
-        _skip(file, offset, len(head))
-        return layout, _Text(b"", file)
-    return layout, _Text(head[offset:], file)
+    if offset > len(head) and file.seekable():
+        file.seek(offset)
+    else:
+        left = max(0, offset - len(head))
+        while left:
+            left -= len(file.read(min(left, UNIT_BYTES)))
+    return layout, head[offset:]
 
 
 def _text_of(line: str, config: CorpusConfig) -> str:
@@ -297,37 +290,6 @@ def _of_records(texts: Iterable[str], config: CorpusConfig) -> Layout:
         if (left := left - len(text)) <= 0:
             break
     return Layout() if config.lines == "keep" else look(lines)
-
-
-def _skip(file: BufferedIOBase, offset: int, read: int) -> None:
-    """Skip to an offset from the start; a compressed file is decompressed up to there.
-
-    Args:
-        file: the file.
-        offset: in bytes of text.
-        read: how many of them were read.
-    """
-    if file.seekable():
-        file.seek(offset)
-        return
-    left = offset - read
-    while left:
-        left -= len(file.read(min(left, UNIT_BYTES)))
-
-
-def _long_line(data: bytes, file: _Text, item: Input, line: int, limit: Limit) -> tuple[bytes, int]:
-    """Read to the end of a line longer than a unit; returns the data and where the line ends.
-
-    Raises:
-        InputError: the line is longer than ``limit``.
-    """
-    while len(data) <= limit.bytes + 2:
-        more = file.read(UNIT_BYTES)
-        end = more.find(b"\n") + 1
-        data += more
-        if end or not more:
-            return data, len(data) - len(more) + end if end else len(data)
-    raise limit.error(item.name, line)
 
 
 # -------------------------------------------------------------------------------------------- rows

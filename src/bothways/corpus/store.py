@@ -15,8 +15,9 @@ import hashlib
 import json
 import mmap
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +28,6 @@ from bothways.arrays import Growing, bounds
 from bothways.config.fields import digest
 from bothways.errors import BothwaysError, StoreError
 from bothways.io.files import sha256, write_json
-from bothways.io.run_folders import RUN_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -109,6 +109,11 @@ class Manifest:
         made_by = options_fingerprint(self.options)
         return digest([FORMAT, made_by, self.vocabulary, self.vocab_size, shards])
 
+    @property
+    def all_shards(self) -> list[Shard]:
+        """The shards of all splits."""
+        return [shard for split in SPLITS for shard in self.shards[split]]
+
     def write(self, folder: Path) -> None:
         """Write corpus.json."""
         write_json(
@@ -125,41 +130,26 @@ class Manifest:
         """
         path = folder / MANIFEST
         if not path.is_file():
-            what = (
-                "this is the folder of a run, not of a corpus"
-                if (folder / RUN_FILE).is_file()
-                else "this is the folder of a model, not of a corpus"
-                if (folder / "config.json").is_file()
-                else "this is not a corpus folder, or its build was interrupted"
-            )
             raise StoreError(
-                f"{folder}: no {MANIFEST} here, so {what}. Build one with `bothways corpus`."
+                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its build was "
+                "interrupted. Build one with `bothways corpus`."
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            version = content.pop("format")
+            if (version := content.pop("format")) != FORMAT:
+                raise StoreError(
+                    f"{path}: format {version}, but this version of bothways reads format "
+                    f"{FORMAT}. {_REBUILD}"
+                )
             fingerprint = content.pop("fingerprint")
-            if version == FORMAT:
-                content["shards"] = {
-                    split: [Shard(**shard) for shard in content["shards"][split]]
-                    for split in SPLITS
-                }
-                manifest = cls(**content)
+            content["shards"] = {
+                split: [Shard(**shard) for shard in content["shards"][split]] for split in SPLITS
+            }
+            manifest = cls(**content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(
-                f"{path}: damaged, cannot be read ({error!r}). Build the corpus again with "
-                "`bothways corpus`, or restore the file from a copy."
-            ) from error
-        if version != FORMAT:
-            raise StoreError(
-                f"{path}: format {version}, but this version of bothways reads format {FORMAT}. "
-                + _REBUILD
-            )
+            raise StoreError(f"{path}: damaged, cannot be read ({error!r}). {_REBUILD}") from error
         if manifest.fingerprint != fingerprint:
-            raise StoreError(
-                f"{path}: changed since it was written: its options and checksums do not match its "
-                f"fingerprint {fingerprint}. " + _REBUILD
-            )
+            raise StoreError(f"{path}: changed since it was written. {_REBUILD}")
         return manifest
 
 
@@ -296,7 +286,7 @@ def write_shard(
     schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata=made_by)
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.record_batch([rows], schema=schema))
-    ids_at = _map_shard(path).ids_at
+    _, ids_at = _map_shard(path)
     return Shard(
         file=path.name,
         sha256=sha256(path),
@@ -312,8 +302,7 @@ def write_shard(
 def verify_store(folder: str | Path) -> list[str]:
     """Read a whole corpus folder and report its problems.
 
-    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that the folder
-    has no unlisted shards.
+    Checks the manifest, the tokenizer, and every shard's checksum.
 
     Returns:
         Messages, each naming its file; empty for an intact folder.
@@ -324,21 +313,13 @@ def verify_store(folder: str | Path) -> list[str]:
     except StoreError as error:
         return [str(error)]
     problems: list[str] = []
-    try:
-        _read_tokenizer(folder, manifest)
-    except StoreError as error:
-        problems.append(str(error))
-    listed = [shard for split in SPLITS for shard in manifest.shards[split]]
-    for shard in listed:
+    checks: list[Callable[[], object]] = [partial(_read_tokenizer, folder, manifest)]
+    checks += [partial(_verify_shard, folder, shard) for shard in manifest.all_shards]
+    for check in checks:
         try:
-            _verify_shard(folder, shard, manifest)
+            check()
         except StoreError as error:
             problems.append(str(error))
-    unlisted = {path.name for path in folder.glob("*.arrow")} - {shard.file for shard in listed}
-    problems.extend(
-        f"{folder / name}: not listed in {MANIFEST}, so it is never read. Remove it."
-        for name in sorted(unlisted)
-    )
     return problems
 
 
@@ -348,9 +329,8 @@ def refuse_damaged(folder: str | Path) -> None:
     Raises:
         StoreError: one is damaged; a flipped bit of an id would be trained on.
     """
-    manifest = Manifest.read(Path(folder))
-    for shard in (shard for split in SPLITS for shard in manifest.shards[split]):
-        _verify_shard(Path(folder), shard, manifest)
+    for shard in Manifest.read(Path(folder)).all_shards:
+        _verify_shard(Path(folder), shard)
 
 
 # ------------------------------------------------------------------------------ reading and checks
@@ -365,19 +345,6 @@ class _ShardArrays:
     document_bounds: NDArray[np.integer]
 
 
-@dataclass(frozen=True)
-class _MappedShard(_ShardArrays):
-    """A shard mapped from its file.
-
-    ``ids_at`` is the byte offset of the ids in the file; ``vocabulary`` and ``options`` are the
-    fingerprints in its schema.
-    """
-
-    ids_at: int
-    vocabulary: str
-    options: str
-
-
 def _bounds_over(shards: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
     """The bounds of all shards' rows from the bounds of each, from 0, in bounded memory."""
     result, last = Growing("lengths of the corpus"), np.int64(0)
@@ -390,8 +357,9 @@ def _bounds_over(shards: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
     return joined
 
 
-def _map_shard(path: Path) -> _MappedShard:
-    """Map a shard known to be intact: Arrow does not check the structure itself."""
+def _map_shard(path: Path) -> tuple[_ShardArrays, int]:
+    """Map a shard known to be intact, as Arrow does not check the structure itself; and the byte
+    offset of its ids."""
     import pyarrow as pa
 
     with path.open("rb") as opened:  # by Python: Arrow opens only names in UTF-8
@@ -399,14 +367,10 @@ def _map_shard(path: Path) -> _MappedShard:
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
     sentences = documents.values
-    return _MappedShard(
-        ids=_view(sentences.values),
-        sentence_bounds=_view(sentences.offsets),
-        document_bounds=_view(documents.offsets),
-        ids_at=sentences.values.buffers()[1].address - mapped.address,
-        vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
-        options=file.schema.metadata[_OPTIONS_KEY].decode(),
+    arrays = _ShardArrays(
+        _view(sentences.values), _view(sentences.offsets), _view(documents.offsets)
     )
+    return arrays, sentences.values.buffers()[1].address - mapped.address
 
 
 # Arrow's own conversions, `pa.array` and `to_numpy`, import pandas wherever it is installed.
@@ -436,81 +400,25 @@ def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:
     return frame.hexdigest()
 
 
-def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _MappedShard:
+def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _ShardArrays:
     path = folder / shard.file
-    _check_size(path, shard)
     ids_bytes = shard.tokens * np.dtype(id_type(manifest.vocab_size)).itemsize
-    try:
-        intact = _frame_checksum(path, shard.ids_at, ids_bytes) == shard.frame
-        mapped = _map_shard(path) if intact else None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}. {_REBUILD}") from error
-    if mapped is None:
-        raise StoreError(
-            f"{path}: damaged: its lengths do not match the checksum in {MANIFEST}. {_REBUILD}"
-        )
-    for what, found, expected in (
-        ("vocabulary", mapped.vocabulary, manifest.vocabulary),
-        ("options", mapped.options, options_fingerprint(manifest.options)),
-    ):
-        if found != expected:
-            raise StoreError(
-                f"{path}: made with {what} {found}, but {MANIFEST} says {expected}: the file "
-                f"belongs to another corpus. {_REBUILD}"
-            )
-    return mapped
+    _check(path, partial(_frame_checksum, path, shard.ids_at, ids_bytes), shard.frame)
+    return _map_shard(path)[0]
 
 
-def _check_size(path: Path, shard: Shard) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise StoreError(
-            f"{path}: listed in {MANIFEST} but cannot be opened ({error.strerror}). {_REBUILD}"
-        ) from error
-    if size != shard.bytes:
-        change = "truncated" if size < shard.bytes else "changed"
-        raise StoreError(
-            f"{path}: {change}: {size:,} bytes, but {MANIFEST} says {shard.bytes:,}. {_REBUILD}"
-        )
-
-
-def _check_counts(
-    path: Path, shard: Shard, mapped: _MappedShard, expected_type: type[np.unsignedinteger[Any]]
-) -> None:
-    sentences, documents = np.diff(mapped.sentence_bounds), np.diff(mapped.document_bounds)
-    consistent = (
-        mapped.ids.dtype == expected_type
-        and mapped.ids.size == shard.tokens == sentences.sum()
-        and sentences.size == shard.sentences == documents.sum()
-        and documents.size == shard.documents
-        and (sentences > 0).all()
-        and (documents > 0).all()
-    )
-    if not consistent:
-        raise StoreError(
-            f"{path}: its {documents.size:,} documents, {sentences.size:,} sentences and "
-            f"{mapped.ids.size:,} tokens do not add up to the {shard.documents:,}, "
-            f"{shard.sentences:,} and {shard.tokens:,} in {MANIFEST}. {_REBUILD}"
-        )
-
-
-def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
+def _verify_shard(folder: Path, shard: Shard) -> None:
     path = folder / shard.file
-    _check_size(path, shard)
-    if sha256(path) != shard.sha256:
-        raise StoreError(
-            f"{path}: its content changed: its checksum differs from {MANIFEST}. {_REBUILD}"
-        )
-    mapped = _read_shard(folder, shard, manifest)
-    _check_counts(path, shard, mapped, id_type(manifest.vocab_size))
-    ids = mapped.ids
-    if ids.max(initial=0) >= manifest.vocab_size:
-        at = int(np.argmax(ids >= manifest.vocab_size))
-        raise StoreError(
-            f"{path}: id {ids[at]} of token {at} is beyond the vocabulary of "
-            f"{manifest.vocab_size} pieces. {_REBUILD}"
-        )
+    _check(path, partial(sha256, path), shard.sha256)
+
+
+def _check(path: Path, checksum: Callable[[], str], expected: str) -> None:
+    try:
+        found = checksum()
+    except (OSError, BothwaysError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}. {_REBUILD}") from error
+    if found != expected:
+        raise StoreError(f"{path}: damaged: its checksum differs from {MANIFEST}. {_REBUILD}")
 
 
 def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
@@ -519,8 +427,5 @@ def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     except BothwaysError as error:
         raise StoreError(f"{error} It is part of the corpus. {_REBUILD}") from error
     if tokenizer.fingerprint != manifest.vocabulary:
-        raise StoreError(
-            f"{folder}: its tokenizer is not the one that made the ids: vocabulary "
-            f"{tokenizer.fingerprint}, but {MANIFEST} says {manifest.vocabulary}. {_REBUILD}"
-        )
+        raise StoreError(f"{folder}: its tokenizer is not the one that made the ids. {_REBUILD}")
     return tokenizer

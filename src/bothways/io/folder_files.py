@@ -22,12 +22,6 @@ MOST_SETTINGS = 64
 """MiB of a JSON file of settings, such as config.json."""
 MOST_VOCABULARY = 512
 """MiB of a file that holds a vocabulary."""
-MOST_PIECES = 2**23
-"""Pieces of a vocabulary, some thirty times the largest that encoders have."""
-BYTES_PER_PIECE = 1000
-"""Of a tokenizer.json or vocab.json: far above what a piece takes in any, with its merges."""
-BESIDE_PIECES = 2**24
-"""Bytes of such a file that are of no piece; a vocab.txt of fewer is read without counting."""
 
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 """Names of files that hold a vocabulary, or merges of its pieces."""
@@ -201,13 +195,6 @@ def count_lines(path: Path) -> int:
             feeds += chunk.count(b"\n")
             returns += chunk.count(b"\r")
     return feeds or returns
-
-
-def ends_a_line(path: Path) -> bool:
-    """Whether a file's last character ends a line."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1))
-        return file.read() in (b"\n", b"\r")
 
 
 def _most(name: str) -> int:

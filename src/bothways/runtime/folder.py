@@ -50,7 +50,6 @@ from bothways.tasks.task import Task
 from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
 from bothways.tokenization.reading import has_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
 CONFIG, ABOUT = "config.json", "bothways.json"
 GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
@@ -329,11 +328,9 @@ def _load(source: _Source, notes: list[str], options: EngineOptions) -> LoadedMo
         heads, unused = _heads_of_graph(source, config, classes), []
     else:
         heads, unused = dict(weights.heads), original_files.summed_up(weights.unused)
-    refuse_larger(source.vocabulary, config.vocab_size)
     tokenizer = _with_segments(Tokenizer.from_folder(source.vocabulary), config)
     if tokenizer.vocab_size < config.vocab_size and source.about is None:
         # No text becomes an id without a piece, so these rows are of no effect.
-        refuse_cut_off(source.vocabulary)
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
         notes.append(
             f"{source.vocabulary}: rows {rows} of the embedding are of no piece of the vocabulary, "
@@ -386,7 +383,7 @@ def _add_about(loaded: LoadedModel, source: _Source) -> None:
         limit = None if modules or scores else loaded.config.positions
         loaded.notes += doubts(loaded.tokenizer, str(folder), pad=values.get("pad_token_id"))
         loaded.notes += disagreements(source.vocabulary, loaded.tokenizer)
-        loaded.notes += cut_elsewhere(source.vocabulary, loaded.tokenizer, limit)
+        loaded.notes += cut_elsewhere(source.vocabulary, limit)
     if modules and (source.about is None or source.modules != folder):
         kept = {n: v for n, v in loaded.about.items() if n not in sentence_modules.OF_VECTORS}
         loaded.about = kept | sentence_modules.read_sentence_modules(

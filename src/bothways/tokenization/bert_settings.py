@@ -10,10 +10,11 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import normalizers
+from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.tokenization.normalization import ACCENTS, PRESETS, normalizer
 from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
-from bothways.tokenization.tokenizer_classes import CLASSES, WORDPIECE, plain_name
+from bothways.tokenization.tokenizer_classes import BYTE_PAIRS, CLASSES, WORDPIECE, plain_name
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "other"]
 
@@ -50,19 +51,13 @@ def takes_characters_apart(rules: normalizers.Normalizer | None) -> bool:
     return bool(rules.normalize_str(_COMPOSED) == unicodedata.normalize("NFD", _COMPOSED[0]) + "e")
 
 
-def lowercases(library: tokenizers.Tokenizer) -> bool:
-    """Whether the rules of a tokenizer.json by themselves lower-case text."""
-    rules = library.normalizer and json.loads(library.normalizer.__getstate__())
-    return bool(bert_settings(rules)["do_lower_case"])
-
-
 def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     """Apply the settings of a tokenizer_config.json to a tokenizer.json."""
     rules = json.loads(library.to_str())["normalizer"] or {}
     # The classes for WordPiece rebuild it so; where none is named, transformers takes BERT's.
     named = settings.get("tokenizer_class")
-    rebuilds = named is None or CLASSES.get(plain_name(str(named))) is WORDPIECE
-    if rebuilds and rules.get("type") == "BertNormalizer":
+    kind = WORDPIECE if named is None else CLASSES.get(plain_name(str(named)))
+    if kind is WORDPIECE and rules.get("type") == "BertNormalizer":
         library.normalizer = normalizers.BertNormalizer(
             clean_text=rules["clean_text"],
             lowercase=settings.get("do_lower_case", rules["lowercase"]),
@@ -71,6 +66,10 @@ def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> to
                 "tokenize_chinese_chars", rules["handle_chinese_chars"]
             ),
         )
+    step, space = library.pre_tokenizer, settings.get("add_prefix_space")
+    if kind is BYTE_PAIRS and space is not None and isinstance(step, ByteLevel):
+        step.add_prefix_space = bool(space)
+        library.pre_tokenizer = step
     return library
 
 
@@ -115,21 +114,11 @@ def word_starts(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_
     """
     added = {token["content"] for token in settings["added_tokens"]}
     if model_kind(settings) == "byte-bpe":
-        starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
-    elif _marks_spaces(settings):
+        added |= {p for p in pieces if p.startswith("[unused") and p.endswith("]")}
+        starts = [p.startswith(BYTE_SPACE) or p in added for p in pieces]
+    elif "Metaspace" in json.dumps(settings["pre_tokenizer"]) or model_kind(settings) == "unigram":
         starts = [p.startswith(META_SPACE) or p in added for p in pieces]
     else:
         mark = settings["model"].get("continuing_subword_prefix") or ""
         starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
     return np.array(starts, dtype=np.bool_)
-
-
-def _marks_spaces(settings: dict[str, Any]) -> bool:
-    """Whether pieces carry the space before them, as SentencePiece's do."""
-    if "Metaspace" in json.dumps(settings["pre_tokenizer"]):
-        return True
-    return bool(settings["model"].get("type") == "Unigram")
-
-
-def _is_unused(piece: str) -> bool:
-    return piece.startswith("[unused") and piece.endswith("]")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError
 from bothways.io.broken import corpus_line, of_corpus
-from bothways.io.diagnostics import damage_notes, damaged_characters
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.io.text import beginning_lines, explain_read_errors, list_files, stray_notes
-from bothways.tokenization.counting import count_chunks, count_words, split_by_rules
-from bothways.tokenization.languages import recognise, sample
+from bothways.io.text import explain_read_errors, list_files, stray_notes
+from bothways.tokenization.counting import by_rules, count_chunks, count_words, split_chunks
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.pieces import CONTINUES
@@ -30,13 +29,15 @@ from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.unigram import NORMALIZATION
 
 REPORT_FILE = "vocabulary-report.json"
+TOKENIZER_FILES = (VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, *ORIGINAL_FILES)
+_OWN_FILES = re.compile("|".join(map(re.escape, (REPORT_FILE, *TOKENIZER_FILES))))
 
 Progress = Callable[[str, int, int], None]
 """Called from time to time with the current step, the amount done, and the total."""
 
 _BATCH = 2**14
 _SHOWN = 10
-_SOME, _SOME_ACCENTS = 0.02, 0.01  # of the letters, from which on it is said
+_SOME = 0.02  # of the letters
 
 
 def build_vocabulary(
@@ -68,15 +69,8 @@ def build_vocabulary(
         config.text_field, of_corpus(config.broken), limit, keep, config.encoding
     )
     lines = read_all(files, reader, progress)
-    first = next((line for line in lines if line.strip()), None)
-    if first is None:
-        raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
-
-    def on_merge(done: int, size: int) -> None:
-        if progress:
-            progress("merging", done, size)
-
-    learned = learn(chain([first], lines), config, on_merge, progress)
+    on_merge = partial(progress, "merging") if progress else None
+    learned = learn(lines, config, on_merge, progress)
     report = _report(learned, config)
     if stray:
         report["learned_from"]["files_left_out"] = "; ".join(stray_notes(stray, INPUT_SUFFIXES))
@@ -91,52 +85,19 @@ def build_vocabulary(
     return report
 
 
-def about_text(config: VocabularyConfig, report: dict[str, Any]) -> Iterator[str]:
-    """What a user should know of the text and of what was chosen for it, as sentences.
+def about_text(report: dict[str, Any]) -> list[str]:
+    """Notes on a normalization that takes many letters apart.
 
     Args:
-        config: the options.
         report: of :func:`build_vocabulary`.
     """
-    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
-    yield from _about_lines(files, config.encoding)
-    if config.algorithm in ("gpt2-bpe", "unigram"):
-        return
-    found = recognise(sample(files, config.text_field, config.encoding))
-    chosen, alphabet = report["vocabulary"]["normalization"], report["alphabet"]
-    letters = alphabet["hangul_and_kana"] + alphabet["with_vowel_marks"]
-    why = f": {letters:.0%} of the letters would lose parts by bert" if chosen != "bert" else ""
-    why = why if config.lowercase or not why else ": the Unicode forms of a letter have one id"
-    asked = "" if config.normalization == "auto" else ", as asked for"
-    yield f"language {found.language}: {found.why}; normalization {chosen}{asked or why}"
-    if chosen == "bert" and letters > _SOME:
-        yield (
-            f"{letters:.0%} of the letters are Hangul, kana or such as have vowels as marks, which "
-            "this normalization takes apart; --normalization composed keeps them whole"
-        )
-    if config.lowercase and chosen == "bert" and found.marked_cyrillic > _SOME:
-        yield (
-            f"{found.marked_cyrillic:.1%} of the Cyrillic letters are such as й, ё or ї, which "
-            "become и, е and і; --normalization composed keeps them"
-        )
-    if config.lowercase and found.accented > _SOME_ACCENTS:
-        yield (
-            f"{found.accented:.1%} of the letters have accents, which this vocabulary leaves out, "
-            "as it does capitals; --lowercase false keeps both"
-        )
-
-
-_FILES_LOOKED_AT = 100  # at their beginnings
-
-
-def _about_lines(files: Sequence[Path], encoding: str) -> Iterator[str]:
-    """What is to be said of damaged characters, each once, with the first file."""
-    said: dict[str, str] = {}
-    for path in [path for path in files if kind_of(path) == "text"][:_FILES_LOOKED_AT]:
-        found = damaged_characters(beginning_lines(path, encoding))
-        for about, note in damage_notes(found, "lines of its beginning").items():
-            said.setdefault(about, f"{path}: {note}")
-    yield from said.values()
+    letters = report["alphabet"]["hangul_and_kana"] + report["alphabet"]["with_vowel_marks"]
+    if report["vocabulary"]["normalization"] != "bert" or letters <= _SOME:
+        return []
+    return [
+        f"{letters:.0%} of the letters are Hangul, kana or have vowels as marks, which this "
+        "normalization takes apart; --normalization composed keeps them whole"
+    ]
 
 
 def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
@@ -160,13 +121,14 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
             elif len(ids) == 1:
                 whole += count
     total = sum(words.values())
+    ordered = sorted(unknown_words.items(), key=lambda item: (-item[1], item[0]))
     return {
         "words": total,
         "pieces": pieces,
         "pieces_a_word": pieces / max(total, 1),
         "whole": whole / max(total, 1),
         "unknown": unknown / max(total, 1),
-        "unknown_words": _most_frequent(unknown_words),
+        "unknown_words": dict(ordered[:_SHOWN]),
     }
 
 
@@ -187,7 +149,7 @@ def count_file_words(
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
     """
-    split = partial(split_by_rules, rules=tokenizer.rules)
+    split = partial(split_chunks, splitter=by_rules, rules=tokenizer.rules)
     lines: Iterable[str] = read_all(files, reader or ParagraphReader())
     if tokenizer.segmenter is not None:
         lines = tokenizer.segmenter.divided(lines)
@@ -199,27 +161,32 @@ def read_all(
     files: Sequence[Path], reader: ParagraphReader, progress: Progress | None = None
 ) -> Iterator[str]:
     """The lines or texts of all files; ``progress`` is called with the bytes read."""
-    total = 0
+    sizes = []
     for path in files:
         kind_of(path)  # refuses other records before anything is read
         with explain_read_errors(path):
-            total += path.stat().st_size
-    finished = 0
-    for path in files:
-        read = 0
+            sizes.append(path.stat().st_size)
+    total, finished = sum(sizes), 0
 
-        def on_read(done: int, finished: int = finished) -> None:
-            nonlocal read
-            read = done
-            if progress:
-                progress("reading", finished + done, total)
+    def on_read(done: int) -> None:
+        if progress:
+            progress("reading", finished + done, total)
 
+    for path, size in zip(files, sizes, strict=True):
         yield from reader.read(path, on_read)
-        finished += read
+        finished += size
 
 
-def refuse_foreign_folder(out: Path) -> None:
+def refuse_foreign_folder(
+    out: Path, own: re.Pattern[str] = _OWN_FILES, *, what: str = "vocabulary", needs: str = ".*"
+) -> None:
     """Refuse to replace a folder that holds anything but a vocabulary, such as a model.
+
+    Args:
+        out: the folder to write.
+        own: matches the names of files that may be replaced.
+        what: of which these are.
+        needs: matches the name of a file that each such folder has.
 
     Raises:
         ConfigError: it holds something else, or is the current working folder.
@@ -227,12 +194,14 @@ def refuse_foreign_folder(out: Path) -> None:
     refuse_working_folder(out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
-    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE, *ORIGINAL_FILES}
-    foreign = sorted({path.name for path in out.iterdir()} - expected) if out.exists() else []
+    names = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    foreign = [name for name in names if not own.fullmatch(name)]
+    if not any(re.fullmatch(needs, name) for name in names):
+        foreign = names
     if foreign:
         raise ConfigError(
             f"{out}: the folder exists and holds {', '.join(foreign[:3])}, which is not part of "
-            "a vocabulary; choose another folder."
+            f"a {what}; choose another folder."
         )
 
 
@@ -241,6 +210,7 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
     frequent = f"pairs seen {min_pair_count(config)} times"
     too_few = f"{config.size:,} requested: no further {frequent} or more, or none that helps"
     characters = sum(count * len(word) for word, count in learned.words.items())
+    by_likelihood = config.algorithm in ("wordpiece", "unigram")
     longest = sorted(tokenizer.pieces, key=lambda piece: (-len(piece), piece))
     return {
         "vocabulary": {
@@ -248,7 +218,7 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
             "pieces": tokenizer.vocab_size,
             "fewer_because": too_few if tokenizer.vocab_size < config.size else None,
             "algorithm": config.algorithm,
-            "score": _score_used(config),
+            "score": config.score or ("likelihood" if by_likelihood else "frequency"),
             "case": "uncased" if config.lowercase else "cased",
             "normalization": _normalization(learned.tokenizer, config),
             "normalization_asked_for": config.normalization,
@@ -284,18 +254,9 @@ def _syllables(tokenizer: Tokenizer) -> dict[str, int]:
     return {"single_syllables": found} if found else {}
 
 
-def _score_used(config: VocabularyConfig) -> str:
-    by_likelihood = config.algorithm in ("wordpiece", "unigram")
-    return config.score or ("likelihood" if by_likelihood else "frequency")
-
-
 def _normalization(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
     if config.algorithm == "unigram":
         return f"{NORMALIZATION}, SentencePiece's NFKC"
     if config.algorithm == "gpt2-bpe":
         return "none" if config.normalization == "bert" else "composed"
     return tokenizer.normalization
-
-
-def _most_frequent(counts: Counter[str]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN])

@@ -16,11 +16,12 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
-from tokenizers.normalizers import NFC, NFKC
+from tokenizers.normalizers import NFC, NFKC, Sequence
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
@@ -82,7 +83,7 @@ class StringCounts:
         else:
             pairs = iter(sorted(self._counts.items()))
         total, done = self._spilled + len(self._counts), 0
-        for batch in _batches(pairs):
+        for batch in _groups(pairs, _length):
             yield dict(batch)
             done += len(batch)
             if progress:
@@ -103,7 +104,7 @@ class StringCounts:
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,
         ):
-            for batch in _batches(ordered):
+            for batch in _groups(ordered, _length):
                 strings, counts = zip(*batch, strict=True)
                 try:
                     writer.write_batch(pa.record_batch([strings, counts], schema=schema))
@@ -123,7 +124,7 @@ def count_chunks(
         max_in_memory: number of distinct strings held in memory.
     """
     with _temporary_counts(max_in_memory) as counts:
-        for part in _map_unordered(_count_block, _blocks(lines), workers):
+        for part in _map_unordered(_count_block, _groups(lines, len), workers):
             counts.add(part)
         yield counts
 
@@ -186,30 +187,18 @@ def _map_unordered(
         yield from results
 
 
-def _batches(pairs: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    batch: list[tuple[str, int]] = []
-    characters = 0
-    for pair in pairs:
-        batch.append(pair)
-        characters += len(pair[0])
-        if len(batch) >= _BATCH or characters >= _BLOCK_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
-
-
-def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    block: list[str] = []
-    characters = 0
-    for line in lines:
-        block.append(line)
-        characters += len(line)
-        if characters >= _BLOCK_CHARACTERS:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
+def _groups(items: Iterable[Item], characters: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Consecutive items, so many that a group is worth a message to a process."""
+    group: list[Item] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += characters(item)
+        if len(group) >= _BATCH or total >= _BLOCK_CHARACTERS:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
 
 
 def _count_block(lines: list[str]) -> Counter[str]:
@@ -220,50 +209,54 @@ def _count_block(lines: list[str]) -> Counter[str]:
     return counts
 
 
-def split_by_rules(chunks: dict[str, int], rules: Rules) -> Counter[str]:
-    """The words of chunks as the tokenizer's rules split them."""
-    clean, split = normalizer(**rules), word_splitter()
+def split_chunks(
+    chunks: dict[str, int], splitter: Callable[..., Callable[[str], list[str]]], **options: Any
+) -> Counter[str]:
+    """The words of chunks with counts.
+
+    Args:
+        chunks: with counts.
+        splitter: given the options, returns a function from a chunk to its words.
+        **options: of the splitter.
+
+    Raises:
+        InputError: a chunk is not Unicode.
+    """
+    split = splitter(**options)
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         try:
-            split_chunk = split.pre_tokenize_str(clean.normalize_str(chunk))
+            found = split(chunk)
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([chunk]) from error
-        for word, _ in split_chunk:
+        for word in found:
             words[word] += count
     return words
 
 
-def split_with_spaces(chunks: dict[str, int], *, composes: bool) -> Counter[str]:
-    """The words of chunks as GPT-2 splits text, each with the space before it; ``composes``: in
-    composed form (NFC)."""
-    split, compose = ByteLevel(add_prefix_space=False), NFC().normalize_str
-    words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        try:
-            text = " " + (compose(chunk) if composes else chunk)
-            spans = [span for _, span in split.pre_tokenize_str(text)]
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_text_error([chunk]) from error
-        for start, end in spans:
-            words[text[start:end]] += count
+def by_rules(rules: Rules) -> Callable[[str], list[str]]:
+    """Splits as the tokenizer's rules do."""
+    clean, split = normalizer(**rules).normalize_str, word_splitter().pre_tokenize_str
+    return lambda chunk: [word for word, _ in split(clean(chunk))]
+
+
+def with_spaces(*, composes: bool) -> Callable[[str], list[str]]:
+    """Splits as GPT-2 does, each word with the space before it; ``composes``: in composed form
+    (NFC)."""
+    split, compose = ByteLevel(add_prefix_space=False).pre_tokenize_str, NFC().normalize_str
+
+    def words(chunk: str) -> list[str]:
+        text = " " + (compose(chunk) if composes else chunk)
+        return [text[start:end] for _, (start, end) in split(text)]
+
     return words
 
 
-def split_at_white_space(chunks: dict[str, int], *, lowercase: bool) -> Counter[str]:
-    """The words of chunks between white space, after ALBERT's normalisation and NFKC."""
+def at_white_space(*, lowercase: bool) -> Callable[[str], list[str]]:
+    """Splits at white space, after ALBERT's normalisation and NFKC."""
     steps = [*cleaning(keep_accents=not lowercase, lowercase=lowercase), NFKC()]
-    words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        text = chunk
-        try:
-            for step in steps:
-                text = step.normalize_str(text)
-        except (TypeError, UnicodeEncodeError) as error:
-            raise not_text_error([chunk]) from error
-        for word in text.split():
-            words[word] += count
-    return words
+    clean = Sequence(steps).normalize_str
+    return lambda chunk: clean(chunk).split()
 
 
 def _read_counts(path: Path) -> Iterator[tuple[str, int]]:
@@ -276,11 +269,9 @@ def _read_counts(path: Path) -> Iterator[tuple[str, int]]:
 
 def _sum_equal(pairs: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """Sum the counts of equal strings, which are adjacent."""
-    previous, total = "", 0
-    for string, count in pairs:
-        if string != previous and total:
-            yield previous, total
-            total = 0
-        previous, total = string, total + count
-    if total:
-        yield previous, total
+    for string, equal in itertools.groupby(pairs, key=itemgetter(0)):
+        yield string, sum(count for _, count in equal)
+
+
+def _length(pair: tuple[str, int]) -> int:
+    return len(pair[0])

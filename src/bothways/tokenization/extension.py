@@ -105,15 +105,9 @@ def single_word(tokenizer: Tokenizer, entry: str) -> str:
         InputError: it is not exactly one word by the tokenizer's rules, or too long.
     """
     words = [word for word, _ in word_splitter().pre_tokenize_str(tokenizer.normalize(entry))]
-    if len(words) != 1:
-        what = f"is {len(words)} words ({' | '.join(words)})" if words else "has no word in it"
+    if len(words) != 1 or len(words[0]) > LONGEST_WORD:
         raise InputError(
-            f"{entry!r} {what} by this vocabulary's rules, which split at spaces "
-            "and punctuation; a piece is always one word. List its words one by one, or remove it."
-        )
-    if len(words[0]) > LONGEST_WORD:
-        raise InputError(
-            f"{entry[:20]!r}... has {len(words[0])} characters; words over "
-            f"{LONGEST_WORD} are [UNK] whatever the vocabulary. Remove it."
+            f"{entry[:40]!r} is not one word of at most {LONGEST_WORD} characters by this "
+            f"vocabulary's rules, which split it into {len(words)} at spaces and punctuation."
         )
     return words[0]

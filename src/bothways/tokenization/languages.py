@@ -6,15 +6,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.records import ParagraphReader
+from bothways.tokenization.normalization import code_points
 
 DEFAULT = "en"
 """The language of text of which none is recognised."""
@@ -44,6 +46,10 @@ _OF_SCRIPT = {
 }
 _OWN_LETTERS = {"CYRILLIC": {"uk": "іїєґ", "ru": "ыэё", "bg": "ъ"}, "ARABIC": {"fa": "پچژگ"}}
 _OTHERWISE = {"CYRILLIC": "ru", "ARABIC": "ar"}
+SCRIPT_NAMES = {"CJK": "Han", "KANA": "kana"} | {
+    name: name.capitalize() for name in ("LATIN", *_OF_SCRIPT, *_OTHERWISE)
+}
+"""Names of scripts for people; letters of others are few, or symbols."""
 _COMMON = {
     "en": "the of and to in that is was for it with as his he on be at by had not are but from",
     "de": "der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch",
@@ -65,23 +71,6 @@ _COMMON = {
 }
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """What a sample of text is.
-
-    Attributes:
-        language: its code.
-        why: by what it was recognised, in words.
-        accented: share of Latin and Greek letters with an accent or another mark.
-        marked_cyrillic: share of Cyrillic letters that are a letter with a mark, such as й.
-    """
-
-    language: str
-    why: str
-    accented: float = 0.0
-    marked_cyrillic: float = 0.0
-
-
 def sample(paths: Sequence[Path], field: str = "text", encoding: str = "") -> str:
     """The beginnings of some files, of all if they are few.
 
@@ -101,23 +90,33 @@ def sample(paths: Sequence[Path], field: str = "text", encoding: str = "") -> st
     return "\n".join(parts)
 
 
-def recognise(text: str) -> Recognised:
-    """The language of a text."""
-    letters = Counter(c for c in unicodedata.normalize("NFC", text) if c.isalpha())
+def recognise(text: str) -> tuple[str, str]:
+    """The code of a text's language, and by what it was recognised."""
+    letters = count_letters(unicodedata.normalize("NFC", text))
+    total = sum(letters.values())
+    if not total:
+        return DEFAULT, "no letters were found"
+    shares = {name: count / total for name, count in count_scripts(letters).most_common()}
+    return _language(text, letters, shares)
+
+
+def count_letters(text: str) -> Counter[str]:
+    """How often each letter occurs."""
+    counts = np.bincount(code_points(text))
+    found = np.flatnonzero(counts).tolist()
+    return Counter({chr(code): int(counts[code]) for code in found if chr(code).isalpha()})
+
+
+def count_scripts(letters: Mapping[str, int]) -> Counter[str]:
+    """How many letters each script has, by the first word of their Unicode names."""
     scripts: Counter[str] = Counter()
     for letter, count in letters.items():
         scripts[_script(letter)] += count
-    total = sum(scripts.values())
-    if not total:
-        return Recognised(DEFAULT, "no letters were found")
-    marked = {s: _marked(letters, s) / max(scripts[s], 1) for s in ("LATIN", "GREEK", "CYRILLIC")}
-    shares = {name: count / total for name, count in scripts.most_common()}
-    language, why = _language(text, letters, shares)
-    return Recognised(language, why, max(marked["LATIN"], marked["GREEK"]), marked["CYRILLIC"])
+    return scripts
 
 
 def _language(text: str, letters: Counter[str], shares: dict[str, float]) -> tuple[str, str]:
-    kana = shares.get("HIRAGANA", 0) + shares.get("KATAKANA", 0)
+    kana = shares.get("KANA", 0)
     if kana + shares.get("CJK", 0) > _LARGE:
         language = "ja" if kana > _SOME else "zh"
         return language, f"kana {kana:.0%}, ideographs {shares.get('CJK', 0):.0%} of the letters"
@@ -128,7 +127,7 @@ def _language(text: str, letters: Counter[str], shares: dict[str, float]) -> tup
         if script in _OF_SCRIPT:
             return _OF_SCRIPT[script], why
         if script in _OTHERWISE:
-            total = sum(count for letter, count in letters.items() if _script(letter) == script)
+            total = share * sum(letters.values())
             for language, own in _OWN_LETTERS[script].items():
                 if sum(letters[letter] for letter in own) > _ODD * total:
                     return language, f"{why}, with {', '.join(own)}"
@@ -156,13 +155,5 @@ def _by_words(text: str) -> tuple[str, str]:
 
 @cache
 def _script(letter: str) -> str:
-    return unicodedata.name(letter, "OTHER").partition(" ")[0]
-
-
-def _marked(letters: Counter[str], script: str) -> int:
-    """How many letters of a script have a mark that decomposing takes off."""
-    return sum(
-        count
-        for letter, count in letters.items()
-        if _script(letter) == script and len(unicodedata.normalize("NFD", letter)) > 1
-    )
+    name = unicodedata.name(letter, "OTHER").partition(" ")[0]
+    return "KANA" if name.startswith(("HIRAGANA", "KATAKANA")) else name

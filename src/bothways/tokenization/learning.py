@@ -21,6 +21,7 @@ Unigram aside, on the order of the text.
 
 from __future__ import annotations
 
+import operator
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -37,13 +38,14 @@ from bothways.errors import ConfigError, InputError, check_installed
 from bothways.io.files import write_json, write_text
 from bothways.tokenization.counting import (
     Progress,
+    at_white_space,
+    by_rules,
     count_chunks,
     count_words,
-    split_at_white_space,
-    split_by_rules,
-    split_with_spaces,
+    split_chunks,
+    with_spaces,
 )
-from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
+from bothways.tokenization.merging import SegmentedWords, merge_pairs
 from bothways.tokenization.normalization import (
     LetterCounts,
     Normalization,
@@ -122,21 +124,24 @@ def learn(
         return replace(learned, tokenizer=learned.tokenizer.with_segmenter(segmenter))
     if options.algorithm == "unigram":
         check_installed("the algorithm unigram", "sentencepiece")
-        return _learn_unigram([*lines], options)
+        lines = [*lines]
     with count_chunks(lines, workers=workers) as chunks:
         letters = count_letters(chunks.batches(counted("counting letters")))
-        rules: Rules = {
-            "lowercase": options.lowercase,
-            "normalization": _normalization(options, letters),
-        }
-        with_spaces = options.algorithm == "gpt2-bpe"
-        split = partial(split_by_rules, rules=rules)
-        if with_spaces:
-            split = partial(split_with_spaces, composes=options.normalization != "bert")
+        normalization = _normalization(options, letters)
+        text_rules: Rules = {"lowercase": options.lowercase, "normalization": normalization}
+        split = partial(split_chunks, splitter=by_rules, rules=text_rules)
+        if options.algorithm == "unigram":
+            split = partial(split_chunks, splitter=at_white_space, lowercase=options.lowercase)
+        elif options.algorithm == "gpt2-bpe":
+            composes = options.normalization != "bert"
+            split = partial(split_chunks, splitter=with_spaces, composes=composes)
         words = count_words(chunks, split, workers=workers, progress=counted("counting words"))
-    if with_spaces:
-        return _learn_with_spaces(words, letters, options, progress)
-    return learn_from_words(words, letters, rules, options, progress)
+    if not words:
+        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
+    if options.algorithm == "unigram":
+        tokenizer = learn_unigram(lines, options)
+        return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
+    return _learn_by_merging(words, letters, text_rules, options, progress)
 
 
 def _normalization(options: LearningOptions, letters: LetterCounts) -> Normalization:
@@ -146,102 +151,63 @@ def _normalization(options: LearningOptions, letters: LetterCounts) -> Normaliza
     return "bert" if options.normalization == "bert" else letters.composed
 
 
-def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabulary:
-    if not any(line.strip() for line in lines):
-        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
-    tokenizer = learn_unigram(lines, options)
-    with count_chunks(lines, workers=options.workers) as chunks:
-        letters = count_letters(chunks.batches())
-        split = partial(split_at_white_space, lowercase=options.lowercase)
-        words = count_words(chunks, split, workers=options.workers)
-    return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
-
-
-def _learn_with_spaces(
-    words: dict[str, int],
-    letters: LetterCounts,
-    options: LearningOptions,
-    progress: Progress | None,
-) -> LearnedVocabulary:
-    """Byte-level BPE of words that hold the space before them; special pieces have the ids that
-    they have in RoBERTa, where positions depend on that of padding."""
-    if not words:
-        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
-    roles = BYTE_PAIRS.roles
-    ordered = (roles.cls, roles.pad, roles.sep, roles.unk, roles.mask)
-    specials = [piece for piece in ordered if piece is not None]
-    start = _from_bytes(words, specials)
-    _check_room(options, start, specials)
-    pieces = [*start.pieces]
-    merges = merge_pairs(
-        start.words,
-        pieces,
-        size=options.size,
-        score="frequency",
-        min_count=options.min_count,
-        join=_join_bytes,
-        progress=progress,
-    )
-    lines = [f"{pieces[left]} {pieces[right]}\n" for left, right in merges]
-    ids = {piece: id for id, piece in enumerate(pieces)}
-    with tempfile.TemporaryDirectory(prefix="bothways-bpe-") as name:
-        vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
-        write_json(vocabulary, ids)
-        write_text(merged, "#version: 0.2\n" + "".join(lines))
-        if options.normalization != "bert":
-            write_json(Path(name) / SETTINGS_FILE, {"normalization": "composed"})
-        tokenizer = Tokenizer.from_folder(name)
-    return LearnedVocabulary(tokenizer, words, letters, start.dropped)
-
-
-def learn_from_words(
+def _learn_by_merging(
     words: dict[str, int],
     letters: LetterCounts,
     rules: Rules,
     options: LearningOptions,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> LearnedVocabulary:
-    """:func:`learn` after counting.
-
-    Args:
-        words: words with counts, in sorted order.
-        letters: the letter counts of the text.
-        rules: the rules that split the text into these words.
-        options: what to learn; its normalisation is ignored.
-        progress: see :func:`learn_vocabulary`.
-    """
-    if not words:
-        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
     specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]
-    byte_level = options.algorithm == "byte-bpe"
+    if options.algorithm == "gpt2-bpe":
+        # With the ids that they have in RoBERTa, where positions depend on that of padding.
+        roles = BYTE_PAIRS.roles
+        ordered = (roles.cls, roles.pad, roles.sep, roles.unk, roles.mask)
+        specials = [piece for piece in ordered if piece is not None]
+    byte_level = options.algorithm in ("byte-bpe", "gpt2-bpe")
     if byte_level:
-        start = _from_bytes(words, specials, before=" ")
+        start = _from_bytes(words, specials, before=" " if options.algorithm == "byte-bpe" else "")
     else:
         start = _from_characters(words, specials, _alphabet_limit(options, letters))
-    _check_room(options, start, specials)
+    if options.size < len(start.pieces):
+        raise ConfigError(
+            f"size is {options.size}, but the special pieces and the alphabet of this text need "
+            f"{len(start.pieces)}. Choose a larger size or a smaller alphabet."
+        )
     pieces = [*start.pieces]
-    merges = merge_pairs(
+    by_likelihood = options.algorithm == "wordpiece" and options.score is None
+    merged = merge_pairs(
         start.words,
         pieces,
         size=options.size,
-        score=_score(options),
+        score="likelihood" if by_likelihood else options.score or "frequency",
         min_count=min_pair_count(options),
-        join=_join_bytes if byte_level else _join_characters,
+        join=operator.add if byte_level else _join_characters,
         progress=progress,
     )
-    lowercase, normalization = rules["lowercase"], rules["normalization"]
+    merges = [(pieces[left], pieces[right]) for left, right in merged]
+    case, form = rules["lowercase"], rules["normalization"]
     if options.algorithm == "wordpiece":
-        tokenizer = Tokenizer.from_pieces(pieces, lowercase=lowercase, normalization=normalization)
+        tokenizer = Tokenizer.from_pieces(pieces, lowercase=case, normalization=form)
+    elif options.algorithm == "gpt2-bpe":
+        tokenizer = _with_spaces(pieces, merges, composes=options.normalization != "bert")
     else:
-        spelled = [(pieces[left], pieces[right]) for left, right in merges]
         tokenizer = Tokenizer.from_merges(
-            pieces,
-            spelled,
-            byte_level=byte_level,
-            lowercase=lowercase,
-            normalization=normalization,
+            pieces, merges, byte_level=byte_level, lowercase=case, normalization=form
         )
     return LearnedVocabulary(tokenizer, words, letters, start.dropped)
+
+
+def _with_spaces(pieces: list[str], merges: list[tuple[str, str]], *, composes: bool) -> Tokenizer:
+    """Byte-level BPE of words that hold the space before them, as read from RoBERTa's files."""
+    with tempfile.TemporaryDirectory(prefix="bothways-bpe-") as name:
+        vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
+        write_json(vocabulary, {piece: id for id, piece in enumerate(pieces)})
+        lines = "".join(f"{left} {right}\n" for left, right in merges)
+        write_text(merged, "#version: 0.2\n" + lines)
+        if composes:
+            write_json(Path(name) / SETTINGS_FILE, {"normalization": "composed"})
+        return Tokenizer.from_folder(name)
 
 
 @dataclass(frozen=True)
@@ -250,14 +216,7 @@ class _InitialPieces:
 
     pieces: list[str]
     words: SegmentedWords
-    alphabet: int
     dropped: dict[str, int]
-
-
-def _score(options: LearningOptions) -> Score:
-    if options.algorithm == "wordpiece":
-        return options.score or "likelihood"
-    return "frequency"
 
 
 def min_pair_count(options: LearningOptions) -> int:
@@ -293,9 +252,7 @@ def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> 
         codes = [ord(character) for character in characters]
         ids[row, codes] = np.arange(first, first + len(codes))
     symbols = ids[initial.astype(np.int8), flat.symbols]
-    return _InitialPieces(
-        pieces, SegmentedWords(symbols, flat.bounds, flat.weights), len(kept), dropped
-    )
+    return _InitialPieces(pieces, SegmentedWords(symbols, flat.bounds, flat.weights), dropped)
 
 
 def _from_bytes(words: dict[str, int], specials: list[str], *, before: str = "") -> _InitialPieces:
@@ -321,7 +278,7 @@ def _from_bytes(words: dict[str, int], specials: list[str], *, before: str = "")
         ids[byte] = len(specials) + visible.index(character)
     weights = np.fromiter((words[word] for word in kept), np.int64, count=len(kept))
     return _InitialPieces(
-        [*specials, *visible], SegmentedWords(ids[text], word_bounds, weights), len(visible), {}
+        [*specials, *visible], SegmentedWords(ids[text], word_bounds, weights), {}
     )
 
 
@@ -329,9 +286,8 @@ def _visible_bytes() -> dict[int, str]:
     """The character that stands for each byte: itself if it is visible, else one from U+0100 on."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in shown]
-    return {byte: chr(byte) for byte in shown} | {
-        byte: chr(256 + number) for number, byte in enumerate(hidden)
-    }
+    characters = map(chr, [*shown, *range(256, 256 + len(hidden))])
+    return dict(zip([*shown, *hidden], characters, strict=True))
 
 
 def _alphabet(words: dict[str, int], limit: int) -> tuple[list[str], dict[str, int]]:
@@ -361,19 +317,3 @@ def _select(flat: SegmentedWords, chosen: NDArray[np.bool_]) -> SegmentedWords:
 
 def _join_characters(left: str, right: str) -> str:
     return left + right.removeprefix(CONTINUES)
-
-
-def _join_bytes(left: str, right: str) -> str:
-    return left + right
-
-
-def _check_room(options: LearningOptions, start: _InitialPieces, specials: list[str]) -> None:
-    if options.size >= len(start.pieces):
-        return
-    inside = len(start.pieces) - len(specials) - start.alphabet
-    remedy = f" or a smaller alphabet (now {start.alphabet})" if inside else ""
-    raise ConfigError(
-        f"size is {options.size}, but {len(specials)} special pieces and the alphabet of this "
-        f"text ({start.alphabet} characters, {inside} of them also inside words) need "
-        f"{len(start.pieces)}. Choose a larger size{remedy}."
-    )

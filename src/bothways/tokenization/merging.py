@@ -42,8 +42,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError
-
 Score = Literal["likelihood", "ratio", "frequency"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 Ints = NDArray[np.int32]
@@ -51,7 +49,6 @@ Longs = NDArray[np.int64]
 
 _TIE = 1e-12
 _CLEAN_EVERY = 256  # rounds
-_MAX_POSITIONS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -92,15 +89,7 @@ def merge_pairs(
 
     Returns:
         The merges in order, each as the ids of its two pieces.
-
-    Raises:
-        InputError: the distinct words have more than 2^31 characters together.
     """
-    if len(words.symbols) > _MAX_POSITIONS:
-        raise InputError(
-            f"the distinct words have {len(words.symbols):,} characters together; at most "
-            f"{_MAX_POSITIONS:,} can be learned from. Keep fewer words."
-        )
     ids = {piece: i for i, piece in enumerate(pieces)}
     text = _MergedText(words, vocabulary=max(size, len(pieces)))
     selector = _PairSelector(text, score, max(min_count, 1))
@@ -304,7 +293,8 @@ class _PairSelector:
             highest = float(scores.max(initial=-math.inf))
             tied = highest - _TIE * abs(highest)
             if tied > self._score_bound():
-                return self._oldest(self._rows[scores >= tied])
+                rows, pairs = self._rows[scores >= tied], self._text.pairs
+                return min(zip(pairs.left[rows].tolist(), pairs.right[rows].tolist(), strict=True))
             if self._threshold == self._min_count:
                 return None
             self._lower_threshold(highest)
@@ -312,12 +302,16 @@ class _PairSelector:
     def _scores(self) -> NDArray[np.float64]:
         """float64 [candidates]; -inf for pairs that must not be merged."""
         pairs, counts = self._text.pairs, self._text.counts
-        count = pairs.counts[self._rows].astype(np.float64)
-        if self._score == "frequency":
-            scores = count
-        else:
-            left, right = pairs.left[self._rows], pairs.right[self._rows]
-            scores = score_pairs(self._score, count, counts[left], counts[right], self._text.length)
+        count = scores = pairs.counts[self._rows].astype(np.float64)
+        if self._score != "frequency":
+            left, right = counts[pairs.left[self._rows]], counts[pairs.right[self._rows]]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                scores = count / left
+                if self._score == "ratio":
+                    scores /= right
+                else:
+                    chance = scores * (self._text.length / right)
+                    scores = np.where(chance > 1 + _TIE, count * np.log(chance), -np.inf)
         scores[count < self._min_count] = -np.inf
         return scores
 
@@ -354,34 +348,6 @@ class _PairSelector:
             rows = np.unique(rows)
             rows = rows[self._text.pairs.counts[rows] >= self._threshold]
         self._rows = rows
-
-    def _oldest(self, rows: Longs) -> tuple[int, int]:
-        pairs = self._text.pairs
-        found = zip(pairs.left[rows].tolist(), pairs.right[rows].tolist(), strict=True)
-        return min(found)
-
-
-def score_pairs(
-    score: Score,
-    pair: NDArray[np.float64],
-    left: Longs,
-    right: Longs,
-    length: int,
-) -> NDArray[np.float64]:
-    """The scores of pairs; -inf where the likelihood would not increase.
-
-    Args:
-        score: ``likelihood`` or ``ratio``.
-        pair: float64 [R], count(st), above 0 where the score is used.
-        left: int64 [R], count(s).
-        right: int64 [R], count(t).
-        length: N.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if score == "ratio":
-            return pair / left / right
-        chance = pair / left * (length / right)
-        return np.where(chance > 1 + _TIE, pair * np.log(chance), -np.inf)
 
 
 def _groups(ordered: Longs) -> tuple[Longs, Longs]:

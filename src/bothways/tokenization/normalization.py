@@ -53,7 +53,6 @@ ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
 ZERO_WIDTH_SPACE = "\u200b"
 _OFTEN = 1000
 """With one such space for as many letters, it is taken to separate words."""
-_COLUMNS_NAMED = 8  # of a data frame given for texts
 
 _HANGUL_AND_KANA = (
     (0x1100, 0x11FF),  # conjoining jamo, as in decomposed text
@@ -211,19 +210,16 @@ def not_text_error(texts: Sequence[object], what: str = "text") -> BothwaysError
     """The error for the first of ``texts`` that is not a string of Unicode characters."""
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
-            pair = isinstance(text, (tuple, list)) and len(text) == 2
             return InputError(
                 f"{what} {number} of {len(texts)} is {repr(text)[:80]} ({type(text).__name__}); "
                 "a string is needed."
-                + (" Of pairs, give the first texts and the second texts apart." if pair else "")
             )
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             return InputError(
                 f"text {number} of {len(texts)} has half a character at {error.start}, the "
-                f"surrogate U+{ord(text[error.start]):X}: broken UTF-8 or UTF-16. Repair the "
-                "text, or replace such characters when reading it."
+                f"surrogate U+{ord(text[error.start]):X}: broken UTF-8 or UTF-16."
             )
     return InputError("the texts cannot be read as strings.")
 
@@ -260,13 +256,7 @@ def check_listed(texts: Any) -> None:
     """
     if isinstance(texts, str):
         raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
-    if isinstance(texts, bytes | bytearray):
-        raise InputError(f"a list of texts is needed, not {type_of(texts)}; decode() it.")
-    if not hasattr(texts, "__len__") or getattr(texts, "ndim", 1) == 0:
+    # Some of these iterate over other things, such as a data frame over the names of its columns.
+    no_list = isinstance(texts, bytes | bytearray | Mapping | Set) or hasattr(texts, "columns")
+    if no_list or not hasattr(texts, "__len__") or getattr(texts, "ndim", 1) == 0:
         raise InputError(f"a list of texts is needed, not {type_of(texts)}.")
-    # These iterate over other things.
-    if isinstance(texts, Mapping | Set) or hasattr(texts, "columns"):
-        names = getattr(texts, "columns", texts if isinstance(texts, Mapping) else ())
-        listed = ", ".join(repr(str(name)) for name in [*names][:_COLUMNS_NAMED])
-        remedy = f"give one of its columns: {listed}." if listed else "give list(...) of it."
-        raise InputError(f"a list of texts is needed, not {type_of(texts)}; {remedy}")

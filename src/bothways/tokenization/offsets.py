@@ -55,19 +55,6 @@ def fit_to_characters(text: str, starts: NDArray[Any], ends: NDArray[Any]) -> No
         if not len(spaces):
             break
         starts[spaces] += 1
-    include_trailing_marks(text, starts, ends)
-
-
-def include_trailing_marks(text: str, starts: NDArray[Any], ends: NDArray[Any]) -> None:
-    """Extend pieces, in place, over the combining marks that follow their last character.
-
-    Normalisation strips such marks; without them, the text of an answer or entity would end in the
-    middle of a decomposed letter.
-    """
-    if text.isascii():
-        return
-    for mark in (i for i in range(1, len(text)) if _continues(text, i)):
-        # Several pieces may be parts of the character before the mark.
-        first, after = (int(np.searchsorted(ends, mark, side=side)) for side in ("left", "right"))
-        if first < after and (after == len(starts) or starts[after] > mark):
-            ends[first:after] = mark + 1
+    if not text.isascii():
+        places = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        ends[:] = [end for _, end in whole_characters(places, text)]

@@ -31,15 +31,14 @@ def ids_of(pieces: Sequence[str], source: str | Path, roles: Roles = BERT_ROLES)
         if not piece or "\n" in piece or "\r" in piece:
             raise ModelError(
                 f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
-                f"{'empty' if not piece else 'broken over lines'}. Line numbers are ids, "
-                "so it cannot be left out: write a placeholder such as [unused1] instead."
+                f"{'empty' if not piece else 'broken over lines'}; write a placeholder such as "
+                "[unused1], as line numbers are ids."
             )
         if piece in ids:
             raise ModelError(
                 f"{source}: {piece!r} occurs twice, as pieces {ids[piece]} and {i} (lines "
-                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename the first, for instance to "
-                "[unused1]: BERT's own code and transformers use the last, and the ids of the "
-                "others must not change."
+                f"{ids[piece] + 1} and {i + 1} of a vocab.txt); rename the first, which BERT does "
+                "not use."
             )
         ids[piece] = i
     check_special_pieces(ids, source, roles)
@@ -56,8 +55,8 @@ def pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
             raise ModelError(
-                f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}, so the "
-                "ids have a gap or two pieces share one. Each id from 0 on needs exactly one piece."
+                f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}; the ids "
+                "have a gap, or two pieces share one."
             )
     return pieces
 
@@ -68,9 +67,7 @@ def check_special_pieces(
     """Raise :class:`ModelError` if a special piece is missing."""
     missing = [piece for piece in roles.pieces if piece not in ids]
     if missing:
-        whose = "A BERT vocabulary" if roles == BERT_ROLES else "By its settings it"
         raise ModelError(
-            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. {whose} "
-            f"has {', '.join(roles.pieces)}, spelled exactly so; this may be the vocabulary of "
-            "another kind of model."
+            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces; this may be the "
+            "vocabulary of another kind of model."
         )

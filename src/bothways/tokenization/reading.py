@@ -8,9 +8,8 @@ the settings of the file) is not repeated.
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,23 +17,16 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, explain_missing
 from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import model_folder
-from bothways.io.json_files import read_json_file
 from bothways.io.run_folders import RUN_FILE, models_of_run
-from bothways.io.text import read_whole
-from bothways.tokenization.bert_settings import lowercases, with_settings
-from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
-from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
+from bothways.tokenization.bert_settings import with_settings
+from bothways.tokenization.normalization import normalizer, word_splitter
+from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of
 from bothways.tokenization.roles import Declared, declared_roles, token_text
 from bothways.tokenization.segmenter import SETTING, Segmenter, allowed_segmenter
-from bothways.tokenization.sentencepiece_model import (
-    PieceType,
-    SentencePieceModel,
-    read_sentencepiece,
-)
 from bothways.tokenization.template import Roles
 from bothways.tokenization.tokenizer_classes import (
     ANY_CLASS,
@@ -47,11 +39,9 @@ from bothways.tokenization.tokenizer_classes import (
     Reader,
     TokenizerClass,
     plain_name,
-    usual_class,
     usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
-    REPAIR,
     SPECIAL_FILE,
     STRIPS_LATIN_AND_GREEK,
     added_tokens,
@@ -61,8 +51,6 @@ from bothways.tokenization.tokenizer_files import (
     read_object,
     read_settings,
     read_vocabulary,
-    refuse_larger,
-    refuse_other_tokenizers,
     with_added_tokens,
     with_named_tokens,
 )
@@ -96,23 +84,19 @@ class ReadTokenizer:
         usual: the class of the tokenizer, if it is known.
         originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
         segmenter: divides texts before; None for most.
-        lowercases: whether a tokenizer.json does so without its settings; None for other files.
         one_segment: whether a model is not told which text of a pair a token is of.
         as_it_is: whether the folder says that a tokenizer.json is all there is, so that without a
             post-processor texts get no special tokens.
-        cuts: the side on which a tokenizer.json says that long texts are cut.
     """
 
     library: tokenizers.Tokenizer
     source: Path
     declared: Declared
     usual: TokenizerClass | None
-    originals: Mapping[str, bytes] = field(default_factory=dict)
-    segmenter: Segmenter | None = None
-    lowercases: bool | None = None
-    one_segment: bool = False
-    as_it_is: bool = False
-    cuts: str = ""
+    originals: Mapping[str, bytes]
+    segmenter: Segmenter | None
+    one_segment: bool
+    as_it_is: bool
 
 
 def read_tokenizer(folder: str | Path) -> ReadTokenizer:
@@ -135,49 +119,41 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     except InputError as error:
         raise ModelError(str(error)) from None
     said = _said_beside(path)
-    rows = int(said["vocab_size"]) if said["vocab_size"].isdecimal() else None
-    if rows is not None:
-        refuse_larger(path, rows)
-    _refuse_unreadable(path, said)
+    kind = said["tokenizer_class"] or usual_name(said["model_type"])
+    if kind in NOT_READ:
+        raise ModelError(f"{path}: the tokenizer is a {kind}, which {NOT_READ[kind]}.")
     settings = read_settings(path.with_name(SETTINGS_FILE))
     # As in transformers, where the settings of earlier releases came second.
-    sources = settings, _special_tokens(path)
+    sources = settings, read_object(path.with_name(SPECIAL_FILE))
     declared = declared_roles(*(sources if "added_tokens_decoder" in settings else sources[::-1]))
-    named = _named_class(said)
-    one_segment = _one_segment(said, settings)
+    usual = _named_class(said)
     segmenter = None
     if name := settings.get(SETTING):
         segmenter = allowed_segmenter(str(name), path.with_name(SETTINGS_FILE))
-    if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
-        alone = read_library_file(path)
-        if "ByteLevel" in str(alone.pre_tokenizer):
-            _refuse_decomposed(alone.get_vocab(with_added_tokens=False), path)
-        lowers, library = lowercases(alone), with_settings(alone, settings)
-        library = _with_spaces(library, settings)
-        added = read_added_tokens(path, settings)  # as transformers adds those that it lacks
-        known = added_tokens(library)
-        lacking = {id: token for id, token in added.items() if token.content not in known}
-        library = with_added_tokens(library, lacking, path)
-        library = with_named_tokens(library, settings, path, rows)
-        return ReadTokenizer(
-            *(library, path, declared, named),
-            segmenter=segmenter,
-            lowercases=lowers,
-            one_segment=one_segment,
-            as_it_is=plain_name(said["tokenizer_class"]) in ANY_CLASS,
-            cuts=str((alone.truncation or {}).get("direction", "")),
-        )
-    usual = _class_of_file(path, named, said)
-    library = _READERS[usual.reader](path, settings, usual, declared)
-    library = with_added_tokens(library, read_added_tokens(path, settings), path)
+    originals: dict[str, bytes] = {}
+    added = read_added_tokens(path, settings)
+    whole = path.suffix == ".json" and path.name not in ORIGINAL_FILES
+    if whole:
+        library = with_settings(read_library_file(path), settings)
+        known = added_tokens(library)  # transformers adds those that it lacks
+        added = {id: token for id, token in added.items() if token.content not in known}
+    else:
+        usual = _class_of_file(path, usual, said, settings)
+        library = _READERS[usual.reader](path, settings, usual, declared)
+        if usual is not WORDPIECE:
+            originals = {name: path.with_name(name).read_bytes() for name in usual.files}
+    library = with_added_tokens(library, added, path)
+    rows = int(said["vocab_size"]) if said["vocab_size"].isdecimal() else None
     library = with_named_tokens(library, settings, path, rows)
-    _add_mask(library, settings, declared, usual, path)
-    originals = {}
-    if usual is not WORDPIECE:
-        files = [path.with_name(name) for name in usual.files]
-        originals = {file.name: file.read_bytes() for file in files}
+    if usual is not None and not whole:
+        _add_mask(library, sources, declared, usual)
+    names = settings.get("model_input_names")
+    one_segment = said["tokenizer_class"] in ONE_SEGMENT
+    if isinstance(names, list):
+        one_segment = "token_type_ids" not in names
+    as_it_is = whole and said["tokenizer_class"] in ANY_CLASS
     return ReadTokenizer(
-        *(library, path, declared, usual, originals, segmenter), one_segment=one_segment
+        library, path, declared, usual, originals, segmenter, one_segment, as_it_is
     )
 
 
@@ -222,155 +198,74 @@ def _vocabulary_in(folder: Path) -> Path:
     if known is not None and known in there:
         return folder / known.files[0]
     if not there:
-        remedy = (  # a vocabulary that is learnt anew has other ids than the weights
-            "Copy the tokenizer's files from the model that this one was trained from."
-            if is_there(folder / _MODEL_CONFIG)
-            else "Name a folder that has one of them, or learn a vocabulary with `bothways vocab`."
-        )
         raise ModelError(
-            f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder, nor "
-            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. "
-            f"{_under_another_name(folder)}{remedy}"
+            f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is here, nor "
+            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. Copy the "
+            "tokenizer's files from the model that this one was trained from."
         )
     return folder / there[0].files[0]
-
-
-def _under_another_name(folder: Path) -> str:
-    """What seems to be a folder's vocabulary, in part or under another name, as a sentence; or
-    nothing."""
-    for kind in BY_FILES:
-        missing = [name for name in kind.files if not is_there(folder / name)]
-        if len(missing) < len(kind.files):
-            return f"{missing[0]} is missing, which belongs to what is there. "
-    found = sorted(p.name for p in folder.glob("*") if "vocab" in p.name.lower() and p.is_file())
-    texts = [name for name in found if name.lower().endswith((".txt", ".txt.gz"))]
-    if len(texts) != 1:
-        return ""
-    what = "decompress it and name it" if texts[0].endswith(".gz") else "name it"
-    return f"If {texts[0]} is its vocabulary, {what} {VOCABULARY_FILE}. "
 
 
 def _said_beside(path: Path) -> dict[str, str]:
     """What tokenizer_config.json, or else config.json, next to a file says of its tokenizer, as
     texts; empty where neither says it."""
-    said = dict.fromkeys(("vocab_size", "tokenizer_class", "model_type"), "")
-    for name in (SETTINGS_FILE, _MODEL_CONFIG):
-        try:
-            settings = read_json_file(checked(path.with_name(name)))
-        except InputError:  # reported where the file is needed
-            continue
-        if isinstance(settings, dict):
-            said = {key: own or str(settings.get(key) or "") for key, own in said.items()}
-    return said
+    sources = [read_object(path.with_name(name)) for name in (SETTINGS_FILE, _MODEL_CONFIG)]
+    keys = ("vocab_size", "tokenizer_class", "model_type")
+    said = {key: str(next((s[key] for s in sources if s.get(key)), "")) for key in keys}
+    return {**said, "tokenizer_class": plain_name(said["tokenizer_class"])}
 
 
 def _named_class(said: Mapping[str, str]) -> TokenizerClass | None:
     """The class that the files next to a vocabulary name, by itself or by the type of the model."""
-    name = plain_name(said["tokenizer_class"])
+    name = said["tokenizer_class"]
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
-    return None if name else usual_class(said["model_type"])
-
-
-def _refuse_unreadable(path: Path, said: Mapping[str, str]) -> None:
-    """Refuse the files of a class that splits text by what is in none of them.
-
-    Raises:
-        ModelError: naming the class.
-    """
-    name = plain_name(said["tokenizer_class"])
-    name = name or usual_name(said["model_type"])
-    if name in NOT_READ:
-        raise ModelError(
-            f"{path}: the tokenizer is a {name}, which {NOT_READ[name]}; the ids of most texts "
-            "would be wrong ones. If text is split by BERT's rules after all, write "
-            f'{{"tokenizer_class": "BertTokenizer"}} to {path.with_name(SETTINGS_FILE)}.'
-        )
+    return None if name else CLASSES.get(usual_name(said["model_type"]))
 
 
 def _class_of_file(
-    path: Path, named: TokenizerClass | None, said: Mapping[str, str]
+    path: Path, named: TokenizerClass | None, said: Mapping[str, str], settings: Mapping[str, Any]
 ) -> TokenizerClass:
     """How a file that is no tokenizer.json is read.
 
     Raises:
-        ModelError: the class or the model's type is another one than the file is of; or a file that
-            belongs to it is missing.
+        ModelError: the class, the model's type or the settings are of another tokenizer (such as
+            MeCab's), so that ids would be wrong; or a file that belongs to it is missing.
     """
     usual = next((kind for kind in BY_FILES if path.name in kind.files), WORDPIECE)
-    if usual is WORDPIECE:  # refused by what the vocabulary and its settings say
-        return usual
-    name = plain_name(said["tokenizer_class"])
-    kind = said["model_type"]
-    if named is not usual and (name not in ("", *ANY_CLASS) or (not name and kind)):
-        what = f"tokenizer_class is {name}" if name else f"model_type is {kind}"
+    name = said["tokenizer_class"]
+    other = "" if name in ("", *ANY_CLASS) or named is usual else f"tokenizer_class is {name}"
+    if not name and named is not usual is not WORDPIECE and said["model_type"]:
+        other = f"model_type is {said['model_type']}"
+    for key, known in (("word_tokenizer_type", "basic"), ("subword_tokenizer_type", "wordpiece")):
+        if settings.get(key, known) not in (known, None):
+            other = f"{key} is {settings[key]}"
+    if other:
         raise ModelError(
-            f"{path}: {what}, which is not a tokenizer that bothways reads from "
-            f"{' and '.join(usual.files)}. Save the tokenizer as a tokenizer.json. The classes it "
-            f"reads: {', '.join(CLASSES)}."
+            f"{path}: {other}, which is not a tokenizer that bothways reads from "
+            f"{' and '.join(usual.files)}. Save the tokenizer as a tokenizer.json."
         )
-    for other in usual.files:
-        if not path.with_name(other).is_file():
-            raise ModelError(
-                f"{path.with_name(other)}: no such file; {' and '.join(usual.files)} are one "
-                "vocabulary. Complete the download."
-            )
+    for file in usual.files if usual is not WORDPIECE else ():
+        if not path.with_name(file).is_file():
+            raise ModelError(f"{path.with_name(file)}: no such file; it belongs to {path.name}.")
     return usual
-
-
-def _one_segment(said: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
-    """Whether transformers does not tell a model which text of a pair a token is of: by the names
-    of inputs, or by the class."""
-    names = settings.get("model_input_names")
-    if isinstance(names, list):
-        return "token_type_ids" not in names
-    return plain_name(said["tokenizer_class"]) in ONE_SEGMENT
-
-
-def _special_tokens(path: Path) -> dict[str, Any]:
-    """The special_tokens_map.json next to a file.
-
-    Raises:
-        ModelError: it is damaged.
-    """
-    try:
-        return read_object(path.with_name(SPECIAL_FILE))
-    except (InputError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). {REPAIR}"
-        ) from error
-
-
-def _with_spaces(
-    library: tokenizers.Tokenizer, settings: Mapping[str, Any]
-) -> tokenizers.Tokenizer:
-    """Apply a tokenizer_config.json's ``add_prefix_space`` to a tokenizer.json of its class."""
-    given = settings.get("add_prefix_space")
-    kind = CLASSES.get(plain_name(str(settings.get("tokenizer_class") or "")))
-    step = library.pre_tokenizer
-    if given is not None and kind is BYTE_PAIRS and isinstance(step, pre_tokenizers.ByteLevel):
-        step.add_prefix_space = bool(given)
-        library.pre_tokenizer = step
-    return library
 
 
 def _add_mask(
     library: tokenizers.Tokenizer,
-    settings: Mapping[str, Any],
+    sources: Sequence[Mapping[str, Any]],
     declared: Declared,
     usual: TokenizerClass,
-    path: Path,
 ) -> None:
     """Make the mask piece special, as the settings say or else as is usual for the class."""
     piece = declared.get("mask", usual.roles.mask)
     if piece is None or piece in added_tokens(library) or library.token_to_id(piece) is None:
         return
-    for value in (settings.get("mask_token"), _special_tokens(path).get("mask_token")):
+    flags = {"lstrip": usual.mask_takes_space, "normalized": False}
+    for value in (source.get("mask_token") for source in reversed(sources)):
         if isinstance(value, Mapping) and token_text(value) == piece:
             flags = {key: bool(value.get(key)) for key in _FLAGS}
-            library.add_special_tokens([AddedToken(piece, **flags)])
-            return
-    library.add_special_tokens([AddedToken(piece, lstrip=usual.mask_takes_space, normalized=False)])
+    library.add_special_tokens([AddedToken(piece, **flags)])
 
 
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
@@ -379,45 +274,41 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 # --------------------------------------------------------------------------------------- WordPiece
 
 
-def word_pieces(
-    ids: dict[str, int],
-    *,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    split_cjk: bool = True,
-    normalization: Normalization = "bert",
-    unknown: str | None = BERT_ROLES.unk,
-) -> tokenizers.Tokenizer:
-    """A WordPiece tokenizer, with BERT's words."""
-    model = models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
+def with_berts_words(model: models.Model, **rules: Any) -> tokenizers.Tokenizer:
+    """A tokenizer that splits text into BERT's words, after
+    :func:`bothways.tokenization.normalization.normalizer` with these rules."""
     library = tokenizers.Tokenizer(model)
-    library.normalizer = normalizer(
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        split_cjk=split_cjk,
-        normalization=normalization,
-    )
+    library.normalizer = normalizer(**rules)
     library.pre_tokenizer = word_splitter()
     library.decoder = decoders.WordPiece(prefix=CONTINUES)
     return library
+
+
+def word_pieces(ids: dict[str, int], unknown: str | None = BERT_ROLES.unk) -> models.Model:
+    """The model of a WordPiece tokenizer."""
+    return models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
 
 
 def _read_word_pieces(
     path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
 ) -> tokenizers.Tokenizer:
     pieces = read_vocabulary(path)
-    refuse_other_tokenizers(path, pieces)
+    marked = sum(piece.startswith(META_SPACE) for piece in pieces)
+    if marked > 1 and not any(piece.startswith(CONTINUES) for piece in pieces):
+        raise ModelError(
+            f"{path}: the pieces are SentencePiece's ({META_SPACE}), not WordPiece's (##). Save "
+            "the tokenizer as a tokenizer.json."
+        )
     if not {"do_lower_case", "normalization"} & settings.keys():
         settings = {**settings, "do_lower_case": not is_cased(path, pieces, settings)}
     roles = Roles(**{**usual.roles.items(), **declared})
-    return word_pieces(
-        ids_of(pieces, path, roles),
+    return with_berts_words(
+        word_pieces(ids_of(pieces, path, roles), roles.unk or usual.roles.unk),
         lowercase=settings.get("do_lower_case", True),
         # Folders of 0.1 have one setting for both; it is null if nothing is said.
         strip_accents=settings.get(STRIPS_LATIN_AND_GREEK, settings.get("strip_accents")),
         split_cjk=settings.get("tokenize_chinese_chars", True),
         normalization=settings.get("normalization", "bert"),
-        unknown=roles.unk or usual.roles.unk,
     )
 
 
@@ -427,22 +318,14 @@ def _read_word_pieces(
 def _read_byte_pairs(
     path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
 ) -> tokenizers.Tokenizer:
-    vocabulary, merges = (path.with_name(name) for name in BYTE_PAIRS.files)
-    ids, pairs = _read_ids(vocabulary), _read_merges(merges)
-    _refuse_decomposed(ids, vocabulary)
-    _refuse_missing_pairs(ids, pairs, merges)
+    vocabulary, merges = (str(path.with_name(name)) for name in BYTE_PAIRS.files)
     try:
+        ids, pairs = models.BPE.read_file(vocabulary, merges)
         model = models.BPE(
-            ids,
-            pairs,
-            continuing_subword_prefix="",
-            end_of_word_suffix="",
-            fuse_unk=False,
+            ids, pairs, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False
         )
-    except Exception as error:  # the library raises bare Exception for a piece that is missing
-        raise ModelError(
-            f"{merges}: does not belong to {vocabulary.name}: {error}. Complete the download."
-        ) from error
+    except Exception as error:  # the library raises bare Exception for every kind of damage
+        raise ModelError(f"{vocabulary} with {merges}: cannot be read: {error}.") from error
     library = tokenizers.Tokenizer(model)
     if _composes(settings):
         library.normalizer = normalizers.NFC()
@@ -459,89 +342,6 @@ def _read_byte_pairs(
     return library
 
 
-def _read_ids(path: Path) -> dict[str, int]:
-    """The ids of a vocab.json.
-
-    Raises:
-        ModelError: it is damaged, or the ids have gaps or duplicates.
-    """
-    try:
-        ids = read_json_file(checked(path))
-        if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
-            raise TypeError("pieces with their ids are expected")
-    except InputError as error:
-        raise ModelError(f"{error.place}: {error.problem} Complete the download.") from None
-    except TypeError as error:
-        raise ModelError(
-            f"{path}: cannot be read as a vocabulary ({error}); complete the download."
-        ) from error
-    pieces_by_id(ids, path)
-    return ids
-
-
-def _read_merges(path: Path) -> list[tuple[str, str]]:
-    """The pairs of a merges.txt, in order.
-
-    Raises:
-        ModelError: a line is not a pair.
-    """
-    merges = []
-    try:
-        text = read_whole(checked(path), as_it_is=True)
-    except InputError as error:
-        raise ModelError(str(error)) from None
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.startswith("#version") or not line.strip(" \t\r\x1a"):
-            continue
-        pair = line.rstrip("\r").split(" ")
-        if len(pair) != 2:
-            raise ModelError(
-                f"{path}: line {number} is {line[:40]!r}; a line has two pieces with one space "
-                "between them. Complete the download."
-            )
-        merges.append((pair[0], pair[1]))
-    return merges
-
-
-_LOST = 0.01  # of the pieces, above what a vocabulary has of special ones without brackets
-
-
-def _refuse_missing_pairs(ids: Mapping[str, int], pairs: list[tuple[str, str]], path: Path) -> None:
-    """Refuse a merges.txt that is cut off: the pieces after it would not be found, in silence.
-
-    Raises:
-        ModelError: pieces come from no pair.
-    """
-    made = {one + other for one, other in pairs}
-    lost = [p for p in ids if len(p) > 1 and p not in made and (p[0], p[-1]) not in _BRACKETS]
-    if len(lost) > _LOST * len(ids):
-        raise ModelError(
-            f"{path}: {len(lost):,} of the {len(ids):,} pieces come from none of its "
-            f"{len(pairs):,} pairs, such as {lost[0]!r}; it is cut off, or another vocabulary's. "
-            "Complete the download."
-        )
-
-
-_BRACKETS = (("<", ">"), ("[", "]"))
-
-
-def _refuse_decomposed(pieces: Iterable[str], path: Path) -> None:
-    """Refuse byte-level pieces whose characters were taken apart, such as by a program that
-    normalises text: those that stand for bytes are single ones.
-
-    Raises:
-        ModelError: naming a piece and the command that puts them together.
-    """
-    apart = [p for p in pieces if not p.isascii() and unicodedata.normalize("NFC", p) != p]
-    if apart:
-        raise ModelError(
-            f"{path}: {len(apart):,} pieces, such as {apart[0]!r}, hold characters that were taken "
-            "apart (NFD), and bytes are written as whole ones. Copy the file again; or put them "
-            "together, here and in the files beside it: python -c 'import sys, unicodedata as u; "
-            'sys.stdout.write(u.normalize("NFC", sys.stdin.read()))\' < OLD > NEW.'
-        )
-
-
 # ----------------------------------------------------------------------------------- SentencePiece
 
 
@@ -552,27 +352,28 @@ def _read_unigram(
     declared: Declared,  # noqa: ARG001
 ) -> tokenizers.Tokenizer:
     """ALBERT's: text is cleaned before SentencePiece sees it, and "9," is two pieces."""
-    model = read_sentencepiece(path)
+    model = _read_model(path)
     pieces = [
         # In 32 bits, like all scores: digits beyond that are not kept by a tokenizer.json.
-        (piece, float(np.float32(score + _NEVER)) if _ends_in_number(piece) else score)
-        for piece, score in model.pieces
+        (p.piece, float(np.float32(p.score + _NEVER)) if _ends_in_number(p.piece) else p.score)
+        for p in model.pieces
     ]
     keeps = settings.get("keep_accents", False)
     before = cleaning(
         keep_accents=keeps,
         lowercase=settings.get("do_lower_case", True),
         # SentencePiece's map composes Hangul again, the library's copy of it does not.
-        composes=_composes(settings) if keeps else bool(model.character_map),
+        composes=_composes(settings) if keeps else bool(model.normalizer_spec.precompiled_charsmap),
     )
     spaces = _ANY_SPACES if settings.get("remove_space", True) else None
-    library = _unigram(model, pieces, model.unk_id, before, spaces)
-    added = [
-        AddedToken(piece, normalized=False, special=kind == PieceType.CONTROL)
-        for (piece, _), kind in zip(model.pieces, model.types, strict=True)
-        if kind in (PieceType.CONTROL, PieceType.USER_DEFINED) and piece != usual.roles.mask
-    ]
-    library.add_tokens(added)
+    library = _unigram(model, pieces, model.trainer_spec.unk_id, before, spaces)
+    library.add_tokens(
+        [
+            AddedToken(p.piece, normalized=False, special=p.type == p.CONTROL)
+            for p in model.pieces
+            if p.type in (p.CONTROL, p.USER_DEFINED) and p.piece != usual.roles.mask
+        ]
+    )
     return library
 
 
@@ -612,29 +413,51 @@ def _read_fairseq(
 ) -> tokenizers.Tokenizer:
     """XLM-R's: the model's three special pieces give way to fairseq's four, and the hidden token
     comes last, so that the id of every other piece is one more than in the file."""
-    model = read_sentencepiece(path)
-    first = tuple(piece for piece, _ in model.pieces[: len(_FAIRSEQ_FIRST)])
+    model = _read_model(path)
+    first = tuple(p.piece for p in model.pieces[: len(_FAIRSEQ_FIRST)])
     if first != _FAIRSEQ_FIRST:
         raise ModelError(
-            f"{path}: begins with {', '.join(first)}, and a vocabulary of this kind begins with "
-            f"{', '.join(_FAIRSEQ_FIRST)}; its ids would be wrong. Save the tokenizer as a "
-            "tokenizer.json."
+            f"{path}: begins with {', '.join(first)} and not with {', '.join(_FAIRSEQ_FIRST)}, so "
+            "its ids would be wrong. Save the tokenizer as a tokenizer.json."
         )
     own = (usual.roles.cls, usual.roles.pad, usual.roles.sep, usual.roles.unk)
     special = [(str(piece), 0.0) for piece in own]
-    pieces = [*special, *model.pieces[len(first) :], (str(usual.roles.mask), 0.0)]
+    others = [(p.piece, p.score) for p in model.pieces[len(first) :]]
+    pieces = [*special, *others, (str(usual.roles.mask), 0.0)]
     library = _unigram(model, pieces, own.index(usual.roles.unk), [])
-    user = [
-        AddedToken(piece, normalized=False, special=False)
-        for (piece, _), kind in zip(model.pieces, model.types, strict=True)
-        if kind == PieceType.USER_DEFINED
-    ]
-    library.add_tokens(user)
+    users = [p.piece for p in model.pieces if p.type == p.USER_DEFINED]
+    library.add_tokens([AddedToken(piece, normalized=False, special=False) for piece in users])
     return library
 
 
+def _read_model(path: Path) -> Any:
+    """The ModelProto of a SentencePiece .model file.
+
+    Raises:
+        ModelError: it is damaged, not a Unigram model, or its pieces do not begin with spaces.
+    """
+    with explain_missing(f"reading {path.name}"):
+        from sentencepiece import sentencepiece_model_pb2 as formats
+    model: Any = formats.ModelProto()  # type: ignore[attr-defined]
+    try:
+        model.ParseFromString(path.read_bytes())
+    except Exception as error:  # protobuf's DecodeError
+        raise ModelError(f"{path}: cannot be read as a SentencePiece model: {error}.") from error
+    trainer = model.trainer_spec
+    if (
+        trainer.model_type != trainer.UNIGRAM
+        or trainer.treat_whitespace_as_suffix
+        or not model.normalizer_spec.escape_whitespaces
+    ):
+        raise ModelError(
+            f"{path}: not a Unigram model whose pieces begin with spaces; save the tokenizer as a "
+            "tokenizer.json."
+        )
+    return model
+
+
 def _unigram(
-    model: SentencePieceModel,
+    model: Any,
     pieces: list[tuple[str, float]],
     unk_id: int,
     before: list[normalizers.Normalizer],
@@ -647,28 +470,28 @@ def _unigram(
     word has no space before it, as its others do.
 
     Args:
-        model: of SentencePiece.
+        model: SentencePiece's ModelProto.
         pieces: with their scores.
         unk_id: of what cannot be spelled.
         before: rules that come first.
         spaces: what the family makes one space, whatever the model says; None for none.
     """
-    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
-    rules = [*before]
-    if model.character_map:
-        rules.append(normalizers.Precompiled(model.character_map))
-    scheme: Literal["always", "never"] = "always" if model.space_before else "never"
+    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.trainer_spec.byte_fallback))
+    rules, given = [*before], model.normalizer_spec
+    if given.precompiled_charsmap:
+        rules.append(normalizers.Precompiled(given.precompiled_charsmap))
+    scheme: Literal["always", "never"] = "always" if given.add_dummy_prefix else "never"
     mark = pre_tokenizers.Metaspace(META_SPACE, prepend_scheme=scheme)
     of_words = not any(META_SPACE in piece[1:] for piece, _ in pieces)
-    single = " {2,}" if model.single_spaces else None
-    if (spaces := spaces or single) and model.space_before and of_words:
+    single = " {2,}" if given.remove_extra_whitespaces else None
+    if (spaces := spaces or single) and given.add_dummy_prefix and of_words:
         library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
     else:
         mark.split = False
         if spaces:
-            rules.append(normalizers.Strip(left=not model.space_before, right=True))
+            rules.append(normalizers.Strip(left=not given.add_dummy_prefix, right=True))
             rules.append(normalizers.Replace(Regex(spaces), " "))
-        elif model.space_before:  # beside those that are there, which Metaspace takes for it
+        elif given.add_dummy_prefix:  # beside those that are there, which Metaspace takes for it
             rules.append(normalizers.Prepend(" "))
             mark.prepend_scheme = "never"
         library.pre_tokenizer = mark

@@ -12,8 +12,8 @@ the environment variable :data:`VARIABLE`.
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,21 +55,12 @@ class Segmenter:
 
     def __init__(self, name: str):
         self.name = name
-        module, _, function = name.partition(":")
-        if not (module and function):
-            raise ConfigError(
-                f"segmenter is {name!r}; it must be MODULE:FUNCTION, of a function in Python that "
-                "takes a text and returns its words."
-            )
         try:
-            self._words: Callable[[str], Iterable[str]] = getattr(
-                importlib.import_module(module), function
-            )
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"segmenter: {name} cannot be imported ({error}); put the folder of {module}.py on "
-                "PYTHONPATH, and install what it needs."
-            ) from None
+            self._words: Callable[[str], Iterable[str]] = pkgutil.resolve_name(name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(f"segmenter: {name!r} cannot be imported: {error}.") from None
+        if not callable(self._words):
+            raise ConfigError(f"segmenter is {name!r}; it must be MODULE:FUNCTION.")
 
     def __reduce__(self) -> tuple[type[Segmenter], tuple[str]]:
         return Segmenter, (self.name,)
@@ -127,8 +118,7 @@ class Segmenter:
         found = "ends" if word is None else f"gives {word!r}"
         return InputError(
             f"the segmenter {self.name} {found} where the text goes on with {text[end:][:40]!r}; "
-            "it may divide a text and must not change or leave out anything but white space. Give "
-            "words as they are written, such as parts of the text, not their base forms."
+            "it may divide a text but must not change or leave out characters."
         )
 
 
@@ -140,9 +130,8 @@ def allowed_segmenter(name: str, source: object) -> Segmenter:
     """
     if name not in os.environ.get(VARIABLE, "").split(","):
         raise ModelError(
-            f"{source}: the vocabulary is one of texts that {name} divided into words, a function "
-            f"in Python, without which ids would be others. If you have it and trust it, set "
-            f"{VARIABLE}={name}, with its module on PYTHONPATH."
+            f"{source}: the vocabulary needs the segmenter {name}, a Python function. If you trust "
+            f"it, set {VARIABLE}={name}, with its module on PYTHONPATH."
         )
     try:
         return Segmenter(name)

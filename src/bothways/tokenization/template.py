@@ -95,23 +95,21 @@ class Layout:
         return tuple(chain.from_iterable(self.gaps))
 
     @cached_property
-    def gap_ids(self) -> tuple[NDArray[np.int32], ...]:
-        """The ids of each gap."""
-        return tuple(np.array([special.id for special in gap], np.int32) for gap in self.gaps)
+    def gap_arrays(self) -> tuple[tuple[NDArray[np.int32], NDArray[np.int8]], ...]:
+        """The ids and the segments of each gap."""
+        return tuple(
+            (np.array(ids, np.int32), np.array(own, np.int8)) for ids, own in self.gap_lists
+        )
 
     @cached_property
     def gap_lists(self) -> tuple[tuple[list[int], list[int]], ...]:
-        """The ids and the segments of each gap."""
+        """The same as lists."""
         return tuple(([s.id for s in gap], [s.segment for s in gap]) for gap in self.gaps)
 
     @cached_property
-    def runs(self) -> NDArray[np.int8]:
-        """The segments of gap and text in turn, a gap token by token; a text is one entry."""
-        values: list[int] = []
-        for gap, segment in zip(self.gaps, (*self.segments, None), strict=True):
-            values += [special.segment for special in gap]
-            values += [] if segment is None else [segment]
-        return np.array(values, np.int8)
+    def last_segment(self) -> int:
+        """The highest segment."""
+        return max([0, *self.segments, *(special.segment for special in self.specials)])
 
     @property
     def spelled(self) -> list[str]:
@@ -122,14 +120,6 @@ class Layout:
             spelled += [f"{special.piece}:{special.segment}" for special in gap]
             spelled += [text] if text else []
         return spelled
-
-    def run_lengths(self, sizes: Sequence[int]) -> list[int]:
-        """How often each of :attr:`runs` occurs, given the sizes of the texts."""
-        lengths: list[int] = []
-        for gap, size in zip(self.gaps, (*sizes, None), strict=True):
-            lengths += [1] * len(gap)
-            lengths += [] if size is None else [size]
-        return lengths
 
     def in_one_segment(self) -> Layout:
         """The same tokens, all in segment 0."""
@@ -254,8 +244,7 @@ class Template:
     @cached_property
     def segments(self) -> int:
         """How many segments it tells apart."""
-        layouts = [layout for layout in (self.single, self.pair) if layout is not None]
-        return 1 + max(int(layout.runs.max(initial=0)) for layout in layouts)
+        return 1 + max(layout.last_segment for layout in (self.single, self.pair) if layout)
 
     @property
     def pair_segments(self) -> int:
@@ -264,13 +253,13 @@ class Template:
         Raises:
             ModelError: the tokenizer has no form for pairs.
         """
-        return 1 + int(self.layout(2).runs.max(initial=0))
+        return 1 + self.layout(2).last_segment
 
     @cached_property
     def ids(self) -> frozenset[int]:
         """The ids of all special tokens that it places."""
-        layouts = [layout for layout in (self.single, self.pair) if layout is not None]
-        return frozenset(special.id for layout in layouts for special in layout.specials)
+        specials = (*self.single.specials, *(self.pair.specials if self.pair else ()))
+        return frozenset(special.id for special in specials)
 
     @cached_property
     def names(self) -> str:
@@ -316,11 +305,14 @@ class Template:
     def wrap(self, *texts: ArrayLike) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
         """The tokens and segments of a sequence of one text or two, given as ids of pieces."""
         layout = self.layout(len(texts))
-        parts: list[NDArray[np.int32]] = []
-        for gap, text in zip(layout.gap_ids, texts, strict=False):
-            parts += [gap, np.asarray(text, np.int32)]
-        tokens = np.concatenate([*parts, layout.gap_ids[-1]])
-        return tokens, np.repeat(layout.runs, layout.run_lengths([len(p) for p in parts[1::2]]))
+        tokens: list[NDArray[np.int32]] = []
+        segments: list[NDArray[np.int8]] = []
+        for (ids, own), text, segment in zip(
+            layout.gap_arrays, (*texts, ()), (*layout.segments, 0), strict=True
+        ):
+            tokens += [ids, np.asarray(text, np.int32)]
+            segments += [own, np.full(len(tokens[-1]), segment, np.int8)]
+        return np.concatenate(tokens), np.concatenate(segments)
 
     def wrap_lists(self, texts: Sequence[list[int]]) -> tuple[list[int], list[int]]:
         """:meth:`wrap` with lists, which is faster for a few dozen tokens."""

@@ -8,11 +8,10 @@ one object can serve several threads, and it can be pickled.
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from bothways.errors import ConfigError, InputError, LengthError, ModelError
+from bothways.errors import ConfigError, LengthError, ModelError
 from bothways.io import html
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.tokenization.bert_settings import (
@@ -36,7 +35,6 @@ from bothways.tokenization.normalization import (
     Normalization,
     Rules,
     check_texts,
-    normalizer,
     not_text_error,
     word_splitter,
 )
@@ -57,13 +55,14 @@ from bothways.tokenization.reading import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
     read_tokenizer,
+    with_berts_words,
     word_pieces,
 )
-from bothways.tokenization.roles import WHAT, Declared, find_roles
+from bothways.tokenization.roles import Declared, find_roles
 from bothways.tokenization.segmenter import SETTING, Segmenter
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
-from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK, refuse_panic
+from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
 
 _T = TypeVar("_T")
 
@@ -165,17 +164,14 @@ class Tokenizer:
         self.vocab_size = len(self.pieces)
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._originals = dict(originals or {})
-        self.file_lowercases: bool | None = None
-        """Whether the tokenizer.json that it was read from lower-cases without its settings."""
-        self.file_cuts = ""
-        """The side on which that file says that long texts are cut; empty if it does not."""
         self.segmenter = segmenter
-        self._library, self._source = library, source
+        self._library = library
         library.no_truncation()
         library.no_padding()
         self._settings: dict[str, Any] = json.loads(library.to_str())
         self.roles, self.template = find_roles(
-            *(self._settings, self._ids, declared or {}, usual, source), as_it_is=as_it_is
+            *(self._settings, library.post_processor, self._ids, declared or {}, usual, source),
+            as_it_is=as_it_is,
         )
         known = {token["content"] for token in self._settings["added_tokens"]}
         if plain := [p for p in self.roles.pieces if p not in known]:
@@ -189,7 +185,8 @@ class Tokenizer:
         self.normalization = normalization_preset(library.normalizer, self._bert_settings)
         self.kind = model_kind(self._settings)
         self._scores = [score for _, score in vocabulary] if self.kind == "unigram" else []
-        self._set_special()
+        ids = {self._ids[piece] for piece in self.roles.pieces} | self.template.ids
+        self.special_ids: NDArray[np.int64] = np.sort(np.array([*ids], dtype=np.int64))
         self.starts_word: NDArray[np.bool_] = word_starts(self.pieces, self._settings)
         self.fingerprint = self._digest()
 
@@ -211,23 +208,6 @@ class Tokenizer:
         case = "lower-cased" if self.lowercase else "cased"
         return f"Tokenizer: {self.kind}, {self.vocab_size:,} pieces, {case}, {self.normalization}"
 
-    def _repr_html_(self) -> str:
-        roles = ", ".join(f"{role} {piece}" for role, piece in self.roles.items().items() if piece)
-        ordinary = [p for i, p in enumerate(self.pieces) if i not in {*self.special_ids.tolist()}]
-        rows = [
-            ["kind", self.kind],
-            ["pieces", f"{self.vocab_size:,}"],
-            ["text", "lower-cased" if self.lowercase else "case kept"],
-            ["normalization", self.normalization],
-            ["roles", roles],
-            ["some pieces", " ".join(ordinary[:: max(1, len(ordinary) // 16)][:16])],
-        ]
-        return html.fragment("Tokenizer", html.table(["", ""], rows))
-
-    def _set_special(self) -> None:
-        ids = {self._ids[piece] for piece in self.roles.pieces} | self.template.ids
-        self.special_ids: NDArray[np.int64] = np.sort(np.array([*ids], dtype=np.int64))
-
     # ------------------------------------------------------------------------------------- roles
 
     @property
@@ -248,17 +228,17 @@ class Tokenizer:
     @property
     def pad_id(self) -> int:
         """The id that fills up rows of a batch."""
-        return self._role_id("pad", "give it one in tokenizer_config.json (pad_token)")
+        return self._role_id("pad")
 
     @property
     def cls_id(self) -> int:
         """The id that opens a sequence."""
-        return self._role_id("cls", "use a tokenizer that has one")
+        return self._role_id("cls")
 
     @property
     def sep_id(self) -> int:
         """The id that closes a text."""
-        return self._role_id("sep", "use a tokenizer that has one")
+        return self._role_id("sep")
 
     @property
     def mask_id(self) -> int:
@@ -267,11 +247,7 @@ class Tokenizer:
         Raises:
             ModelError: there is none, so the tokenizer cannot be used for masked language models.
         """
-        return self._role_id(
-            "mask",
-            "masked language models and fill-mask need one. Use a vocabulary that has one (name it "
-            "in tokenizer_config.json as mask_token), or pre-train with objective left_to_right",
-        )
+        return self._role_id("mask")
 
     @property
     def blank_id(self) -> int:
@@ -280,10 +256,13 @@ class Tokenizer:
         piece = roles.unk or roles.mask or roles.pad or roles.sep
         return 0 if piece is None else self._ids[piece]
 
-    def _role_id(self, role: str, remedy: str) -> int:
+    def _role_id(self, role: str) -> int:
         piece = self.roles.items()[role]
         if piece is None:
-            raise ModelError(f"this tokenizer has no {role} role, {WHAT[role]}; {remedy}.")
+            raise ModelError(
+                f"this tokenizer has no {role} token; name one of its pieces as {role}_token in "
+                "tokenizer_config.json."
+            )
         return self._ids[piece]
 
     def in_one_segment(self) -> Tokenizer:
@@ -324,22 +303,10 @@ class Tokenizer:
             ModelError: there is no vocabulary, it is not known how sequences are built from its
                 pieces, or it belongs to a tokenizer that splits text by other rules.
         """
-        try:
-            read = read_tokenizer(folder)
-            tokenizer = cls(
-                read.library,
-                source=read.source,
-                declared=read.declared,
-                usual=read.usual,
-                originals=read.originals,
-                segmenter=read.segmenter,
-                as_it_is=read.as_it_is,
-            )
-        except BaseException as error:
-            refuse_panic(error, folder)
-            raise
-        tokenizer.file_lowercases, tokenizer.file_cuts = read.lowercases, read.cuts
-        return tokenizer.in_one_segment() if read.one_segment else tokenizer
+        read = vars(read_tokenizer(folder)).copy()
+        one_segment = read.pop("one_segment")
+        tokenizer = cls(**read)
+        return tokenizer.in_one_segment() if one_segment else tokenizer
 
     @classmethod
     def from_pieces(
@@ -355,8 +322,8 @@ class Tokenizer:
             ModelError: a piece is empty, has a line break or is a duplicate; a special piece is
                 missing.
         """
-        ids = ids_of(pieces, "vocabulary")
-        return cls(word_pieces(ids, lowercase=lowercase, normalization=normalization))
+        model = word_pieces(ids_of(pieces, "vocabulary"))
+        return cls(with_berts_words(model, lowercase=lowercase, normalization=normalization))
 
     @classmethod
     def from_merges(
@@ -389,10 +356,7 @@ class Tokenizer:
             model = models.BPE(
                 ids, [*merges], unk_token=UNK, continuing_subword_prefix=CONTINUES, fuse_unk=True
             )
-        library = tokenizers.Tokenizer(model)
-        library.normalizer = normalizer(lowercase=lowercase, normalization=normalization)
-        library.pre_tokenizer = word_splitter()
-        library.decoder = decoders.WordPiece(prefix=CONTINUES)
+        library = with_berts_words(model, lowercase=lowercase, normalization=normalization)
         if byte_level:
             bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
             library.pre_tokenizer = pre_tokenizers.Sequence([word_splitter(), bytes_of_words])
@@ -461,11 +425,6 @@ class Tokenizer:
 
     def encode(self, a: str, b: str | None = None, *, max_length: int | None = None) -> Encoding:
         """:meth:`encode_batch` for one text or pair."""
-        if isinstance(a, (list, tuple)):
-            raise InputError(
-                f"a {type(a).__name__} is given, and one text is needed; for a pair "
-                "tokenizer(a, b), for several texts tokenizer.encode_batch(texts)."
-            )
         pairs = None if b is None else [b]
         return self.encode_batch([a], pairs, max_length=max_length)[0]
 
@@ -489,35 +448,41 @@ class Tokenizer:
             InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
         check_texts(a, b)
-        texts = [*a] if b is None else [*a, *b]
+        given = texts = [*a] if b is None else [*a, *b]
         if self.segmenter is not None:
             divided = self.segmenter.divide_all(texts, self.roles.mask)
             texts = [one.text for one in divided]
         encode = self._library.encode_batch
         encoded = self._ask(lambda own: encode(own, add_special_tokens=False), texts)
-        results = []
+        template, results = self.template, []
         for number in range(len(a)):
-            parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
+            parts = encoded[number :: len(a)]
             sizes = [len(part) for part in parts]
             try:
-                keep = self.template.kept(sizes, max_length)
+                keep = template.kept(sizes, max_length)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
-            result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
+            cut = list(zip(parts, keep, strict=True))
+            offsets = [part.offsets[:kept] for part, kept in cut]
             if self.segmenter is not None:
-                offsets = [*result.offsets]
-                of_parts = divided[number :: len(a)]
-                for one, place in zip(of_parts, result.parts, strict=True):
-                    offsets[place] = map(one.original, offsets[place])
-                result = replace(result, offsets=offsets)
+                own = zip(divided[number :: len(a)], offsets, strict=True)
+                offsets = [[*map(text.original, places)] for text, places in own]
             if self._extends_offsets:
-                texts = [a[number]] if b is None else [a[number], b[number]]
-                offsets = [*result.offsets]
-                for text, place in zip(texts, result.parts, strict=True):
-                    offsets[place] = whole_characters(offsets[place], text)
-                result = replace(result, offsets=offsets)
-            results.append(result)
+                whole = zip(offsets, given[number :: len(a)], strict=True)
+                offsets = [whole_characters(places, text) for places, text in whole]
+            tokens, segments = template.wrap_lists([part.ids[:kept] for part, kept in cut])
+            results.append(
+                Encoding(
+                    ids=tokens,
+                    segments=segments,
+                    offsets=template.surround(offsets, (0, 0)),
+                    words=template.surround([part.word_ids[:kept] for part, kept in cut], None),
+                    cut=sum(sizes) - sum(keep),
+                    parts=template.content(*keep),
+                    pieces=self.pieces,
+                )
+            )
         return results
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
@@ -538,15 +503,11 @@ class Tokenizer:
 
         Raises:
             InputError: one is no text.
-            ModelError: the rules of the tokenizer's file cannot be applied.
         """
         try:
             return call(texts)
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error(texts) from error
-        except BaseException as error:
-            refuse_panic(error, self._source)
-            raise
 
     @property
     def _extends_offsets(self) -> bool:
@@ -555,25 +516,6 @@ class Tokenizer:
         if self.normalization == "other":
             return self.kind not in ("byte-bpe", "unigram")
         return self.normalization in PRESETS[1:]
-
-    def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
-        template = self.template
-        tokens, segments = template.wrap_lists(
-            [part.ids[:kept] for part, kept in zip(parts, keep, strict=True)]
-        )
-        return Encoding(
-            ids=tokens,
-            segments=segments,
-            offsets=template.surround(
-                [part.offsets[:kept] for part, kept in zip(parts, keep, strict=True)], (0, 0)
-            ),
-            words=template.surround(
-                [part.word_ids[:kept] for part, kept in zip(parts, keep, strict=True)], None
-            ),
-            cut=cut,
-            parts=template.content(*keep),
-            pieces=self.pieces,
-        )
 
     # ---------------------------------------------------------------------------------- decoding
 
@@ -592,13 +534,11 @@ class Tokenizer:
         """The id of a piece.
 
         Raises:
-            ModelError: there is no such piece; the message names the nearest ones.
+            ModelError: there is no such piece.
         """
-        if piece in self._ids:
-            return self._ids[piece]
-        near = difflib.get_close_matches(piece, self.pieces, n=3)
-        hint = f" The nearest: {', '.join(near)}." if near else ""
-        raise ModelError(f"{piece!r} is not one of the {self.vocab_size} pieces.{hint}")
+        if piece not in self._ids:
+            raise ModelError(f"{piece!r} is not one of the {self.vocab_size} pieces.")
+        return self._ids[piece]
 
     def piece(self, id: int) -> str:
         """The piece of an id.
@@ -607,10 +547,7 @@ class Tokenizer:
             ModelError: the id is outside the vocabulary.
         """
         if not 0 <= id < self.vocab_size:
-            raise ModelError(
-                f"id {id} is not in the vocabulary, whose ids are 0 to {self.vocab_size - 1}. "
-                "The ids were most likely made with another vocabulary."
-            )
+            raise ModelError(f"id {id} is not one of the {self.vocab_size} pieces.")
         return self.pieces[id]
 
     def text_of(self, id: int) -> str:
@@ -646,8 +583,8 @@ class Tokenizer:
         """
         if self.normalization == "other":
             raise ConfigError(
-                "the tokenizer's normalisation is neither bert nor composed, so its words cannot "
-                "be counted; use a vocabulary with one of the two."
+                "the tokenizer's normalization is neither bert nor composed, so its words cannot "
+                "be counted."
             )
         return {
             "lowercase": self.lowercase,

@@ -77,21 +77,6 @@ the settings name that input."""
 ANY_CLASS = ("PreTrainedTokenizer", "Tokenizers")
 """Names (without ``Fast`` and ``Backend``) that leave it to the files."""
 
-_OTHER_TYPES = {
-    "convbert": WORDPIECE,
-    "longformer": BYTE_PAIRS,
-    "mobilebert": WORDPIECE,
-    "squeezebert": WORDPIECE,
-}
-"""The tokenizers of families that are not computed here."""
-
-
-def usual_class(model_type: str) -> TokenizerClass | None:
-    """The tokenizer that a model type usually has: decides where no class is named."""
-    if (family := FAMILIES.get(model_type)) is not None:
-        return CLASSES.get(plain_name(family.tokenizer))
-    return _OTHER_TYPES.get(model_type)
-
 
 def usual_name(model_type: str) -> str:
     """The name of the tokenizer class of a family that is computed here, or else empty."""

@@ -8,13 +8,14 @@ threads is a constant, because the sums of EM, and so the pieces, depend on it.
 from __future__ import annotations
 
 import io
-import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bothways.errors import ConfigError, InputError, explain_missing
+from tokenizers import normalizers
+
+from bothways.errors import ConfigError, explain_missing
 from bothways.io.files import write_bytes, write_json
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import META_SPACE
@@ -26,11 +27,9 @@ NORMALIZATION = "nmt_nfkc"
 """SentencePiece's name for its NFKC, which also makes all white space the same."""
 _THREADS = 4
 _LONGEST_LINE = 2**30  # bytes; by default longer ones than 4,192 are left out in silence
-_TOO_LARGE = re.compile(r"value <= (\d+)")
-_TOO_SMALL = re.compile(r"required_chars\. \d+ vs (\d+)")
 
 
-def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
+def learn_unigram(lines: Iterable[str], options: LearningOptions) -> Tokenizer:
     """Learn a vocabulary; the same lines in the same order give the same bytes on any machine.
 
     Args:
@@ -67,7 +66,9 @@ def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _refusal(str(error), options) from error
+        raise ConfigError(
+            f"size {options.size:,} cannot be learned from this text by sentencepiece: {error}"
+        ) from error
     with tempfile.TemporaryDirectory(prefix="bothways-unigram-") as name:
         folder = Path(name)
         write_bytes(folder / ALBERT.files[0], model.getvalue())
@@ -81,29 +82,8 @@ def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
 
 
 def _cleaned(lines: Iterable[str], *, lowercase: bool) -> Iterator[str]:
-    steps = cleaning(keep_accents=not lowercase, lowercase=lowercase)
-    for line in lines:
-        text = line
-        for step in steps:
-            text = step.normalize_str(text)
-        if text.strip():
-            yield text
-
-
-def _refusal(message: str, options: LearningOptions) -> ConfigError | InputError:
-    """SentencePiece's error as ours."""
-    if found := _TOO_LARGE.search(message):
-        return ConfigError(
-            f"size is {options.size:,}, but this text gives at most {int(found[1]):,} pieces. "
-            f"Choose --size {found[1]} or less, or more text."
-        )
-    if found := _TOO_SMALL.search(message):
-        return ConfigError(
-            f"size is {options.size:,}, but special pieces and the characters of this text need "
-            f"{int(found[1]):,}. Choose --size {found[1]} or more, or a lower coverage (now "
-            f"{options.coverage:g}), which leaves rare characters out."
-        )
-    return InputError(f"sentencepiece cannot learn from this text: {message.strip()}")
+    clean = normalizers.Sequence(cleaning(keep_accents=not lowercase, lowercase=lowercase))
+    return filter(str.strip, map(clean.normalize_str, lines))
 
 
 def uncovered(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, int]:
@@ -116,7 +96,6 @@ def uncovered(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, int]:
     known = {character for piece in tokenizer.pieces for character in piece} | {META_SPACE}
     counts: Counter[str] = Counter()
     for word, count in words.items():
-        for character in word:
-            if character not in known:
-                counts[character] += count
+        for character in {*word} - known:
+            counts[character] += count * word.count(character)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
