@@ -195,7 +195,8 @@ def embed_texts(
     for part in ahead(text_parts(texts), encode):
         own = share_of(progress, start, len(part.counts), len(texts))
         found.append(_embed(loaded, part, chosen, combine, pooling, skip, own))
-        _check_finite(found[-1], part, pooling, start)
+        if not np.isfinite(found[-1]).all():
+            raise NonFiniteError("a vector is not finite; the model's weights are damaged.")
         encodings += part.encodings
         cut, several = cut + part.cut, several + sum(count > 1 for count in part.counts)
         start += len(part.counts)
@@ -211,17 +212,13 @@ def embed_texts(
 
 def _check_first_token(loaded: LoadedModel) -> None:
     """Refuse ``cls`` where the first token knows nothing of its text, or is a part of it."""
-    tokenizer = loaded.tokenizer
-    if loaded.config.left_to_right:
-        raise ConfigError(
-            f"pooling is cls, but this model reads left to right: its {tokenizer.roles.cls} sees "
-            "no other token and has the same vector in every text; set pooling to mean."
+    if loaded.config.left_to_right or not loaded.tokenizer.template.opens:
+        why = (
+            f"reads left to right, so its {loaded.tokenizer.roles.cls} has the same vector in every"
+            if loaded.config.left_to_right
+            else "puts no special token before a"
         )
-    if not tokenizer.template.opens:
-        raise ConfigError(
-            "pooling is cls, but this tokenizer puts no special token before a text; set pooling "
-            "to mean."
-        )
+        raise ConfigError(f"pooling is cls, but this model {why} text; set pooling to mean.")
 
 
 def _prompt_of(loaded: LoadedModel, prompt: str | None) -> str:
@@ -263,36 +260,26 @@ def pools(loaded: LoadedModel) -> bool:
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
-    own = str(loaded.about.get("pooling", "mean"))
-    where = loaded.folder or "the model folder"
-    if left_out := loaded.about.get("modules_left_out"):
+    about, own = loaded.about, str(loaded.about.get("pooling", "mean"))
+    layers = [f"layers after pooling ({name})" for name in about.get("modules_left_out") or ()]
+    more = [*layers, *(about.get("settings_left_out") or ())]
+    more += [f"the pooling {own}"] * (own not in _POOLED)
+    if more:
         raise ConfigError(
-            f"{where} has layers after pooling ({', '.join(left_out)}), which bothways "
-            "does not compute; set pooling to mean or cls for vectors without them."
+            f"{loaded.folder or 'the model folder'}: with sentence-transformers it has "
+            f"{' and '.join(more)}, which bothways does not compute; set pooling to mean or cls "
+            "for vectors without."
         )
-    if settings := loaded.about.get("settings_left_out"):
-        raise ConfigError(
-            f"with sentence-transformers {' and '.join(settings)}, which bothways does not do; set "
-            "pooling to mean or cls, and do that yourself if you want the same vectors."
-        )
-    if own in _POOLED:
-        return _POOLED[own]
-    raise ConfigError(
-        f"{where}: its pooling is {own}, which bothways does not have; set pooling to mean or cls "
-        "for other vectors."
-    )
+    return _POOLED[own]
 
 
 def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:
     """Layers counted from 0, the embedding layer."""
-    for layer in layers:
-        if not -count - 1 <= layer <= count:
-            raise ConfigError(
-                f"layers: {layer}; this encoder has layers 1 to {count}, and 0, the embeddings "
-                f"(or -1 to {-count - 1} from the last)."
-            )
-    if not layers:
-        raise ConfigError("layers is empty; name at least one, such as -1.")
+    if not layers or not all(-count - 1 <= layer <= count for layer in layers):
+        raise ConfigError(
+            f"layers: {', '.join(map(str, layers)) or 'none'}; this encoder has layers 1 to "
+            f"{count}, and 0, the embeddings (or -1 to {-count - 1} from the last)."
+        )
     return [layer % (count + 1) for layer in layers]
 
 
@@ -380,16 +367,6 @@ def _embed(
     sizes = counts if pooling == "cls" else [max(1, own + cost) for own in pieces]
     means: Vector = (sums / np.array(sizes)[:, None]).astype(np.float32)
     return means
-
-
-def _check_finite(vectors: Vector, encoded: _Encoded, pooling: Pooling, start: int) -> None:
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(-1))[0])
-        if pooling == "tokens":
-            row = int(np.searchsorted(np.cumsum(encoded.pieces), row, side="right"))
-        raise NonFiniteError(
-            f"the vector of text {start + row + 1} is not finite; the model's weights are damaged."
-        )
 
 
 def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Combine) -> Vector:
@@ -527,19 +504,34 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
     return np.array([cell_text(value) for value in values], np.str_)
 
 
+@dataclass(frozen=True)
+class _Joined:
+    """The vectors of all texts' tokens end to end, as files have them."""
+
+    tokens: list[str]
+    offsets: NDArray[np.int64]
+    vectors: Vector
+    bounds: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, texts: Sequence[TokenVectors]) -> _Joined:
+        return cls(
+            [piece for text in texts for piece in text.tokens],
+            np.concatenate([text.offsets for text in texts]),
+            np.concatenate([text.vectors for text in texts]),
+            arrays.bounds([len(text.tokens) for text in texts]).astype(np.int32),
+        )
+
+
 def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:
     if vectors.pooled is not None:
         np.savez(file, embeddings=vectors.pooled, **kept)
-    else:
-        pieces = [piece for text in vectors.tokens for piece in text.tokens]
-        np.savez(
-            file,
-            embeddings=np.concatenate([text.vectors for text in vectors.tokens]),
-            bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
-            tokens=np.array(pieces, dtype=np.str_),
-            offsets=np.concatenate([text.offsets for text in vectors.tokens]),
-            **kept,
-        )
+        return
+    all_ = _Joined.of(vectors.tokens)
+    tokens, bounds = np.array(all_.tokens, dtype=np.str_), all_.bounds.astype(np.int64)
+    np.savez(
+        file, embeddings=all_.vectors, bounds=bounds, tokens=tokens, offsets=all_.offsets, **kept
+    )
 
 
 def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
@@ -549,13 +541,13 @@ def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
     else:
-        bounds = np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]).astype(np.int32)
-        pieces = pa.array([piece for text in vectors.tokens for piece in text.tokens], pa.string())
-        offsets = np.concatenate([text.offsets for text in vectors.tokens])
-        rows = np.concatenate([text.vectors for text in vectors.tokens])
-        columns["tokens"] = pa.ListArray.from_arrays(bounds, pieces)
-        columns["offsets"] = pa.ListArray.from_arrays(bounds, _vector_column(offsets))
-        columns["embeddings"] = pa.ListArray.from_arrays(bounds, _vector_column(rows))
+        own = _Joined.of(vectors.tokens)
+        lists = {
+            "tokens": pa.array(own.tokens, pa.string()),
+            "offsets": _vector_column(own.offsets),
+            "embeddings": _vector_column(own.vectors),
+        }
+        columns |= {n: pa.ListArray.from_arrays(own.bounds, rows) for n, rows in lists.items()}
     return pa.table(columns)
 
 

@@ -230,6 +230,12 @@ class KindTraits:
     length: int = 128
 
     @property
+    def problem_type(self) -> str:
+        """What transformers calls it in config.json, of a head on whole texts."""
+        labels = "multi_label" if self.several else "single_label"
+        return f"{labels}_classification" if self.has_labels else "regression"
+
+    @property
     def one_score(self) -> bool:
         """Whether a text has one score."""
         return self.of_texts and not (self.has_labels or self.several)
