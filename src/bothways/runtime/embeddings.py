@@ -237,17 +237,9 @@ def _prompt_tokens(tokenizer: Tokenizer, prompt: str, length: int | None) -> int
 
 
 def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
-    """At how many tokens the files of sentence-transformers in the folder cut a text.
-
-    Args:
-        loaded: the model.
-        tokens: whether vectors of tokens are wanted, which that library does not give.
-
-    Returns:
-        None if no text is cut but at the encoder's limit.
-    """
-    found: int | None = None if tokens else loaded.about.get("cut_at")
-    return found
+    """At how many tokens the files of sentence-transformers cut a text; None if they do not, or for
+    vectors of tokens, which that library does not give."""
+    return None if tokens else loaded.about.get("cut_at")
 
 
 def pools(loaded: LoadedModel) -> bool:
@@ -261,14 +253,14 @@ def pools(loaded: LoadedModel) -> bool:
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
     about, own = loaded.about, str(loaded.about.get("pooling", "mean"))
-    layers = [f"layers after pooling ({name})" for name in about.get("modules_left_out") or ()]
+    layers = [f"a layer after pooling, {name}" for name in about.get("modules_left_out") or ()]
     more = [*layers, *(about.get("settings_left_out") or ())]
-    more += [f"the pooling {own}"] * (own not in _POOLED)
+    more += [f"its pooling is {own}"] * (own not in _POOLED)
     if more:
         raise ConfigError(
-            f"{loaded.folder or 'the model folder'}: with sentence-transformers it has "
-            f"{' and '.join(more)}, which bothways does not compute; set pooling to mean or cls "
-            "for vectors without."
+            f"{loaded.folder or 'the model folder'}: sentence-transformers makes its vectors in a "
+            f"way that bothways does not have: {'; '.join(more)}. Set pooling to mean or cls for "
+            "other vectors."
         )
     return _POOLED[own]
 
@@ -342,7 +334,7 @@ def _embed(
     width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
     sums = np.zeros((rows[-1], width), np.float32 if pooling == "tokens" else np.float64)
 
-    def compute(indices: NDArray[np.int64]) -> Computed:
+    def compute(indices: NDArray[np.int64]) -> Computed[np.float32]:
         chosen = [windows[w] for w in indices.tolist()]
         ids, segments = [own.ids for own in chosen], [own.segments for own in chosen]
         batch = collate(ids, segments, max_positions=loaded.config.positions)
@@ -504,34 +496,21 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
     return np.array([cell_text(value) for value in values], np.str_)
 
 
-@dataclass(frozen=True)
-class _Joined:
-    """The vectors of all texts' tokens end to end, as files have them."""
-
-    tokens: list[str]
-    offsets: NDArray[np.int64]
-    vectors: Vector
-    bounds: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, texts: Sequence[TokenVectors]) -> _Joined:
-        return cls(
-            [piece for text in texts for piece in text.tokens],
-            np.concatenate([text.offsets for text in texts]),
-            np.concatenate([text.vectors for text in texts]),
-            arrays.bounds([len(text.tokens) for text in texts]).astype(np.int32),
-        )
+def _joined(texts: Sequence[TokenVectors]) -> tuple[list[str], NDArray[np.int64], Vector, Any]:
+    """Tokens, offsets and vectors of all texts end to end, and where each text begins and ends."""
+    tokens = [piece for text in texts for piece in text.tokens]
+    offsets = np.concatenate([text.offsets for text in texts])
+    vectors = np.concatenate([text.vectors for text in texts])
+    return tokens, offsets, vectors, arrays.bounds([len(text.tokens) for text in texts])
 
 
 def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:
     if vectors.pooled is not None:
         np.savez(file, embeddings=vectors.pooled, **kept)
-        return
-    all_ = _Joined.of(vectors.tokens)
-    tokens, bounds = np.array(all_.tokens, dtype=np.str_), all_.bounds.astype(np.int64)
-    np.savez(
-        file, embeddings=all_.vectors, bounds=bounds, tokens=tokens, offsets=all_.offsets, **kept
-    )
+    else:
+        tokens, offsets, rows, bounds = _joined(vectors.tokens)
+        own = {"tokens": np.array(tokens, np.str_), "offsets": offsets, "bounds": bounds}
+        np.savez(file, embeddings=rows, **own, **kept)
 
 
 def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
@@ -541,13 +520,10 @@ def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
     else:
-        own = _Joined.of(vectors.tokens)
-        lists = {
-            "tokens": pa.array(own.tokens, pa.string()),
-            "offsets": _vector_column(own.offsets),
-            "embeddings": _vector_column(own.vectors),
-        }
-        columns |= {n: pa.ListArray.from_arrays(own.bounds, rows) for n, rows in lists.items()}
+        tokens, offsets, rows, bounds = _joined(vectors.tokens)
+        lists = {"tokens": pa.array(tokens, pa.string()), "offsets": _vector_column(offsets)}
+        for name, values in {**lists, "embeddings": _vector_column(rows)}.items():
+            columns[name] = pa.ListArray.from_arrays(bounds.astype(np.int32), values)
     return pa.table(columns)
 
 

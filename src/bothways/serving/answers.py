@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.api.model import Model
-from bothways.runtime.embeddings import embed_texts, own_length
+from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.entities import group_tokens, tag_texts
 from bothways.runtime.inspection import TokenRow
 from bothways.runtime.pipeline import Prediction, rank_texts
@@ -178,7 +178,7 @@ def _vectors(model: Model, form: wire.Embed) -> NDArray[np.float32]:
     )
     assert found.pooled is not None
     if form.truncate is False and found.cut:
-        raise _cut_against(own_length(loaded, tokens=False) or loaded.config.positions)
+        raise _cut_against(loaded.about.get("cut_at") or loaded.config.positions)
     return found.pooled
 
 

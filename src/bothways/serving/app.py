@@ -27,7 +27,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bothways.errors import BothwaysError
-from bothways.runtime.embeddings import own_length
 from bothways.runtime.inspection import shown_page
 from bothways.runtime.pipeline import choose_length
 from bothways.serving import wire
@@ -399,7 +398,7 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
         tasks=list(served.tasks),
         model_dtype=served.batcher.precision,
         engine=served.batcher.name,
-        max_input_length=own_length(loaded, tokens=False) or choose_length(loaded, None),
+        max_input_length=loaded.about.get("cut_at") or choose_length(loaded, None),
         max_batch_tokens=served.batcher.budget,
         max_client_batch_size=limits.inputs,
         max_queued_tokens=limits.tokens,
