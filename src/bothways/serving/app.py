@@ -13,6 +13,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -42,7 +43,7 @@ from bothways.serving.refusals import (
     of_shape,
     too_large,
 )
-from bothways.serving.routes import ASKS, HOSTED, LOOKS, OF_HOSTED, Ask, paths_of
+from bothways.serving.routes import ASKS, HOSTED, OF_HOSTED, Ask, Look, paths_of
 from bothways.serving.served import (
     ANSWERS,
     CLASSES,
@@ -123,8 +124,8 @@ def application(server: Server, started: Callable[[], object] = lambda: None) ->
         started()
         yield {"server": server}
 
-    telling = _telling(server)
-    own = [(path, look.free, "GET", telling[look.name]) for path, look in LOOKS.items()]
+    looks = _looks(server)
+    own = [(path, look.free, "GET", _telling(look)) for path, look in looks.items()]
     own += [(path, False, "POST", _asking(server, ask)) for path, ask in ASKS.items()]
     own += [(path, False, "POST", _asking(server)) for path in OF_HOSTED]
     routes = []
@@ -211,13 +212,8 @@ def _guarded(server: Server, path: str, endpoint: Endpoint, *, free: bool) -> En
 
 def _refuse(server: Server, refusal: RefusedError, path: str) -> Response:
     server.metrics.refused.labels(refusal.body.error_type).inc()
-    return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
-
-
-def _json(found: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with what was found; bytes are JSON already."""
-    body = found if isinstance(found, bytes) else msgspec.json.encode(found)
-    return Response(body, status, headers, "application/json")
+    body = refusal.encoded(openai=_OPENAI in path)
+    return Response(body, refusal.status, refusal.headers, "application/json")
 
 
 def _check_key(key: str, request: Request) -> None:
@@ -311,7 +307,7 @@ def _asking(server: Server, ask: Ask | None = None) -> Endpoint:
             return msgspec.json.encode(asked.answer(model, form))
 
         try:
-            return _json(await served.run(ticket, answer))
+            return Response(await served.run(ticket, answer), media_type="application/json")
         except BothwaysError as error:
             raise of_error(error) from None
 
@@ -321,53 +317,52 @@ def _asking(server: Server, ask: Ask | None = None) -> Endpoint:
 # ------------------------------------------------------------------------------- about the server
 
 
-def _telling(server: Server) -> dict[str, Endpoint]:
-    """The endpoints that ask no model, by the names in :data:`LOOKS`."""
+def _telling(look: Look) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        found = look.tell(request.path_params.get("model"))
+        body = found if isinstance(found, bytes) else msgspec.json.encode(found)
+        status = 503 if found == _NOT_READY else 200
+        return Response(body, status, look.headers, look.media)
+
+    return endpoint
+
+
+_NOT_READY = wire.Health("not ready")
+
+
+def _looks(server: Server) -> dict[str, Look]:
+    """What is told of a server, by path."""
     page = shown_page().encode()
-    headers = {
-        "Content-Security-Policy": _policy(page),
-        "X-Content-Type-Options": "nosniff",
-    }
+    headers = {"Content-Security-Policy": _policy(page), "X-Content-Type-Options": "nosniff"}
 
-    async def health(request: Request) -> Response:
-        server.model(request.path_params.get("model"))
-        return _json(wire.Health("ok"))
+    def wanted(name: str | None) -> list[ServedModel]:
+        return [*server.models.values()] if name is None else [server.model(name)]
 
-    async def ready(request: Request) -> Response:
-        name = request.path_params.get("model")
-        wanted = [*server.models.values()] if name is None else [server.model(name)]
-        good = not server.draining and all(served.ready for served in wanted)
-        return _json(wire.Health("ok" if good else "not ready"), 200 if good else 503)
+    def health(name: str | None, *, ready: bool = False) -> wire.Health:
+        good = not server.draining and all(served.ready for served in wanted(name))
+        return wire.Health("ok") if good or not ready else _NOT_READY
 
-    async def info(request: Request) -> Response:
-        return _json(_info(server, server.model(request.path_params.get("model"))))
+    def cards(name: str | None) -> list[wire.ModelCard]:
+        return [wire.ModelCard(served.name) for served in wanted(name)]
 
-    async def models(request: Request) -> Response:
-        name = request.path_params.get("model")
-        names = server.models if name is None else [server.model(name).name]
-        return _json(wire.ModelList([*map(wire.ModelCard, names)]))
+    def infos(name: str | None) -> list[wire.Info]:
+        return [_info(server, served) for served in wanted(name)]
 
-    async def model(request: Request) -> Response:
-        return _json(wire.ModelCard(server.model(request.path_params["model"]).name))
-
-    async def all_info(_: Request) -> Response:
-        return _json([_info(server, served) for served in server.models.values()])
-
-    async def metrics(_: Request) -> Response:
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    def always(response: Response) -> Endpoint:
-        async def endpoint(_: Request) -> Response:
-            return response
-
-        return endpoint
-
-    found = (health, ready, info, all_info, models, model, metrics)
-    return {
-        **{endpoint.__name__: endpoint for endpoint in found},
-        "openapi": always(_json(describe(list(server.models), key=bool(server.key)))),
-        "start": always(Response(page, headers=headers, media_type="text/html")),
-    }
+    start, card, found = "A page with a form for each task.", wire.ModelCard, dict[str, Look]()
+    found["/"] = Look(start, str, lambda _: page, "text/html", free=True, headers=headers)
+    found["/health"] = Look("Whether the server is alive.", wire.Health, health, free=True)
+    ready = partial(health, ready=True)
+    found["/ready"] = Look("Whether models compute (503: not).", wire.Health, ready, free=True)
+    found["/info"] = Look("The first model, or one.", wire.Info, lambda n: infos(n)[0])
+    found["/models"] = Look("What all models are and take.", list[wire.Info], infos)
+    listed, every = "The models, for OpenAI's client.", wire.ModelList
+    found["/v1/models"] = Look(listed, every, lambda name: every(cards(name)))
+    found["/v1/models/{model}"] = Look("A model.", card, lambda name: cards(name)[0])
+    counted = "Counters for Prometheus."
+    found["/metrics"] = Look(counted, str, lambda _: server.metrics.text(), "text/plain")
+    found["/openapi.json"] = Look("This description.", dict[str, Any], lambda _: description)
+    description = describe(list(server.models), found, key=bool(server.key))
+    return found
 
 
 def _policy(page: bytes) -> str:

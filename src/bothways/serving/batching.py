@@ -27,8 +27,6 @@ from bothways.tasks.examples import PREDICT_TOKENS
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-PATIENCE = 2
-"""How often younger sequences may be computed before one that waits."""
 _LOOKED_AT = 2048
 """Waiting sequences among which a batch is chosen."""
 _SMOOTHING = 0.2
@@ -146,7 +144,6 @@ class Entry:
         length: in tokens.
         kind: what is asked of it; sequences of one kind can share a batch.
         heads: the tokens that each head reads, counted from its first.
-        passed: how often younger ones were computed before it.
     """
 
     job: _Job
@@ -154,39 +151,23 @@ class Entry:
     length: int
     kind: object
     heads: dict[str, Integers] = field(default_factory=dict)
-    passed: int = 0
 
 
 def choose(waiting: Sequence[Entry], budget: int) -> list[Entry]:
-    """The next batch: the oldest sequence, and with it those of the nearest lengths; but first
-    those that were passed over :data:`PATIENCE` times, which are never passed over again.
+    """The next batch: the oldest sequence, and with it those of its kind and the nearest lengths.
 
     Args:
-        waiting: one or more, the oldest first; ``passed`` of those that are passed over is raised.
+        waiting: one or more, the oldest first.
         budget: tokens of the batch, counted as if all were as long as its longest.
     """
-    late = [n for n, entry in enumerate(waiting) if entry.passed >= PATIENCE]
-    first = waiting[late[0] if late else 0]
-    # Nothing that is younger than a late one of another kind may go before that.
-    end = next((n for n in late if waiting[n].kind != first.kind), len(waiting))
-    own = [entry for entry in waiting[:end] if entry.kind == first.kind]
-    must = [entry for entry in own if entry.passed >= PATIENCE]
-    rest = [entry for entry in own if entry.passed < PATIENCE]
-    rest.sort(key=lambda entry: (entry is not first, abs(entry.length - first.length)))
-    chosen: list[Entry] = []
-    longest = 0
-    for entry in (*must, *rest):
+    first, *others = (entry for entry in waiting if entry.kind == waiting[0].kind)
+    others.sort(key=lambda entry: abs(entry.length - first.length))
+    chosen, longest = [first], first.length
+    for entry in others:
         width = max(longest, entry.length)
-        if chosen and width * (len(chosen) + 1) > budget:
-            if entry.passed >= PATIENCE:
-                break
-            continue
-        chosen.append(entry)
-        longest = width
-    taken = set(map(id, chosen))
-    youngest = max(n for n, entry in enumerate(waiting) if id(entry) in taken)
-    for entry in waiting[:youngest]:
-        entry.passed += id(entry) not in taken
+        if width * (len(chosen) + 1) <= budget:
+            chosen.append(entry)
+            longest = width
     return chosen
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from bothways.serving.refusals import ErrorBody
-from bothways.serving.routes import ASKS, HOSTED, LOOKS, OF_HOSTED, paths_of
+from bothways.serving.routes import ASKS, HOSTED, OF_HOSTED, Look, paths_of
 from bothways.serving.served import TASKS
 
 
-def describe(models: Sequence[str], *, key: bool) -> dict[str, Any]:
+def describe(models: Sequence[str], looks: Mapping[str, Look], *, key: bool) -> dict[str, Any]:
     """The description of a server with models of these names.
 
     Args:
         models: their names.
+        looks: what is told of the server, by path.
         key: whether clients must send one.
     """
     asks = [*HOSTED.values(), *ASKS.values()]
     types: list[Any] = [ErrorBody, *(kind for ask in asks for kind in (ask.form, ask.found))]
-    types += [look.found for look in LOOKS.values()]
+    types += [look.found for look in looks.values()]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
@@ -50,7 +51,7 @@ def describe(models: Sequence[str], *, key: bool) -> dict[str, Any]:
         summary = several[0].form.__doc__ or "" if len(several) == 1 else "Hugging Face's API."
         for one in paths_of(path):
             add(one, "post", summary, any_of([ask.found for ask in several]), requestBody=body)
-    for path, look in LOOKS.items():
+    for path, look in looks.items():
         free: dict[str, Any] = {"security": []} if key and look.free else {}
         for one in paths_of(path):
             add(one, "get", look.summary, _content(schema[repr(look.found)], look.media), **free)

@@ -3,8 +3,8 @@ are both made of these tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bothways.serving import answers, wire
@@ -85,34 +85,25 @@ ASKS = {
 
 @dataclass(frozen=True)
 class Look:
-    """A route that tells of the server, to GET and HEAD.
+    """What is told of the server, to GET and HEAD.
 
     Attributes:
-        name: of the function that answers, in :mod:`bothways.serving.app`.
-        summary: what it tells.
-        found: what it answers, for the description.
-        media: the type of the answer.
+        summary: what it is.
+        found: the same as a type, for the description.
+        tell: gives it, for the model of a name, or for the server.
+        media: the type of the answer; bytes are sent as they are.
         free: whether it needs no key.
+        headers: of the answer.
     """
 
-    name: str
     summary: str
     found: Any
+    tell: Callable[[str | None], Any]
     media: str = "application/json"
     free: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-LOOKS = {
-    "/": Look("start", "A page with a form for each task.", str, "text/html", free=True),
-    "/health": Look("health", "Whether the server is alive.", wire.Health, free=True),
-    "/ready": Look("ready", "Whether the models compute (503 if not).", wire.Health, free=True),
-    "/info": Look("info", "What a model is and takes, the first at the root.", wire.Info),
-    "/models": Look("all_info", "What all models are and take.", list[wire.Info]),
-    "/v1/models": Look("models", "The models, for OpenAI's client.", wire.ModelList),
-    "/v1/models/{model}": Look("model", "A model, for OpenAI's client.", wire.ModelCard),
-    "/metrics": Look("metrics", "What the server counts, for Prometheus.", str, "text/plain"),
-    "/openapi.json": Look("openapi", "This description.", dict[str, Any]),
-}
 _BELOW = ("/health", "/ready", "/info", "/v1/models", *ASKS)
 
 

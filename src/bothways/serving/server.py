@@ -83,9 +83,15 @@ def serve(config: ServeConfig, *, leave: bool = True) -> int:
     for reason in dict.fromkeys(how.reason for how in engines.values() if how.reason):
         print_note(reason)
     os.environ.pop(SHARED, None)  # of another program, whose counters would be ours, too
-    with _listening(config.host, config.port) as listener:
-        run = _serve_here if config.workers == 1 else _supervise
-        status = run(config, engines, listener, leave)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    run = _serve_here if config.workers == 1 else _supervise
+    try:
+        with _listening(config.host, config.port) as listener:
+            status = run(config, engines, listener, leave)
+    finally:
+        with contextlib.suppress(ValueError):  # in another thread than the main one
+            for number, handler in before.items():
+                signal.signal(number, handler)
     if leave:
         sys.stdout.flush()
         os._exit(status)
@@ -341,7 +347,6 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, _
 
     for name, folder in config.folders.items():  # what is wrong with one is said once
         _note(name, load_model(folder))
-    before = {number: signal.getsignal(number) for number in SIGNALS}
     threads = os.environ.get(_THREADS)
     os.environ[_THREADS] = str(max(1, usual_threads() // config.workers))
     with tempfile.TemporaryDirectory(prefix="bothways-metrics-") as counted:
@@ -359,8 +364,6 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, _
         finally:
             del os.environ[SHARED], os.environ[_THREADS]
             os.environ.update({_THREADS: threads} if threads else {})
-            for number, handler in before.items():
-                signal.signal(number, handler)
             for worker in workers.processes:
                 worker.process.kill()
                 worker.process.join()
