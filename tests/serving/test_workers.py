@@ -151,7 +151,10 @@ def test_a_model_that_cannot_be_loaded(workers: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "said"),
-    [("cut off", "is damaged or truncated"), ("other weights", "does not match its checksum")],
+    [
+        ("cut off", "is missing, damaged or truncated"),
+        ("other weights", "does not match its checksum"),
+    ],
 )
 def test_a_graph_that_is_not_its_folders_is_named(
     damage: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,6 +178,8 @@ def test_killed_workers_are_replaced_and_the_others_answer(tmp_path: Path) -> No
     folder = make_folders(tmp_path, "classes")["classes"]
     expected = sorted(offline(folder).predict([GOOD["inputs"]]).values[0].tolist())
     with serving(folder, "--workers", "2") as (url, process):
+        cores = [os.sched_getaffinity(pid) for pid in workers_of(process)]
+        assert len(cores) == 2
         for count in (1.0, 2.0):
             victim = workers_of(process)[0]
             os.kill(victim, signal.SIGKILL)
@@ -188,6 +193,8 @@ def test_killed_workers_are_replaced_and_the_others_answer(tmp_path: Path) -> No
             metrics = httpx.get(f"{url}/metrics", timeout=20).text
             assert f"bothways_replaced_workers_total {count}" in metrics
         wait_for(f"{url}/ready")
+        again = [os.sched_getaffinity(pid) for pid in workers_of(process)]
+        assert sorted(map(sorted, again)) == sorted(map(sorted, cores)), "each has its share again"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=40) == 0
 

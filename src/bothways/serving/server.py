@@ -12,17 +12,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess
+from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from bothways.errors import BothwaysError, ConfigError
-from bothways.io.processes import exit_with, usual_threads
+from bothways.io.processes import exit_with
 from bothways.io.terminal import print_note
 from bothways.runtime.engine import AUTO, EngineOptions
 from bothways.serving.options import KEY, SHARED, Limits, ServeConfig, server_key
@@ -55,7 +55,6 @@ _PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "32"
 """Of products in bf16, torch and oneDNN each keep what they compiled for the last 1,024 shapes, a
 quarter of a MiB for each: in a process that computes batches of all sizes, hundreds of MiB. To
 compile one takes a third of a millisecond. Both must be bounded, or the other keeps them."""
-_THREADS = "OMP_NUM_THREADS"
 
 
 def serve(config: ServeConfig, *, leave: bool = True) -> int:
@@ -315,6 +314,7 @@ class _Workers(Multiprocess):
     def init_processes(self) -> None:
         """Start the workers, and say so when all of them take requests."""
         super().init_processes()
+        self._share_cores(self.processes)
         while not all(worker.is_ready(1) for worker in self.processes):
             self.handle_signals()
             if any(worker.exitcode is not None for worker in self.processes):
@@ -322,6 +322,15 @@ class _Workers(Multiprocess):
             if self.should_exit.wait(0.1):
                 return
         _say(self.sockets[0], self._served)
+
+    def _share_cores(self, started: Sequence[Process]) -> None:
+        """Give workers that have no threads yet their shares of the cores, where the system can."""
+        if hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            for worker in started:
+                share = cores[self.processes.index(worker) :: len(self.processes)]
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.sched_setaffinity(worker.pid or 0, share or cores)
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that have ended; but end if one cannot load the models."""
@@ -332,6 +341,7 @@ class _Workers(Multiprocess):
         self.failed |= any(worker.exitcode == STARTUP_FAILURE for worker in self.processes)
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
+                self._share_cores([new])
                 log.warning("a worker ended (%s); starting another", old.exitcode)
                 self._metrics.replaced.inc()
                 mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
@@ -347,8 +357,6 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, _
 
     for name, folder in config.folders.items():  # what is wrong with one is said once
         _note(name, load_model(folder))
-    threads = os.environ.get(_THREADS)
-    os.environ[_THREADS] = str(max(1, usual_threads() // config.workers))
     with tempfile.TemporaryDirectory(prefix="bothways-metrics-") as counted:
         os.environ[SHARED] = counted  # before the library is imported, here and in workers
         settings = _settings(
@@ -362,8 +370,7 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, _
         try:
             workers.run()
         finally:
-            del os.environ[SHARED], os.environ[_THREADS]
-            os.environ.update({_THREADS: threads} if threads else {})
+            del os.environ[SHARED]
             for worker in workers.processes:
                 worker.process.kill()
                 worker.process.join()
