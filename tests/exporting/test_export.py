@@ -372,10 +372,10 @@ def test_damaged_graphs_are_named(tmp_path: Path) -> None:
     path = out / "onnx/model.onnx"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match=r"onnx/model.onnx is damaged or truncated"):
+    with pytest.raises(ModelError, match=r"onnx/model.onnx is missing, damaged or truncated"):
         load(out).embed(["w1"])
     path.write_bytes(b"")
-    with pytest.raises(ModelError, match=r"onnx/model.onnx is damaged or truncated \(it holds no"):
+    with pytest.raises(ModelError, match=r"onnx/model.onnx has the outputs , and no"):
         load(out).embed(["w1"])
     export(tmp_path / "m", tmp_path / "ours")
     graph = onnx.load(tmp_path / "ours/onnx/model.onnx")
@@ -390,7 +390,7 @@ def test_another_size_is_refused(tmp_path: Path) -> None:
     out = exported(tmp_path)
     save_model(tmp_path / "wide", small_bert(small_config((2, 64, 4, 50, 97))), TOKENIZER, {})
     shutil.copy(tmp_path / "wide/config.json", out / "config.json")
-    with pytest.raises(ModelError, match=r"hidden size of 64; they do not belong together"):
+    with pytest.raises(ModelError, match=r"config.json, 64; they do not belong together"):
         load(out)
 
 
@@ -503,10 +503,10 @@ def test_what_the_doctor_advises_for_a_graph(tmp_path: Path) -> None:
     assert problem.endswith("Copy it again, or export the model again (`bothways export`)")
     (out / "onnx/model.onnx").unlink()
     for call in (load_model, load):
-        with pytest.raises(ModelError, match=r"onnx/model\.onnx does not exist, which.*export"):
+        with pytest.raises(ModelError, match=r"onnx/model\.onnx is missing"):
             call(out)
     one, two = bothways.diagnose(out)
-    assert "model.onnx does not exist, which the model was exported to" in one
+    assert "model.onnx is missing" in one
     assert two.endswith("Copy it again")
 
 
@@ -567,7 +567,7 @@ def test_what_does_not_hold_is_not_written(
     printed = capsys.readouterr().out
     assert "model_quantized.onnx was not written: " in printed
     assert "times as fast as fp32 here, below 1000" in printed
-    assert "the best of 1 attempts" in printed
+    assert "best attempt on" in printed
     assert [p.name for p in (tmp_path / "out/onnx").iterdir()] == ["model.onnx"]
     assert load(tmp_path / "out").predict(["w1"]).labels
 
@@ -727,7 +727,7 @@ def test_a_file_with_one_answer_is_no_gate(task: tuple[Path, Path], tmp_path: Pa
     header, first, *_ = task[1].read_text(encoding="utf-8").splitlines()
     gate = tmp_path / "same.tsv"
     gate.write_text("\n".join([header, *[first] * 9]) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"same\.tsv: in fp32 the model answers '\w+' to all of"):
+    with pytest.raises(InputError, match=r"same\.tsv: in fp32 the model gives one answer"):
         export(task[0], tmp_path / "out", int8=True, gate=gate)
     assert list(tmp_path.iterdir()) == [gate]
 

@@ -198,7 +198,7 @@ def test_features_that_were_cut_off_are_computed_again(
 def test_features_are_the_hidden_states_of_first_pieces(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bothways.finetuning.features.PREDICT_TOKENS", 60)  # several batches
+    monkeypatch.setattr("bothways.runtime.engine.PREDICT_TOKENS", 60)  # several batches
     one = dataclasses.replace(config, layers=("last",), epochs=1, max_length=None)
     tag_by_features(one)
     assert json.loads((Path(config.run) / "run.json").read_text())["recipe"]["max_length"] == 40

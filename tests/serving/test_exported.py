@@ -107,7 +107,7 @@ def test_a_graph_of_heads_gives_no_vectors(server: Running, of_8_bits: Running) 
         assert refused.status_code == 422
         assert refused.json()["error"] == (
             "the model classes does not do feature-extraction; it does text-classification, "
-            "attribution. For it name another: vectors."
+            "attribution."
         )
     assert server.get("/models/vectors/info").json()["tasks"][0] == "feature-extraction"
 

@@ -64,8 +64,5 @@ def test_a_killed_worker(script: ModuleType, tmp_path: Path) -> None:
     with script.serving(folders, "onnxruntime", "fp32", SEED, "--workers", "2") as trial:
         dead = asyncio.run(script.killed(trial, 16, 2.0))
     assert dead.replaced < 20
-    # What was on its way to the worker fails, too; test_workers.py kills one with work in hand.
-    assert dead.counted <= dead.failed
-    assert dead.failed
     assert dead.different == 0
     assert dead.after

@@ -63,14 +63,9 @@ class ExportReport:
         """For a reader."""
         told = "not compared, as torch is not installed"
         if self.difference is not None:
-            told = (
-                f"outputs on {_TEXTS} sequences differ by at most {self.difference:.1e} from those "
-                f"of {self.compared_with}"
-            )
-        return [
-            f"{self.out / GRAPH}: {told}",
-            *(self.int8.lines(self.out / GRAPH_OF_8_BITS) if self.int8 else ()),
-        ]
+            told = f"differs from {self.compared_with} by at most {self.difference:.1e}"
+        int8 = self.int8.lines(self.out / GRAPH_OF_8_BITS) if self.int8 else []
+        return [f"{self.out / GRAPH}: {told}", *int8]
 
 
 def export_model(config: ExportConfig) -> ExportReport:
@@ -102,7 +97,9 @@ def export_model(config: ExportConfig) -> ExportReport:
         "export": {"opset": OPSET, "heads": loaded.heads},
     }
     with progress_of_stages() as progress, new_folder(out) as partial:
-        _copy_sentence_files(folder, encoder_folder(folder), partial, steps=_keeps_steps(loaded))
+        # A graph of heads gives their outputs alone: no vector is made of them, or a score.
+        steps = not loaded.heads or GIVES_SCORES in loaded.about.get("modules_left_out", ())
+        _copy_sentence_files(folder, encoder_folder(folder), partial, steps=steps)
         write_description(partial, loaded, dtype="float32")
         write_graph(partial / GRAPH, loaded.config, weights, asked)
         name, difference = _compare(folder, partial)
@@ -137,29 +134,21 @@ def _refuse(loaded: LoadedModel, folder: Path) -> Weights:
     return loaded.weights
 
 
-def _keeps_steps(loaded: LoadedModel) -> bool:
-    """Whether sentence-transformers' steps from states to a vector, or to a score, go with a graph,
-    which gives the outputs of its heads alone."""
-    return not loaded.heads or GIVES_SCORES in loaded.about.get("modules_left_out", ())
-
-
 def _copy_sentence_files(folder: Path, encoder: Path, out: Path, *, steps: bool) -> None:
     """The files of sentence-transformers, and with ``steps`` the folders of its modules, if there
     are any; the encoder is in the folder itself afterwards."""
     for name in _SENTENCE_FILES:
-        found = next((own / name for own in (folder, encoder) if (own / name).exists()), None)
-        if found is not None:
-            shutil.copyfile(found, out / name)
-    if not (steps and (folder / _MODULES).exists()):
-        return
-    modules = read_json_file(folder / _MODULES)
-    for module in modules if isinstance(modules, list) else []:
-        path = str(module.get("path") or "") if isinstance(module, dict) else ""
-        if path and real_path(folder / path) == real_path(encoder):
-            module["path"] = ""
-        elif path and Path(path).name == path and (folder / path).is_dir():
-            shutil.copytree(folder / path, out / path)
-    write_json(out / _MODULES, modules)
+        if found := [own / name for own in (folder, encoder) if (own / name).exists()]:
+            shutil.copyfile(found[0], out / name)
+    if steps and (folder / _MODULES).exists():
+        modules = read_json_file(folder / _MODULES)  # as it was read when the model was opened
+        for module in modules:
+            path = module.get("path") or ""
+            if path and real_path(folder / path) == real_path(encoder):
+                module["path"] = ""
+            elif path and (folder / path).is_dir():
+                shutil.copytree(folder / path, out / path)
+        write_json(out / _MODULES, modules)
 
 
 def _compare(folder: Path, out: Path) -> tuple[str, float | None]:
@@ -187,9 +176,8 @@ def _compare(folder: Path, out: Path) -> tuple[str, float | None]:
         difference = float(np.abs(value - rows).max()) / max(1.0, float(np.abs(rows).max()))
         if not difference <= CLOSE:
             raise ModelError(
-                f"{folder}: the graph's outputs ({name}) differ by "
-                f"{difference:.1e} from those of {reference.name}, and nothing was written. If the "
-                "weights are sound (`bothways info --check`), please report it."
+                f"{folder}: the graph's outputs ({name}) differ by {difference:.1e} from those of "
+                f"{reference.name}, and nothing was written; please report it."
             )
         largest = max(largest, difference)
     return f"{reference.name} ({reference.precision})", largest
@@ -203,7 +191,6 @@ def _sequences(config: ModelConfig) -> Batch:
         [(7919 * n + 104_729 * i) % config.vocab_size for i in range(size)]
         for n, size in enumerate(lengths)
     ]
-    segments = [
-        [int(config.segments > 1 and i > size // 2) for i in range(size)] for size in lengths
-    ]
+    second = int(config.segments > 1)
+    segments = [[second * (i > size // 2) for i in range(size)] for size in lengths]
     return collate(rows, segments, max_positions=config.positions)

@@ -22,6 +22,7 @@ from bothways.errors import ConfigError, InputError, NonFiniteError, Place
 from bothways.exporting.options import ExportConfig
 from bothways.families.heads import HEADS
 from bothways.io.terminal import ShowProgress, StageProgress
+from bothways.runtime.batching import Computed, computed
 from bothways.runtime.embeddings import embed_texts
 from bothways.runtime.engine import Engine, batches_for
 from bothways.runtime.folder import GRAPH_OF_8_BITS, LoadedModel, load_model
@@ -42,8 +43,6 @@ from bothways.runtime.texts import file_texts
 from bothways.runtime.weights import Weights
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.metrics import check_measuring, measure_scores
-from bothways.tasks.readers import read_rows
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import EncodedFile, Task
 
@@ -106,15 +105,12 @@ class GateReport:
             parts.append(f"{self.measure} {best.metric:.4f}, in fp32 {self.fp32:.4f}")
         if best.speedup is not None:
             parts.append(f"{best.speedup:.2f} times as fast as fp32")
-        exact = f"; in fp32: {', '.join(best.exact)}" if best.exact else ""
-        told = f"on {self.texts:,} texts: {'; '.join(parts)}{exact}"
+        if best.exact:
+            parts.append(f"in fp32: {', '.join(best.exact)}")
+        told = f"on {self.texts:,} texts: {'; '.join(parts)}"
         if self.holds:
             return [f"{path}: {told}"]
-        return [
-            f"{path} was not written: {'; '.join(best.fails)}",
-            f"the best of {len(self.attempts)} attempts {told}",
-            "limits are options: agreement, lowest, metric_loss, speedup",
-        ]
+        return [f"{path} was not written: {'; '.join(best.fails)}", f"best attempt {told}"]
 
 
 def quantize(
@@ -182,11 +178,9 @@ def _refuse_one_answer(expected: _Run, config: ExportConfig) -> None:
     """Refuse a file on which everything is the same in fp32: that it is in 8 bits says nothing."""
     first, *others = (np.asarray(value).tolist() for value in expected.values)
     if others and all(other == first for other in others):
-        answer = f"{first!r}" if isinstance(first, str | float) else "the same"
         raise InputError(
-            f"in fp32 the model answers {answer} to all of this file, which so cannot show whether "
-            "8 bits change anything. Give a file that asks for more than one answer; a model that "
-            "gives one to everything has collapsed, and needs other training.",
+            "in fp32 the model gives one answer to all of this file, which so cannot show whether "
+            "8 bits change anything; give a file with several, or train the model further.",
             place=Place(Path(config.gate or "")),
         )
 
@@ -443,28 +437,14 @@ class _TextGate(_Gate):
         if config.text_b is not None or config.label is not None:
             raise ConfigError(
                 "text_b and label are columns of a labelled file, on which a model without a task "
-                "head is not measured; leave them out, or name a task of pairs with scores (task)."
+                "head is not measured; leave them out."
             )
-        options = None if config.task is None else task_recipe(config.task).task
-        self._gold: NDArray[np.float64] | None = None
-        if options is not None and options.text_b is not None and options.traits.one_score:
-            check_measuring()
-            rows = read_rows(path, options, labelled=True)
-            assert rows.b is not None, "the task has a second text"
-            assert rows.labels is not None, "its file has scores"
-            self._texts = [*rows.a, *rows.b]
-            self._gold = np.array([float(label) for (label,) in rows.labels])
-            self.measure = _METRIC
-        else:
-            self._texts = list(file_texts(path, fp32, text=config.text, task=config.task).texts)
+        self._texts = list(file_texts(path, fp32, text=config.text, task=config.task).texts)
         if not self._texts:
             raise InputError("no text to measure on; the file is empty.", place=Place(path))
         self.texts, self.positions = len(self._texts), fp32.config.positions
         length = choose_length(fp32, None)
         self.examples = encode_examples(fp32.tokenizer, self._texts, None, length=length)
-
-
-_METRIC = "spearman"
 
 
 class _VectorGate(_TextGate):
@@ -476,7 +456,7 @@ class _VectorGate(_TextGate):
         self._model = fp32
 
     def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
-        """Vectors, and how well their cosines order pairs that have scores."""
+        """Vectors, of length 1."""
         model = replace(self._model)
         model.use(engine)
         known = str(model.about.get("pooling", "mean"))
@@ -485,11 +465,7 @@ class _VectorGate(_TextGate):
             model, self._texts, pooling=pooling, normalize=True, progress=progress
         ).pooled
         assert vectors is not None, "pooled"
-        if self._gold is None:
-            return _Run(vectors)
-        cosines = (vectors[: len(self._gold)] * vectors[len(self._gold) :]).sum(-1)
-        scores = measure_scores((_METRIC,), cosines, self._gold).scores
-        return _Run(vectors, scores[_METRIC])
+        return _Run(vectors)
 
     def agreement(self, one: _Run, two: _Run) -> dict[str, float]:
         """The cosines of each text's vectors: their mean and the lowest."""
@@ -503,27 +479,31 @@ class _HeadGate(_TextGate):
     def __init__(self, fp32: LoadedModel, config: ExportConfig):
         super().__init__(fp32, config)
         self.heads = tuple(fp32.heads)
-        self._mask = None
-        if any(HEADS[name].reads == "masked" for name in self.heads):
-            self._mask = fp32.tokenizer.mask_id
+        own, tokens = self.examples, np.arange(len(self.examples.tokens))
+        places = {"sequence": own.bounds[:-1], "tokens": tokens, "masked": tokens[::_HIDDEN_TOKEN]}
+        self._reading: dict[str, Examples] = {}
+        for name in self.heads:
+            reads = HEADS[name].reads
+            ids = own.tokens.copy()
+            if reads == "masked":
+                ids[places[reads]] = fp32.tokenizer.mask_id
+            self._reading[name] = Examples.of_sequences(
+                ids, own.segments, own.bounds, read_positions=places[reads]
+            )
 
     def run(self, engine: Engine, progress: ShowProgress | None = None) -> _Run:
         """The most likely output of each head, or of one output its sign."""
+
+        def compute(indices: NDArray[np.int64]) -> Computed[np.int64]:
+            batch = examples.batch(indices, max_positions=self.positions)
+            rows = engine.compute(batch.inputs, {name: batch.read_positions})[name]
+            if not np.isfinite(rows).all():
+                raise NonFiniteError("the model's output is not finite; its weights are damaged.")
+            likely = rows[:, 0] > 0 if rows.shape[1] == 1 else rows.argmax(-1)
+            return likely.astype(np.int64), batch.bounds
+
         found: list[int] = []
-        done, total = 0, len(self.examples.lengths)
-        for indices in batches_for(engine, self.examples.lengths):
-            done += len(indices)
-            if progress:
-                progress(done, total)
-            batch = self.examples.inputs(indices, max_positions=self.positions)
-            if self._mask is not None:
-                batch.tokens[: int(batch.bounds[-1]) : _HIDDEN_TOKEN] = self._mask
-            outputs = all_outputs(engine, batch, self.heads, ())
-            for name in self.heads:
-                rows = outputs[name]
-                if not np.isfinite(rows).all():
-                    raise NonFiniteError(
-                        "the model's output is not finite; its weights are damaged."
-                    )
-                found += ((rows[:, 0] > 0) if rows.shape[1] == 1 else rows.argmax(-1)).tolist()
+        for name, examples in self._reading.items():  # noqa: B007  # which compute reads
+            for _, likely in computed(engine, examples.lengths, compute, progress):
+                found += likely.tolist()
         return _Run(found)

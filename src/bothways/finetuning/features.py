@@ -16,7 +16,6 @@ import torch
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from bothways import arrays
 from bothways.config.fields import digest
 from bothways.errors import ConfigError, ModelError
 from bothways.finetuning.options import FeaturesConfig, LayerChoice
@@ -38,10 +37,11 @@ from bothways.model.engine import TorchEngine, evaluating, network_of
 from bothways.model.model import EncoderModel
 from bothways.model.recurrent import FeatureTagger
 from bothways.objectives.labelled import FeatureBatch, TaggedFeatures
+from bothways.runtime.batching import Computed, computed
 from bothways.runtime.engine import layer_name
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.pipeline import check_length
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+from bothways.tasks.examples import Examples
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
@@ -116,7 +116,8 @@ def _compute(
     array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
     engine, layers = TorchEngine(model, dtype, fast=False), range(model.config.layers + 1)
-    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+
+    def compute(indices: NDArray[np.int64]) -> Computed[np.float16]:
         batch = examples.batch(indices, max_positions=model.config.positions)
         states = engine.compute(batch.inputs, layers=layers)
         words = [states[layer_name(layer)][batch.read_positions] for layer in layers]
@@ -126,8 +127,10 @@ def _compute(
             raise ModelError(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
             )
-        for n, rows in zip(indices, arrays.split(features, batch.bounds), strict=True):
-            array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
+        return features, batch.bounds
+
+    for n, rows in computed(engine, examples.lengths, compute):
+        array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
 
 
 def chosen_layers(

@@ -17,15 +17,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logit
 
-from bothways import arrays
 from bothways.errors import ConfigError
 from bothways.finetuning.setup import FinetuningData, label_weights
 from bothways.model.batch import item_means
 from bothways.model.engine import TorchEngine, evaluating, fast_kernels
 from bothways.model.heads import OutputHead
 from bothways.model.model import EncoderModel
+from bothways.runtime.batching import Computed, computed
 from bothways.runtime.engine import layer_name
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+from bothways.tasks.examples import Examples
 
 Features = NDArray[np.float64]
 
@@ -93,18 +93,20 @@ def head_inputs(model: EncoderModel, examples: Examples, *, averaged: bool) -> F
     rows = len(examples) if averaged else len(examples.read_positions)
     found = np.zeros((rows, head.output.in_features))
     engine = TorchEngine(model)
+
+    def compute(indices: NDArray[np.int64]) -> Computed[np.float32]:
+        batch = examples.batch(indices, max_positions=model.config.positions)
+        states = engine.compute(batch.inputs, layers=(last,))[layer_name(last)]
+        x_RH = torch.from_numpy(states[batch.read_positions]).to(model.device)
+        x_RH = head.transformed(x_RH)
+        if averaged:
+            return item_means(x_RH, batch.bounds).cpu().numpy(), np.arange(len(indices) + 1)
+        return x_RH.cpu().numpy(), batch.bounds
+
+    rows_of = np.arange(rows + 1) if averaged else examples.output_bounds
     with fast_kernels(model), evaluating(model), torch.no_grad():
-        for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-            batch = examples.batch(indices, max_positions=model.config.positions)
-            states = engine.compute(batch.inputs, layers=(last,))[layer_name(last)]
-            x_RH = torch.from_numpy(states[batch.read_positions]).to(model.device)
-            x_RH = head.transformed(x_RH)
-            if averaged:
-                found[indices] = item_means(x_RH, batch.bounds).cpu().numpy()
-                continue
-            by_item = arrays.split(x_RH.cpu().numpy(), batch.bounds)
-            for n, vectors in zip(indices, by_item, strict=True):
-                found[examples.output_bounds[n] : examples.output_bounds[n + 1]] = vectors
+        for n, vectors in computed(engine, examples.lengths, compute):
+            found[rows_of[n] : rows_of[n + 1]] = vectors
     return found
 
 

@@ -18,19 +18,20 @@ from bothways.runtime.engine import Engine, batches_for
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_N = TypeVar("_N", bound=np.generic)
 _TOGETHER = 1024  # texts; batches are sorted by length among so many
 _FIRST = 128  # of many texts: nothing is computed before they are tokenized
 
-Computed = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""Outputs of a batch, float32 [R, ...], and where the rows of each item begin and end."""
+Computed = tuple[NDArray[_N], NDArray[np.int64]]
+"""Outputs of a batch, [R, ...], and where the rows of each item begin and end."""
 
 
 def computed(
     engine: Engine,
     lengths: NDArray[np.int64],
-    compute: Callable[[NDArray[np.int64]], Computed],
+    compute: Callable[[NDArray[np.int64]], Computed[_N]],
     progress: ShowProgress | None = None,
-) -> Iterator[tuple[int, NDArray[np.float32]]]:
+) -> Iterator[tuple[int, NDArray[_N]]]:
     """The number of each item and its outputs, longest items first.
 
     Args:

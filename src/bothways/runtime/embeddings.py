@@ -196,7 +196,8 @@ def embed_texts(
     for part in ahead(text_parts(texts), encode):
         own = share_of(progress, start, len(part.counts), len(texts))
         found.append(_embed(loaded, part, chosen, combine, pooling, skip, own))
-        _check_finite(found[-1], part, pooling, start)
+        if not np.isfinite(found[-1]).all():
+            raise NonFiniteError("a vector is not finite; the model's weights are damaged.")
         encodings += part.encodings
         cut, several = cut + part.cut, several + sum(count > 1 for count in part.counts)
         start += len(part.counts)
@@ -212,17 +213,13 @@ def embed_texts(
 
 def _check_first_token(loaded: LoadedModel) -> None:
     """Refuse ``cls`` where the first token knows nothing of its text, or is a part of it."""
-    tokenizer = loaded.tokenizer
-    if loaded.config.left_to_right:
-        raise ConfigError(
-            f"pooling is cls, but this model reads left to right: its {tokenizer.roles.cls} sees "
-            "no other token and has the same vector in every text; set pooling to mean."
+    if loaded.config.left_to_right or not loaded.tokenizer.template.opens:
+        why = (
+            f"reads left to right, so its {loaded.tokenizer.roles.cls} has the same vector in every"
+            if loaded.config.left_to_right
+            else "puts no special token before a"
         )
-    if not tokenizer.template.opens:
-        raise ConfigError(
-            "pooling is cls, but this tokenizer puts no special token before a text; set pooling "
-            "to mean."
-        )
+        raise ConfigError(f"pooling is cls, but this model {why} text; set pooling to mean.")
 
 
 def _prompt_of(loaded: LoadedModel, prompt: str | None) -> str:
@@ -241,17 +238,9 @@ def _prompt_tokens(tokenizer: Tokenizer, prompt: str, length: int | None) -> int
 
 
 def own_length(loaded: LoadedModel, *, tokens: bool) -> int | None:
-    """At how many tokens the files of sentence-transformers in the folder cut a text.
-
-    Args:
-        loaded: the model.
-        tokens: whether vectors of tokens are wanted, which that library does not give.
-
-    Returns:
-        None if no text is cut but at the encoder's limit.
-    """
-    found: int | None = None if tokens else loaded.about.get("cut_at")
-    return found
+    """At how many tokens the files of sentence-transformers cut a text; None if they do not, or for
+    vectors of tokens, which that library does not give."""
+    return None if tokens else loaded.about.get("cut_at")
 
 
 def pools(loaded: LoadedModel) -> bool:
@@ -264,36 +253,26 @@ def pools(loaded: LoadedModel) -> bool:
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
-    own = str(loaded.about.get("pooling", "mean"))
-    where = loaded.folder or "the model folder"
-    if left_out := loaded.about.get("modules_left_out"):
+    about, own = loaded.about, str(loaded.about.get("pooling", "mean"))
+    layers = [f"a layer after pooling, {name}" for name in about.get("modules_left_out") or ()]
+    more = [*layers, *(about.get("settings_left_out") or ())]
+    more += [f"its pooling is {own}"] * (own not in _POOLED)
+    if more:
         raise ConfigError(
-            f"{where} has layers after pooling ({', '.join(left_out)}), which bothways "
-            "does not compute; set pooling to mean or cls for vectors without them."
+            f"{loaded.folder or 'the model folder'}: sentence-transformers makes its vectors in a "
+            f"way that bothways does not have: {'; '.join(more)}. Set pooling to mean or cls for "
+            "other vectors."
         )
-    if settings := loaded.about.get("settings_left_out"):
-        raise ConfigError(
-            f"with sentence-transformers {' and '.join(settings)}, which bothways does not do; set "
-            "pooling to mean or cls, and do that yourself if you want the same vectors."
-        )
-    if own in _POOLED:
-        return _POOLED[own]
-    raise ConfigError(
-        f"{where}: its pooling is {own}, which bothways does not have; set pooling to mean or cls "
-        "for other vectors."
-    )
+    return _POOLED[own]
 
 
 def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:
     """Layers counted from 0, the embedding layer."""
-    for layer in layers:
-        if not -count - 1 <= layer <= count:
-            raise ConfigError(
-                f"layers: {layer}; this encoder has layers 1 to {count}, and 0, the embeddings "
-                f"(or -1 to {-count - 1} from the last)."
-            )
-    if not layers:
-        raise ConfigError("layers is empty; name at least one, such as -1.")
+    if not layers or not all(-count - 1 <= layer <= count for layer in layers):
+        raise ConfigError(
+            f"layers: {', '.join(map(str, layers)) or 'none'}; this encoder has layers 1 to "
+            f"{count}, and 0, the embeddings (or -1 to {-count - 1} from the last)."
+        )
     return [layer % (count + 1) for layer in layers]
 
 
@@ -356,7 +335,7 @@ def _embed(
     width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
     sums = np.zeros((rows[-1], width), np.float32 if pooling == "tokens" else np.float64)
 
-    def compute(indices: NDArray[np.int64]) -> Computed:
+    def compute(indices: NDArray[np.int64]) -> Computed[np.float32]:
         chosen = [windows[w] for w in indices.tolist()]
         ids, segments = [own.ids for own in chosen], [own.segments for own in chosen]
         batch = collate(ids, segments, max_positions=loaded.config.positions)
@@ -381,16 +360,6 @@ def _embed(
     sizes = counts if pooling == "cls" else [max(1, own + cost) for own in pieces]
     means: Vector = (sums / np.array(sizes)[:, None]).astype(np.float32)
     return means
-
-
-def _check_finite(vectors: Vector, encoded: _Encoded, pooling: Pooling, start: int) -> None:
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(-1))[0])
-        if pooling == "tokens":
-            row = int(np.searchsorted(np.cumsum(encoded.pieces), row, side="right"))
-        raise NonFiniteError(
-            f"the vector of text {start + row + 1} is not finite; the model's weights are damaged."
-        )
 
 
 def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Combine) -> Vector:
@@ -528,19 +497,21 @@ def _array(values: Sequence[Any]) -> NDArray[Any]:
     return np.array([cell_text(value) for value in values], np.str_)
 
 
+def _joined(texts: Sequence[TokenVectors]) -> tuple[list[str], NDArray[np.int64], Vector, Any]:
+    """Tokens, offsets and vectors of all texts end to end, and where each text begins and ends."""
+    tokens = [piece for text in texts for piece in text.tokens]
+    offsets = np.concatenate([text.offsets for text in texts])
+    vectors = np.concatenate([text.vectors for text in texts])
+    return tokens, offsets, vectors, arrays.bounds([len(text.tokens) for text in texts])
+
+
 def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:
     if vectors.pooled is not None:
         np.savez(file, embeddings=vectors.pooled, **kept)
     else:
-        pieces = [piece for text in vectors.tokens for piece in text.tokens]
-        np.savez(
-            file,
-            embeddings=np.concatenate([text.vectors for text in vectors.tokens]),
-            bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
-            tokens=np.array(pieces, dtype=np.str_),
-            offsets=np.concatenate([text.offsets for text in vectors.tokens]),
-            **kept,
-        )
+        tokens, offsets, rows, bounds = _joined(vectors.tokens)
+        own = {"tokens": np.array(tokens, np.str_), "offsets": offsets, "bounds": bounds}
+        np.savez(file, embeddings=rows, **own, **kept)
 
 
 def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
@@ -550,13 +521,10 @@ def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
     else:
-        bounds = np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]).astype(np.int32)
-        pieces = pa.array([piece for text in vectors.tokens for piece in text.tokens], pa.string())
-        offsets = np.concatenate([text.offsets for text in vectors.tokens])
-        rows = np.concatenate([text.vectors for text in vectors.tokens])
-        columns["tokens"] = pa.ListArray.from_arrays(bounds, pieces)
-        columns["offsets"] = pa.ListArray.from_arrays(bounds, _vector_column(offsets))
-        columns["embeddings"] = pa.ListArray.from_arrays(bounds, _vector_column(rows))
+        tokens, offsets, rows, bounds = _joined(vectors.tokens)
+        lists = {"tokens": pa.array(tokens, pa.string()), "offsets": _vector_column(offsets)}
+        for name, values in {**lists, "embeddings": _vector_column(rows)}.items():
+            columns[name] = pa.ListArray.from_arrays(bounds.astype(np.int32), values)
     return pa.table(columns)
 
 

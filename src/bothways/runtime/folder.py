@@ -17,7 +17,7 @@ from typing import Any
 
 from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
-from bothways.families.config import ModelConfig, shortened
+from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import CLASSIFIER, HEADS, TAGGER, parameter_count, task_head
 from bothways.io.base_folder import ADAPTER, adapter_settings, base_folder
@@ -45,7 +45,7 @@ from bothways.runtime.weights import (
     words_head_names,
 )
 from bothways.tasks.kinds import task_of
-from bothways.tasks.options import TEXT_KINDS, traits_of
+from bothways.tasks.options import TRAITS, traits_of
 from bothways.tasks.task import Task
 from bothways.tokenization.doubts import cut_elsewhere, disagreements, doubts
 from bothways.tokenization.reading import has_vocabulary
@@ -67,11 +67,6 @@ OF_TASK = (
 """Files that may hold settings or a vocabulary."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
-PROBLEM_TYPES = {
-    "multilabel": "multi_label_classification",
-    "multiregression": "regression",
-}
-"""transformers' names for the kinds of tasks that give a text several labels or scores."""
 OTHER_VOCABULARY = (
     "{}: the vocabulary is not the one that the model was written with, so ids may mean other "
     "pieces"
@@ -266,7 +261,7 @@ def _source_of(named: Path, notes: list[str]) -> _Source:
     values = read_json(folder / CONFIG, "get the folder again from where it came from")
     about = _read_about(folder) if is_there(folder / ABOUT) else None
     if not has_weights(folder) and (graph_in(folder) or (about or {}).get("export")):
-        path, tensors = _graph_of(folder), None
+        path, tensors = graph_in(folder) or folder / GRAPH, None
     else:
         path, tensors = stored_weights(folder, notes)
     return _Source(folder, values, path, tensors, folder, named, about, whole=True)
@@ -377,7 +372,6 @@ def _add_about(loaded: LoadedModel, source: _Source) -> None:
         tasks = about.pop("tasks", {})
         # Of another head if the model was trained again elsewhere, which is refused later.
         loaded.about = {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
-        _check_about(loaded.about, folder / ABOUT)
     else:
         # Vectors and the scores of pairs are cut where that library does it.
         limit = None if modules or scores else loaded.config.positions
@@ -493,46 +487,13 @@ def _read_about(folder: Path) -> dict[str, Any]:
         ModelError: it is damaged, or of a later version.
     """
     about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
-    version, tasks = about.get("format", 1), about.get("tasks", {})
+    version = about.get("format", 1)
     if not isinstance(version, int) or version > FORMAT:
         raise ModelError(
             f"{folder / ABOUT} has the format {version!r}; this version of bothways reads up to "
             f"{FORMAT}. Use the version that wrote it, or a later one."
         )
-    if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
-        raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
     return about
-
-
-_KINDS: tuple[tuple[str, Any, Any], ...] = (
-    ("kind task pooling pooled prompt pairs masking precision measured_in made_by", str, ()),
-    ("pair normalize include_prompt", bool, ()),
-    ("length cut_at", int, ()),
-    ("labels modules_left_out settings_left_out", list, str | int | float),
-    ("options export reranker", dict, object),
-    ("prompts", dict, str),
-    ("dev", dict, int | float | None),
-)
-"""Entries of bothways.json that are read, their type and that of their items."""
-
-
-def _check_about(about: dict[str, Any], path: Path) -> None:
-    """Refuse entries of another type than their readers expect; null is as good as no entry."""
-    for names, kind, inner in _KINDS:
-        for name in names.split():
-            if (value := about.get(name)) is None:
-                continue
-            fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-            if kind is int:
-                fits = fits and value >= 1
-            elif fits and inner:
-                items = value.values() if kind is dict else value
-                fits = all(isinstance(item, inner) for item in items)
-            if not fits:
-                raise ModelError(
-                    f"{path}: {name} is {shortened(value)}; it must be {kind.__name__}. Correct it "
-                    "or take it out, or copy the folder again."
-                )
 
 
 def graph_in(folder: Path) -> Path | None:
@@ -553,20 +514,6 @@ def no_weights(folder: Path) -> str:
     )
 
 
-def _graph_of(folder: Path) -> Path:
-    """The graph of a folder without weights.
-
-    Raises:
-        ModelError: it is missing.
-    """
-    if (path := graph_in(folder)) is None:
-        raise ModelError(
-            f"{folder / GRAPH} does not exist, which the model was exported to ({ABOUT}); copy it "
-            "again, or export the model again (`bothways export`)."
-        )
-    return path
-
-
 def _heads_of_graph(source: _Source, config: ModelConfig, classes: list[str]) -> dict[str, int]:
     """The heads of a folder's graph, with their numbers of outputs.
 
@@ -579,41 +526,31 @@ def _heads_of_graph(source: _Source, config: ModelConfig, classes: list[str]) ->
 
     path, values = source.path, source.values
     try:
-        graph = onnx.load_model(checked(path), load_external_data=False).graph
-        if not graph.output:  # of the format, an empty file is a whole one
-            raise ValueError("it holds no graph")
-    except InputError as error:
-        raise ModelError(str(error)) from None
-    except Exception as error:  # of the protobuf library's own types
+        found = onnx.load_model(checked(path), load_external_data=False).graph.output
+    except Exception as error:  # of the protobuf library's own types, too
         raise ModelError(
-            f"{path} is damaged or truncated ({error}); copy it again, or export it again."
+            f"{path} is missing, damaged or truncated ({error}); copy it again, or export it again."
         ) from None
-    found = {
-        one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
+    size_of = {
+        one.name: next((d.dim_value for d in reversed(one.type.tensor_type.shape.dim)), 0)
+        for one in found
     }
     family = family_of(config)
     exported = (source.about or {}).get("export") or {}
     heads = list(exported.get("heads") or ()) or [
         head for name in classes for head in family.classes.get(name, ())
     ]
-    if others := [head for head in heads if not isinstance(head, str) or head not in HEADS]:
-        raise ModelError(
-            f"{source.folder / ABOUT}: export.heads names {shortened(others[0])}, which is no "
-            "head; the file is damaged. Export the model again."
-        )
     wanted = output_names(heads)
-    names = [name for own in wanted.values() for name in own]
-    sizes = {head: (found.get(own[0]) or [0])[-1] for head, own in wanted.items()}
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for own in wanted.values() for name in own if name not in size_of]:
         raise ModelError(
-            f"{path} has the outputs {', '.join(found)}, and no {missing[0]}, which a model of the "
-            f"class {', '.join(classes) or 'in config.json'} has; export the model "
-            "for its task."
+            f"{path} has the outputs {', '.join(size_of)}, and no {missing[0]}, which a model of "
+            f"the class {', '.join(classes) or 'in config.json'} has; export it for its task."
         )
-    if not heads and sizes[next(iter(wanted))] not in (0, config.hidden):
+    sizes = {head: size_of[own[0]] for head, own in wanted.items()}
+    if not heads and {*sizes.values()} - {0, config.hidden}:
         raise ModelError(
-            f"{path} gives states of the size {sizes[next(iter(wanted))]}, and config.json has a "
-            f"hidden size of {config.hidden}; they do not belong together."
+            f"{path} gives states of another size than the hidden size of config.json, "
+            f"{config.hidden}; they do not belong together."
         )
     labels = _labels_named(values) or values.get("num_labels") or 2
     return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
@@ -682,9 +619,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     except InputError as error:
         if not is_there(path):
             raise ModelError(f"{path} does not exist; {remedy}.") from None
+        where = f"line {error.place.row} " if error.place and error.place.row else ""
         problem = error.problem.rstrip(".")
-        row = error.place and error.place.row
-        where = f"line {row} " if row else ""
         raise ModelError(f"{path} cannot be read ({where}{problem}); {remedy}.") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
@@ -697,18 +633,12 @@ def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
     Raises:
         ModelError: naming both.
     """
-    beyond = tokenizer.pieces[config.vocab_size :]
-    if beyond and tokenizer.added.issuperset(beyond):
-        raise ModelError(
-            f"{where}: the tokens {listed(beyond, 4)} were added to the vocabulary, and the "
-            f"model's {config.vocab_size:,} rows have none for them. Take them out of "
-            "added_tokens.json (or added_tokens_decoder of tokenizer_config.json, or "
-            "tokenizer.json) if it was trained without them; or get the weights that have them."
-        )
     if tokenizer.vocab_size != config.vocab_size:
+        beyond = listed(tokenizer.pieces[config.vocab_size :], 4)
+        without = f" The model has no rows for {beyond}: perhaps they were added." * bool(beyond)
         raise ModelError(
             f"{where}: the vocabulary has {tokenizer.vocab_size} pieces but the model has "
-            f"{config.vocab_size}; they do not belong together. Put the vocab.txt and "
+            f"{config.vocab_size}; they do not belong together.{without} Put the vocab.txt and "
             "tokenizer.json the model was trained with into its folder."
         )
 
@@ -747,12 +677,6 @@ def _check_direction(folder: Path, loaded: LoadedModel) -> None:
             "which sees no other left to right. Save the encoder alone "
             f"({family_of(loaded.config).class_of([])}) and fine-tune that."
         )
-    if about.get("masking") == "left_to_right" and not causal:
-        raise ModelError(
-            f"{folder}: {ABOUT} says that the model was trained left to right, but {CONFIG} says "
-            "that it is bidirectional. If an early version of bothways wrote it, add "
-            f'"is_decoder": true to {CONFIG}.'
-        )
 
 
 def _label_config(loaded: LoadedModel) -> dict[str, Any]:
@@ -762,7 +686,8 @@ def _label_config(loaded: LoadedModel) -> dict[str, Any]:
     if not head or not HEADS[head].kind or HEADS[head].outputs:
         return {}
     tagging, kind = HEADS[head].reads == "tokens", about.get("kind")
-    if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
+    traits = traits_of(kind)
+    if classes == 1 and not tagging and not traits.several:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
     if len(labels) != classes or len(set(labels)) != classes:
@@ -775,17 +700,19 @@ def _label_config(loaded: LoadedModel) -> dict[str, Any]:
         "label2id": {label: i for i, label in enumerate(labels)},
     }
     if not tagging:
-        config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
+        config["problem_type"] = traits.problem_type
     return config
 
 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
     labels, expected = about.get("labels") or [], theirs["labels"]
-    if PROBLEM_TYPES.get(about["kind"]) == theirs["kind"] and len(labels) == 1:
+    traits = traits_of(about["kind"])
+    scores = traits.several and not traits.has_labels
+    if scores and traits_of(theirs["kind"]).one_score and len(labels) == 1:
         return  # config.json has one name for a score and for several of which there is one
     reads = (about.get("options") or {}).get("reads")
-    if reads == "tokens" and traits_of(theirs["kind"]).per_word and about["kind"] in TEXT_KINDS:
+    if reads == "tokens" and traits_of(theirs["kind"]).per_word and traits.of_texts:
         return  # a head of tokens, whose outputs are averaged
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(
@@ -817,11 +744,10 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, 
         loaded.notes += notes
     if loaded.task_head != CLASSIFIER:
         return {"kind": head.kind, "labels": labels}
-    problem = values.get("problem_type")
-    if problem == PROBLEM_TYPES["multilabel"]:
-        return {"kind": "multilabel", "labels": labels}
-    if outputs > 1 and problem == PROBLEM_TYPES["multiregression"]:
-        return {"kind": "multiregression", "labels": labels}
-    if outputs == 1:
+    if outputs == 1 and values.get("problem_type") != traits_of("multilabel").problem_type:
         return {"kind": "regression", "labels": []}
+    problem = values.get("problem_type")
+    several = [name for name, t in TRAITS.items() if t.several and t.problem_type == problem]
+    if several:
+        return {"kind": several[0], "labels": labels}
     return {"kind": head.kind, "labels": labels}

@@ -6,10 +6,9 @@ T tokens of a sequence, L layers, A attention heads, H hidden size, C outputs of
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from bothways import arrays
 from bothways.batch import collate
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
-from bothways.io import html
 from bothways.io.files import new_file
 from bothways.io.terminal import counted
 from bothways.runtime.engine import inspecting
@@ -41,7 +39,6 @@ LOG_ODDS, NUMBER = "log odds", "number"
 _GIVEN = '<script type="application/json" id="given">'
 MOST_SHOWN = 20_000_000
 """Probabilities that a page holds; a browser takes seconds for more."""
-_SIDE, _GAP = 48, 4  # pixels of a map in a notebook, and between two
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,11 +65,8 @@ class TokenRow:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain lists, numbers and texts."""
-        return {
-            "tokens": list(self.tokens),
-            **{name: getattr(self, name).tolist() for name in ("ids", "segments", "parts")},
-            "offsets": self.offsets.tolist(),
-        }
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _plain(value) for name, value in given.items()}
 
     def to_html(self, path: str | Path) -> Path:
         """Write a page that shows it: one file, which asks nothing of the network.
@@ -81,16 +75,27 @@ class TokenRow:
             ConfigError: it is too much for a page.
             DiskError: it could not be written.
         """
-        page = shown_page()
-        content = json.dumps(self._shown(), ensure_ascii=False, separators=(",", ":"))
-        before, marker, after = page.partition(_GIVEN)
         with new_file(Path(path)) as file:
-            # Of a text, nothing may end the element that it stands in.
-            file.write((before + marker + content.replace("<", "\\u003c") + after).encode())
+            file.write(self._page().encode())
         return Path(path)
 
+    def _page(self) -> str:
+        content = json.dumps(self._shown(), ensure_ascii=False, separators=(",", ":"))
+        # Of a text, nothing may end the element that it stands in.
+        return shown_page().replace(_GIVEN, _GIVEN + content.replace("<", "\\u003c"))
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe title="{type(self).__name__}" sandbox="allow-scripts" '
+            f'style="width:100%;height:32em;border:0" srcdoc="{escape(self._page())}"></iframe>'
+        )
+
     def _shown(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return self.as_json()
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,29 +122,14 @@ class Inspection(TokenRow):
             f"{counted(layers, 'layer')} x {counted(heads, 'head')}"
         )
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as plain lists, numbers and texts."""
-        numbers = {"hidden": self.hidden.tolist(), "attentions": self.attentions.tolist()}
-        return {**super().as_json(), **numbers}
-
     def _shown(self) -> dict[str, Any]:
         if self.attentions.size > MOST_SHOWN:
-            layers, heads, count, _ = self.attentions.shape
             raise ConfigError(
-                f"{counted(layers, 'layer')} of {counted(heads, 'head')} for "
-                f"{counted(count, 'token')} are {self.attentions.size:,} "
-                f"numbers, and a page holds {MOST_SHOWN:,}; shorten the text, or take `attentions` "
-                "as an array."
+                f"the attentions are {self.attentions.size:,} numbers, and a page holds "
+                f"{MOST_SHOWN:,}; shorten the text, or take `attentions` as an array."
             )
         rounded = np.round(self.attentions.astype(np.float64), 4).tolist()
-        return {**super().as_json(), "attentions": rounded}
-
-    def _repr_html_(self) -> str:
-        layers, heads, count, _ = self.attentions.shape
-        shown = [html.styled(token, _BOX) for token in self.tokens]
-        title = f"{counted(count, 'token')}; a layer in each row, its heads side by side; dark is 1"
-        picture = html.picture(_png(_maps(self.attentions)), "attention maps of all heads")
-        return html.fragment(title, " ".join(shown), picture if layers * heads * count else "")
+        return {**replace(self, hidden=self.hidden[:0]).as_json(), "attentions": rounded}
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,31 +179,6 @@ class Attribution(TokenRow):
         own = zip(self.scores.tolist(), self.tokens, self.parts.tolist(), strict=True)
         rows = [f"{score:+9.4f}  {token}" for score, token, part in own if part >= 0]
         return "\n".join([self.about, f"{self.unit} that each token adds:", *rows])
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as plain lists, numbers and texts."""
-        names = ("method", "target", "unit", "output", "blank", "hidden_by", "delta", "cut")
-        more = {name: getattr(self, name) for name in names}
-        return {**super().as_json(), "scores": self.scores.tolist(), **more}
-
-    def _shown(self) -> dict[str, Any]:
-        return self.as_json()
-
-    def _repr_html_(self) -> str:
-        most = float(np.abs(self.scores).max(initial=0)) or 1.0
-        shown = []
-        own = zip(self.tokens, self.scores.tolist(), self.parts.tolist(), strict=True)
-        for token, score, part in own:
-            colour = "74,126,187" if score > 0 else "230,120,0"
-            share = abs(score) / most
-            box = f"{_BOX};background:rgba({colour},{share * html.DARKEST:.2f})"
-            text = f"{token}\n{score:+.3g}" if part >= 0 else token
-            shown.append(html.styled(text, f"{box};text-align:center;vertical-align:top"))
-        below = html.note(f"below each token: the {self.unit} that it adds")
-        return html.fragment(self.about, " ".join(shown), below)
-
-
-_BOX = "display:inline-block;padding:1px 3px;border-radius:3px;white-space:pre"
 
 
 def shown_page() -> str:
@@ -429,41 +394,3 @@ def refuse_ensemble(loaded: LoadedModel) -> None:
             f"{GRADIENTS} are of one model, and this is an ensemble; load the folder of one seed, "
             f"or use {OCCLUSION}."
         )
-
-
-# ------------------------------------------------------------------------ pictures for a notebook
-
-
-def _maps(attentions: Floats) -> NDArray[np.uint8]:
-    """All maps in one picture, uint8: dark is 1."""
-    layers, heads, count, _ = attentions.shape
-    times = max(1, _SIDE // max(1, count))
-    side = count * times + _GAP
-    picture = np.full((layers * side, heads * side), 255, np.uint8)
-    for layer in range(layers):
-        for head in range(heads):
-            shade = np.rint(255 * (1 - np.sqrt(attentions[layer, head]))).astype(np.uint8)
-            at = slice(layer * side, (layer + 1) * side - _GAP)
-            across = slice(head * side, (head + 1) * side - _GAP)
-            picture[at, across] = np.minimum(shade.repeat(times, 0).repeat(times, 1), 235)
-    return picture
-
-
-def _png(picture: NDArray[np.uint8]) -> bytes:
-    """A picture in shades of grey as PNG (ISO 15948)."""
-    height, width = picture.shape
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + check
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = np.pad(picture, ((0, 0), (1, 0))).tobytes()  # each begins with its filter, none
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", header),
-            chunk(b"IDAT", zlib.compress(rows)),
-            chunk(b"IEND", b""),
-        ]
-    )

@@ -27,21 +27,12 @@ _MARK = re.compile(
     r"<!-- written by bothways, ([0-9a-f]{16}); without this line, kept as it is -->"
 )
 _SCORES = "## Scores"
-_PIPELINES = {
-    "classification": ("text-classification", "SequenceClassification"),
-    "regression": ("text-classification", "SequenceClassification"),
-    "multilabel": ("text-classification", "SequenceClassification"),
-    "multiregression": ("text-classification", "SequenceClassification"),
-    "tagging": ("token-classification", "TokenClassification"),
-    "spans": ("question-answering", "QuestionAnswering"),
-    "choice": ("multiple-choice", "MultipleChoice"),
-}
-"""Kinds of tasks -> transformers' pipeline, and the end of its automatic class."""
 _SHOWN_LABELS = 40
-_EXPORTED = (
-    "\n\nThis folder has it as an ONNX graph, without its weights: it computes, and nothing trains "
-    "it further."
+_RECORDED = (
+    *("made_by", "source", "converted_from", "start", "corpus", "steps", "pairs", "masking"),
+    *("epoch", "seed", "setting", "length", "precision"),
 )
+"""Entries of bothways.json about the training."""
 
 
 def write_card(folder: Path, loaded: LoadedModel) -> None:
@@ -107,89 +98,59 @@ def _digest(text: str) -> str:
 def _card(loaded: LoadedModel, *, exported: bool) -> str:
     about, family = loaded.about, family_of(loaded.config)
     kind = str(about.get("kind", "")) if loaded.task_head else ""
-    pipeline = _PIPELINES.get(kind, ("",))[0] or ("fill-mask" if MASKED_LM in loaded.heads else "")
-    vectors = not pipeline and not (exported and loaded.heads)
+    filling = "fill-mask" if MASKED_LM in loaded.heads else "feature-extraction"
+    pipeline = traits_of(kind).pipeline if kind else filling
+    vectors = pipeline == "feature-extraction" and not (exported and loaded.heads)
     tags = ["bothways", family.model_type, *(["sentence-transformers"] if vectors else [])]
     title = about.get("task") or f"{family.title} encoder"
-    # Whose pipelines compute it.
-    library = "bothways" if loaded.lstm or _is_averaged(loaded, kind) else "transformers"
-    library = "onnx" if exported else library
+    library = "transformers" if _opens_elsewhere(loaded, kind) else "bothways"
     front = [
         "---",
         "# license: fill in, for example apache-2.0; without a licence nobody may use the model",
         "# language: fill in, for example ko",
-        f"library_name: {library}",
-        f"pipeline_tag: {pipeline or 'feature-extraction'}",
+        f"library_name: {'onnx' if exported else library}",
+        f"pipeline_tag: {pipeline}",
         f"tags: [{', '.join(tags)}]",
         "---",
+    ]
+    known = [
+        f"* {name.replace('_', ' ')}: {_value(about[name])}"
+        for name in _RECORDED
+        if about.get(name) not in (None, "")
     ]
     parts = [
         "\n".join(front),
         f"# {title}\n\n{_what(loaded, kind, exported=exported)}",
-        f"## Data\n\n{_data(loaded)}",
+        "\n".join(["## Data\n", "* texts: fill in whose, from when, and how many", *known]),
         _scores(*_own_scores(about)),
-        f"## Limits\n\n{_limits(loaded, kind)}",
+        f"## Limits\n\n{_limits(loaded)}",
         "## Use\n\n" + "\n\n".join(_use(loaded, kind, pipeline, exported=exported)),
-        "## Licence\n\nFill in: the licence of the weights, and what the licences of the texts "
-        "that they were trained on allow.",
+        "## Licence\n\nFill in the licence of the weights.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _what(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
-    config, tokenizer = loaded.config, loaded.tokenizer
-    heads = [HEADS[use_of(name, kind)].title for name in loaded.heads]
-    training = "" if exported else " and fine-tuning"
+    config, tokenizer, labels = loaded.config, loaded.tokenizer, loaded.about.get("labels") or ()
+    heads = [f"a {HEADS[use_of(name, kind)].title}" for name in loaded.heads]
     case = "lower-cased" if tokenizer.lowercase else "cased"
     text = (
-        f"A {family_of(config).title} encoder, with {' and a '.join(['a ' + heads[0], *heads[1:]])}"
-        if heads
-        else f"A {family_of(config).title} encoder without a head, for vectors{training}"
+        f"A {family_of(config).title} encoder with {' and '.join(heads) or 'no head'}: "
+        f"{counted(config.layers, 'layer')}, {counted(config.hidden, 'hidden unit')}, "
+        f"{counted(config.heads, 'attention head')}, {loaded.parameters:,} weights, texts of up to "
+        f"{_longest(loaded):,} tokens. Its vocabulary has {tokenizer.vocab_size:,} pieces "
+        f"({tokenizer.kind}, {case})."
     )
-    text += (
-        f": {counted(config.layers, 'layer')}, {counted(config.hidden, 'hidden unit')}, "
-        f"{counted(config.heads, 'attention head')}, "
-        f"{loaded.parameters:,} weights, texts of up to {_longest(loaded):,} tokens. Its "
-        f"vocabulary has {tokenizer.vocab_size:,} pieces ({tokenizer.kind}, {case})."
-    )
-    labels = [str(label) for label in loaded.about.get("labels") or ()]
+    text += f" The task is of the kind `{kind}`." if kind else ""
     if labels:
         more = f" and {len(labels) - _SHOWN_LABELS:,} more" * (len(labels) > _SHOWN_LABELS)
         text += f"\n\nLabels: {', '.join(f'`{label}`' for label in labels[:_SHOWN_LABELS])}{more}."
-    text += f" The task is of the kind `{kind}`." if kind else ""
-    return text + (_EXPORTED if exported else "")
+    return text + "\n\nThis folder has it as an ONNX graph, without its weights." * exported
 
 
 def _longest(loaded: LoadedModel) -> int:
     """The tokens of a text: what vectors are made of, or the encoder reads."""
     return int(loaded.about.get("cut_at") or loaded.config.positions)
-
-
-_RECORDED = {
-    "made_by": "made by",
-    "source": "fine-tuned from",
-    "converted_from": "converted from",
-    "start": "continued from",
-    "corpus": "corpus (its fingerprint)",
-    "steps": "steps of pre-training",
-    "pairs": "pairs",
-    "masking": "masking",
-    "epoch": "epoch",
-    "seed": "seed",
-    "setting": "setting",
-    "length": "tokens of a text, at most",
-    "precision": "precision of training",
-}
-
-
-def _data(loaded: LoadedModel) -> str:
-    known = [
-        f"* {label}: {_value(loaded.about[name])}"
-        for name, label in _RECORDED.items()
-        if loaded.about.get(name) not in (None, "")
-    ]
-    missing = "* the texts: fill in what they are, whose, from when, and how many"
-    return "\n".join([missing, *known])
 
 
 def _value(value: Any) -> str:
@@ -214,34 +175,26 @@ def _scores(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     return "\n".join([_SCORES, "", *lines, "", *(f"* {note}" for note in notes)])
 
 
-def _limits(loaded: LoadedModel, kind: str) -> str:
+def _limits(loaded: LoadedModel) -> str:
     about, tokenizer = loaded.about, loaded.tokenizer
-    length = about.get("length")
-    lines = [
-        "It knows what its training texts show, their prejudices included; on texts of another "
-        "kind its scores are not those above.",
-        f"Texts longer than {length or _longest(loaded):,} tokens are cut or read in parts.",
-    ]
-    if kind:
-        lines.append("Scores on dev are optimistic where a choice was made on dev.")
+    length = about.get("length") or _longest(loaded)
+    lines = [f"Texts longer than {length:,} tokens are cut or read in parts."]
     if tokenizer.lowercase:
         lines.append("Case is lost, which names of people and places show.")
     if tokenizer.segmenter is not None:
         lines.append(
             f"Texts are divided into words by `{tokenizer.segmenter.name}` first, a function in "
-            "Python that does not come with the model. Tokenizers of transformers have no place "
-            "for it: give them texts that it divided."
+            "Python that does not come with the model. Give tokenizers of transformers texts that "
+            "it divided."
         )
     if tokenizer.normalization in ("composed", "spaced"):
         accents = " and letters with accents" if tokenizer.lowercase else ""
         lines.append(
             f"Texts in decomposed form (NFD, as from macOS){accents} need `AutoTokenizer` (or "
-            "bothways), which reads tokenizer.json; `BertTokenizer` has no rule for them and gives "
-            "the same ids for composed text (NFC) alone."
+            "bothways); `BertTokenizer` gives the same ids for composed text (NFC) alone."
         )
     if about.get("options") and (note := loaded.task.threshold_note):  # fine-tuned here
-        several = traits_of(kind).several
-        theirs = "those from 0.5 on" if several else "the more probable label"
+        theirs = "those from 0.5 on" if loaded.task.traits.several else "the more probable label"
         lines.append(f"{note[0].upper()}{note[1:]}; other libraries give {theirs}.")
     if told := (about | differences_elsewhere(loaded)).get("transformers"):
         lines.append(f"transformers {told}.")
@@ -268,8 +221,8 @@ def _use(loaded: LoadedModel, kind: str, pipeline: str, *, exported: bool) -> li
                 f"print(session.run(None, {{i.name: {rows} for i in session.get_inputs()}}))",
             )
         )
-    elif not loaded.lstm and not _is_averaged(loaded, kind):
-        name = "Model" + ("For" + _PIPELINES[kind][1] if kind in _PIPELINES else "")
+    elif _opens_elsewhere(loaded, kind):
+        name = f"ModelFor{traits_of(kind).auto_class}" if kind else "Model"
         name = "ModelForMaskedLM" if pipeline == "fill-mask" else name
         blocks.append(
             _block(
@@ -304,9 +257,10 @@ def _our_call(loaded: LoadedModel, kind: str, *, exported: bool) -> str:
     return 'model.embed(["a text", "another"]).shape'
 
 
-def _is_averaged(loaded: LoadedModel, kind: str) -> bool:
-    """Whether the outputs for a text are the mean of those for its tokens."""
-    return use_of(loaded.task_head, kind) != loaded.task_head
+def _opens_elsewhere(loaded: LoadedModel, kind: str) -> bool:
+    """Whether transformers has a class that computes it: none has a BiLSTM, or averages the outputs
+    for a text's tokens."""
+    return not loaded.lstm and use_of(loaded.task_head, kind) == loaded.task_head
 
 
 def _block(*lines: str) -> str:

@@ -411,7 +411,7 @@ def predict_outputs(
     """
     found = np.zeros((len(examples.read_positions), outputs), dtype=np.float32)
 
-    def compute(indices: NDArray[np.int64]) -> Computed:
+    def compute(indices: NDArray[np.int64]) -> Computed[np.float32]:
         batch = examples.batch(indices, max_positions=positions)
         return engine.compute(batch.inputs, {head: batch.read_positions})[head], batch.bounds
 

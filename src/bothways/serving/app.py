@@ -10,13 +10,12 @@ import math
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
-from threading import Event, Thread
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
@@ -29,20 +28,28 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bothways.errors import BothwaysError
-from bothways.runtime.embeddings import own_length
 from bothways.runtime.inspection import shown_page
 from bothways.runtime.pipeline import choose_length
-from bothways.serving import answers, wire
+from bothways.serving import wire
 from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
-from bothways.serving.refusals import RefusedError, check_items, decode, of_error
-from bothways.serving.routes import ASKS, LOOKS, Ask
+from bothways.serving.refusals import (
+    RefusedError,
+    check_items,
+    decode,
+    invalid,
+    of_error,
+    of_shape,
+    too_large,
+)
+from bothways.serving.routes import ASKS, HOSTED, OF_HOSTED, Ask, Look, paths_of
 from bothways.serving.served import (
     ANSWERS,
     CLASSES,
     MAIN,
     PLAIN,
+    SIMILARITY,
     ServedModel,
     Threads,
     task_named,
@@ -53,13 +60,10 @@ from bothways.tasks.texts import LabelTask
 log = logging.getLogger("bothways.serving")
 Endpoint = Callable[[Request], Awaitable[Response]]
 _OPENAI = "/v1/"
-_ROUTER = "/hf-inference/"
+_ROUTER = "/hf-inference"
 _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
 _CLOSE = {"Connection": "close"}
-_PROBE = 1.0  # seconds between looks at the models
-_FREE = {path for look in LOOKS if look.free for path in look.paths}
-"""Paths that need no key, to GET or HEAD."""
 
 
 @dataclass
@@ -84,22 +88,11 @@ class Server:
     key: str = ""
     origins: Sequence[str] = ()
     ends_at: float = math.inf
-    _answering: int = 0
-
-    def count(self, change: int) -> None:
-        """Count a request that comes into the server's hands, or leaves them."""
-        self._answering += change
-        self.metrics.in_flight.set(self._answering)
 
     @property
     def draining(self) -> bool:
         """Whether the server ends soon: it is not ready any more."""
         return self.ends_at < math.inf
-
-    @property
-    def ready(self) -> bool:
-        """Whether all models compute."""
-        return not self.draining and all(served.ready for served in self.models.values())
 
     def model(self, name: str | None, task: str = PLAIN) -> ServedModel:
         """A model by its name; if None, the first whose main task this is, or the only one that
@@ -109,10 +102,11 @@ class Server:
             RefusedError: there is none of that name, or several may be meant.
         """
         if name is not None:
-            if name not in self.models:
+            found = self.models.get(name) or self.models.get(name.rpartition("/")[2])
+            if found is None:  # with its owner before it, or without
                 known = ", ".join(self.models)
                 raise RefusedError("not_found", f"no such model; there are: {known}.")
-            return self.models[name]
+            return found
         models = [*self.models.values()]
         main = [one for one in models if one.task == MAIN.get(task, task)]
         able = main[:1] or [one for one in models if task in one.tasks]
@@ -127,157 +121,78 @@ def application(server: Server, started: Callable[[], object] = lambda: None) ->
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Server]]:
-        ended = Event()
-        watchdog = Thread(target=_watch, args=(server, ended), name="watchdog", daemon=True)
-        watchdog.start()
         started()
-        try:
-            yield {"server": server}
-        finally:
-            ended.set()
+        yield {"server": server}
 
-    # Of two routes with the same path, Starlette would answer for the second with the first's
-    # methods; so one route has both.
-    endpoints: dict[str, dict[str, Endpoint]] = {}
-    for ask in ASKS:
-        for path in ask.paths:
-            endpoints[path] = {"POST": _asking(server, ask)}
-    telling = _telling(server)
-    for look in LOOKS:
-        for path in look.paths:
-            both = dict.fromkeys(("GET", "HEAD"), telling[look.name])
-            endpoints.setdefault(path, {}).update(both)
-    app = Starlette(
-        routes=[
-            Route(path, _guarded(server, path, by_method), methods=list(by_method))
-            for path, by_method in endpoints.items()
-        ],
-        lifespan=lifespan,
-        middleware=[
-            Middleware(_OneFraming, server=server),
-            *_cross_origin(server.origins),
-            Middleware(_PlainTarget, names=tuple(server.models)),
-        ],
-    )
-    app.router.redirect_slashes = False
-    app.add_exception_handler(
-        HTTPException, lambda request, error: _of_http(server, request, error)
-    )
-    return app
-
-
-def _cross_origin(origins: Sequence[str]) -> list[Middleware]:
-    """What lets scripts of other pages ask."""
-    if not origins:
-        return []
-    return [
-        Middleware(
+    looks = _looks(server)
+    own = [(path, look.free, "GET", _telling(look)) for path, look in looks.items()]
+    own += [(path, False, "POST", _asking(server, ask)) for path, ask in ASKS.items()]
+    own += [(path, False, "POST", _asking(server)) for path in OF_HOSTED]
+    routes = []
+    for path, free, method, endpoint in own:
+        for one in paths_of(path):
+            guarded = _guarded(server, one, endpoint, free=free or not server.key)
+            routes.append(Route(one.replace("{model}", "{model:path}"), guarded, methods=[method]))
+    # A name may have its owner before it, and so would take the rest of a longer path.
+    routes.sort(key=lambda route: -route.path.count("/"))
+    middleware = [Middleware(_HostedPaths)]
+    if server.origins:
+        cross_origin = Middleware(
             CORSMiddleware,
-            allow_origins=[*origins],
+            allow_origins=[*server.origins],
             allow_methods=["GET", "HEAD", "POST"],
             allow_headers=["*"],  # clients add their own
             expose_headers=["Retry-After"],
         )
-    ]
+        middleware.append(cross_origin)
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
+    app.router.redirect_slashes = False
+
+    def unrouted(request: Request, error: HTTPException) -> Response:
+        kind = "method" if error.status_code == 405 else "not_found"
+        refusal = RefusedError(kind, "there is no such route; see /openapi.json.")
+        refusal.headers |= _CLOSE | dict(error.headers or {})
+        return _refuse(server, refusal, request.url.path)
+
+    app.add_exception_handler(HTTPException, unrouted)  # type: ignore[arg-type]
+    return app
 
 
-class _OneFraming:
-    """Refuses a request that says twice how long its body is, and closes its connection: a proxy
-    may have believed the other, and taken for the body what is a further request here (RFC 9112,
-    6.1).
+class _HostedPaths:
+    """Takes paths of Hugging Face's router, and with a slash at the end, as those of the routes.
+    Starlette would redirect the latter, with the client's key, to an address of the request."""
 
-    Args:
-        app: that answers.
-        server: whose metrics count it.
-    """
-
-    def __init__(self, app: ASGIApp, server: Server):
-        self._app, self._server = app, server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
-        app = self._app
-        names = {name for name, _ in scope.get("headers", ())}
-        if {b"content-length", b"transfer-encoding"} <= names:
-            refusal = RefusedError(
-                "malformed",
-                "the request has Content-Length and Transfer-Encoding; send one of them.",
-                headers=_CLOSE,
-            )
-            app = _refuse(self._server, refusal)
-        await app(scope, receive, send)
-
-
-class _PlainTarget:
-    """Takes a request's target in absolute form, ``http://host/path``, as its path: a server must
-    (RFC 9112, 3.2.2), and uvicorn does not. A slash at the end is nothing: Starlette would send the
-    client, with its key and its texts, to a ``http`` address that the request names. Addresses of
-    Hugging Face's own servers are those of the routes.
-
-    Args:
-        app: that answers.
-        names: of the models.
-    """
-
-    def __init__(self, app: ASGIApp, names: Collection[str]):
-        self._app, self._names = app, names
+    def __init__(self, app: ASGIApp):
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
-        if scope["type"] == "http" and not scope["path"].startswith("/"):
-            raw: bytes = scope["raw_path"]
-            scheme, separator, rest = raw.partition(b"://")
-            if separator and scheme.lower() in (b"http", b"https"):
-                raw = b"/" + rest.partition(b"/")[2]
-                scope = {**scope, "raw_path": raw, "path": unquote(raw.decode("ascii"))}
-        if scope["type"] == "http" and scope["path"].endswith("/") and scope["path"] != "/":
-            scope = {**scope, "path": scope["path"][:-1]}
         if scope["type"] == "http":
-            scope = {**scope, "path": _route_of(scope["path"], self._names)}
+            path = scope["path"].removeprefix(_ROUTER).rstrip("/")
+            scope = {**scope, "path": path or "/"}
         await self._app(scope, receive, send)
-
-
-def _route_of(path: str, names: Collection[str]) -> str:
-    """The path of a route for one of Hugging Face's servers: below its router's name of the
-    provider, and with the owner before a model's name."""
-    if path.startswith(_ROUTER):
-        path = path.removeprefix(_ROUTER.rstrip("/"))
-    match path.split("/"):
-        case ["", "pipeline", task, _, name]:
-            return f"/pipeline/{task}/{name}"
-        case ["", "v1", "models", _, name]:
-            return f"/v1/models/{name}"
-        case ["", "models", owner, name, *rest] if owner not in names and name in names:
-            return "/".join(["/models", name, *rest])
-    return path
-
-
-def _watch(server: Server, ended: Event) -> None:
-    """Have the models compute their known answers, until the server ends."""
-    while not ended.wait(_PROBE):
-        for served in server.models.values():
-            try:
-                served.probe()
-            except Exception as error:
-                log.error("the known answer of %s: %s", served.name, type(error).__name__)
 
 
 # --------------------------------------------------------------------------------- around an answer
 
 
-def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> Endpoint:
-    """The endpoint of a path, whose errors are answers, and whose answers are counted."""
+def _guarded(server: Server, path: str, endpoint: Endpoint, *, free: bool) -> Endpoint:
+    """The endpoint of a path, whose errors are answers, and whose answers are counted; ``free``
+    requests need no key."""
 
     async def guarded(request: Request) -> Response:
         started = time.monotonic()
-        server.count(+1)
         try:
-            _check_key(server, request, path)
-            response = await by_method[request.method](request)
+            if {"content-length", "transfer-encoding"} <= {*request.headers}:
+                # A proxy may have believed the other length (RFC 9112, 6.1).
+                message = "the request has Content-Length and Transfer-Encoding; send one of them."
+                raise RefusedError("malformed", message, headers=_CLOSE)
+            if not free:
+                _check_key(server.key, request)
+            with server.metrics.in_flight.track_inprogress():
+                response = await endpoint(request)
         except RefusedError as refusal:
             response = _refuse(server, refusal, path)
-            if (read := getattr(request.state, "read", None)) is not None:
-                server.metrics.refusal_seconds.observe(time.monotonic() - read)
         except ClientDisconnect:
             response = Response(status_code=499)  # nobody reads it
         except Exception as error:
@@ -286,8 +201,6 @@ def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> En
             log.error("%s: %s\n%s", path, type(error).__name__, places)
             defect = RefusedError("internal", "an error of the server; see its log.")
             response = _refuse(server, defect, path)
-        finally:
-            server.count(-1)
         name = request.path_params.get("model", "")
         name = name if name in server.models else ""
         server.metrics.requests.labels(path, name, str(response.status_code)).inc()
@@ -297,44 +210,18 @@ def _guarded(server: Server, path: str, by_method: Mapping[str, Endpoint]) -> En
     return guarded
 
 
-def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
+def _refuse(server: Server, refusal: RefusedError, path: str) -> Response:
     server.metrics.refused.labels(refusal.body.error_type).inc()
-    return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
+    body = refusal.encoded(openai=_OPENAI in path)
+    return Response(body, refusal.status, refusal.headers, "application/json")
 
 
-def _of_http(server: Server, request: Request, error: HTTPException) -> Response:
-    """The answer where no route takes a request."""
-    try:
-        if error.status_code == 405:
-            raise RefusedError("method", "the route takes another method; see /openapi.json.")
-        match request.url.path.split("/"):
-            case ["", "models", name, *_] if name not in server.models:
-                # Perhaps with an owner before it, which would be taken for the name of a route.
-                _check_key(server, request, request.url.path)
-                server.model(name)
-        raise RefusedError("not_found", "there is no such route; see /openapi.json.")
-    except RefusedError as found:
-        refusal = found
-    refusal.headers |= dict(error.headers or {})
-    return _refuse(server, refusal, request.url.path)
-
-
-def _json(found: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer with what was found; bytes are JSON already."""
-    body = found if isinstance(found, bytes) else msgspec.json.encode(found)
-    return Response(body, status, headers, "application/json")
-
-
-def _check_key(server: Server, request: Request, path: str) -> None:
-    """Refuse a request without the key, unless the path of its route needs none."""
-    free = request.method in ("GET", "HEAD") and path in _FREE
-    # Of models that there are not, nothing is said without the key.
-    if not server.key or (free and request.path_params.get("model") in (None, *server.models)):
-        return
+def _check_key(key: str, request: Request) -> None:
+    """Refuse a request without the key."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     # Bytes of a header come as Latin-1, whatever they are; those of a key are UTF-8.
     same = hmac.compare_digest(
-        given.strip().encode("latin-1"), server.key.encode(errors="surrogateescape")
+        given.strip().encode("latin-1"), key.encode(errors="surrogateescape")
     )
     if scheme.lower() != "bearer" or not same:
         raise RefusedError(
@@ -351,75 +238,78 @@ async def _body(request: Request, limit: int) -> bytes:
         RefusedError: it is compressed, or longer than the limit. The rest is read, within bounds: a
             client that is still sending would not see the answer.
     """
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise RefusedError(
-            "unsupported", "the body is compressed; send plain JSON.", headers=_CLOSE
-        )
-    declared, waits = int(request.headers.get("content-length", 0)), "expect" in request.headers
-    if declared > (limit if waits else _READ_ON * limit):  # not worth reading
-        raise _too_long(limit, declared, _CLOSE)
-    parts, size, headers = bytearray(), 0, dict[str, str]()
+    headers = request.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        message = "the body is compressed; send plain JSON."
+        raise RefusedError("unsupported", message, headers=_CLOSE)
+    parts, size = bytearray(), int(headers.get("content-length", 0))
+    refusal = too_large(f"the body has more than {limit} bytes; send less at a time.", limit)
+    refusal.headers |= _CLOSE
+    if size > _READ_ON * limit:
+        raise refusal
+    size = 0
     async for part in request.stream():
         size += len(part)
         if size <= limit:
             parts += part
-        elif size > _READ_ON * limit:  # the client may never end, so the rest stays unread
-            headers = _CLOSE
+        elif size > _READ_ON * limit:  # the client may never end
             break
     if size > limit:
-        raise _too_long(limit, size, headers)
+        raise refusal
     return bytes(parts)
 
 
-def _too_long(limit: int, size: int, headers: Mapping[str, str]) -> RefusedError:
-    return RefusedError(
-        "too_large",
-        f"the body has more than {limit} bytes; send less at a time.",
-        limit=limit,
-        given=size,
-        headers=headers,
-    )
+class _Shape(msgspec.Struct):
+    inputs: Any = None
 
 
-def _asking(server: Server, ask: Ask) -> Endpoint:
-    """The endpoint that asks a model."""
-    decoder = msgspec.json.Decoder(ask.form)
+def _task_of(body: bytes) -> str:
+    """What a request of Hugging Face's API asks by the shape of its inputs; empty if any task."""
+    inputs = decode(_Shape, body).inputs
+    names = {"source_sentence": SIMILARITY, "question": ANSWERS}
+    return next((names[n] for n in names if isinstance(inputs, dict) and n in inputs), PLAIN)
+
+
+def _asking(server: Server, ask: Ask | None = None) -> Endpoint:
+    """The endpoint that asks a model; without ``ask``, what Hugging Face's API does."""
 
     async def endpoint(request: Request) -> Response:
-        limits = server.limits
-        body = await _body(request, limits.body)
-        request.state.read = time.monotonic()
+        body = await _body(request, server.limits.body)
         name, named = (request.path_params.get(part) for part in ("model", "task"))
-        server.model(name)
-        task = task_named(named) if named else ask.task
-        form = decode(decoder, body, limits.depth)
-        if name is not None and form.wanted_model not in (None, name):
-            raise RefusedError("invalid", f"model must be {name}, as the path has it.")
-        if isinstance(form, wire.Inference):
-            task = task or answers.task_of_inputs(form)
-        served = server.model(name or form.wanted_model, task)
+        if name is not None:
+            name = server.model(name).name
+        if ask is None:
+            task = task_named(named) if named else _task_of(body)
+            served = server.model(name, task)
+            task = task or served.task
+            if (asked := HOSTED.get(task)) is None:
+                raise invalid(f"{task} has a route of its own; see /openapi.json.")
+            form = decode(asked.form, body)
+        else:
+            asked, task = ask, ask.task
+            form = decode(asked.form, body)
+            wanted = getattr(form, "model", None)
+            if name is not None and wanted is not None and server.model(wanted).name != name:
+                raise invalid(f"model must be {name}, as the path has it.")
+            served = server.model(name or wanted, task)
         try:
             items = form.items()
         except msgspec.ValidationError as error:
-            raise RefusedError("invalid", f"{error}; see /openapi.json.") from None
-        check_items(items, limits.inputs, ask.what)
-        more: tuple[Any, ...] = ()
-        if isinstance(form, wire.Inference):
-            task = task or served.task
-            more = (task,)
-        if task != PLAIN:
-            served.refuse_other(task, server.models.values())
+            raise of_shape(error) from None
+        check_items(items, server.limits.inputs, asked.what)
+        if task not in (PLAIN, *served.tasks):
+            able = ", ".join(served.tasks)
+            raise invalid(f"the model {served.name} does not do {task}; it does {able}.")
         ticket = served.admit(items, task)
         ticket.deadline = min(ticket.deadline, server.ends_at)
 
         def answer(model: Any) -> bytes:
-            return msgspec.json.encode(ask.answer(model, form, *more))
+            return msgspec.json.encode(asked.answer(model, form))
 
         try:
-            characters = sum(len(text) for item in items for text in item)
-            return _json(await served.run(ticket, answer, characters))
+            return Response(await served.run(ticket, answer), media_type="application/json")
         except BothwaysError as error:
-            raise of_error(error, [text for item in items for text in item]) from None
+            raise of_error(error) from None
 
     return endpoint
 
@@ -427,63 +317,65 @@ def _asking(server: Server, ask: Ask) -> Endpoint:
 # ------------------------------------------------------------------------------- about the server
 
 
-def _telling(server: Server) -> dict[str, Endpoint]:
-    """The endpoints that ask no model, by the names in :data:`LOOKS`."""
+def _telling(look: Look) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        found = look.tell(request.path_params.get("model"))
+        body = found if isinstance(found, bytes) else msgspec.json.encode(found)
+        status = 503 if found == _NOT_READY else 200
+        return Response(body, status, look.headers, look.media)
+
+    return endpoint
+
+
+_NOT_READY = wire.Health("not ready")
+
+
+def _looks(server: Server) -> dict[str, Look]:
+    """What is told of a server, by path."""
     page = shown_page().encode()
-    policy = _policy(page)
-    description = msgspec.json.encode(describe(list(server.models), key=bool(server.key)))
+    headers = {"Content-Security-Policy": _policy(page), "X-Content-Type-Options": "nosniff"}
 
-    async def health(request: Request) -> Response:
-        server.model(request.path_params.get("model"))
-        return _json(wire.Health("ok"))
+    def wanted(name: str | None) -> list[ServedModel]:
+        return [*server.models.values()] if name is None else [server.model(name)]
 
-    async def ready(request: Request) -> Response:
-        name = request.path_params.get("model")
-        served = server.model(name)
-        good = server.ready if name is None else served.ready and not server.draining
-        status = wire.Health("ok" if good else "not ready")
-        return _json(status, 200 if good else 503)
+    def health(name: str | None, *, ready: bool = False) -> wire.Health:
+        good = not server.draining and all(served.ready for served in wanted(name))
+        return wire.Health("ok") if good or not ready else _NOT_READY
 
-    async def info(request: Request) -> Response:
-        served = server.model(request.path_params.get("model"))
-        return _json(_info(server, served))
+    def cards(name: str | None) -> list[wire.ModelCard]:
+        return [wire.ModelCard(served.name) for served in wanted(name)]
 
-    async def models(request: Request) -> Response:
-        name = request.path_params.get("model")
-        names = server.models if name is None else [server.model(name).name]
-        return _json(wire.ModelList([*map(wire.ModelCard, names)]))
+    def infos(name: str | None) -> list[wire.Info]:
+        return [_info(server, served) for served in wanted(name)]
 
-    async def model(request: Request) -> Response:
-        return _json(wire.ModelCard(server.model(request.path_params["model"]).name))
-
-    async def all_info(_: Request) -> Response:
-        return _json([_info(server, served) for served in server.models.values()])
-
-    async def metrics(_: Request) -> Response:
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def openapi(_: Request) -> Response:
-        return _json(description)
-
-    async def start(_: Request) -> Response:
-        headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-        return Response(page, headers=headers, media_type="text/html")
-
-    found = (start, health, ready, info, all_info, models, model, metrics, openapi)
-    return {endpoint.__name__: endpoint for endpoint in found}
+    start, card, found = "A page with a form for each task.", wire.ModelCard, dict[str, Look]()
+    found["/"] = Look(start, str, lambda _: page, "text/html", free=True, headers=headers)
+    found["/health"] = Look("Whether the server is alive.", wire.Health, health, free=True)
+    ready = partial(health, ready=True)
+    found["/ready"] = Look("Whether models compute (503: not).", wire.Health, ready, free=True)
+    found["/info"] = Look("The first model, or one.", wire.Info, lambda n: infos(n)[0])
+    found["/models"] = Look("What all models are and take.", list[wire.Info], infos)
+    listed, every = "The models, for OpenAI's client.", wire.ModelList
+    found["/v1/models"] = Look(listed, every, lambda name: every(cards(name)))
+    found["/v1/models/{model}"] = Look("A model.", card, lambda name: cards(name)[0])
+    counted = "Counters for Prometheus."
+    found["/metrics"] = Look(counted, str, lambda _: server.metrics.text(), "text/plain")
+    found["/openapi.json"] = Look("This description.", dict[str, Any], lambda _: description)
+    description = describe(list(server.models), found, key=bool(server.key))
+    return found
 
 
 def _policy(page: bytes) -> str:
     """What a browser may do with the page: its own style and script, by their digests, and requests
     to this server."""
-    kinds = {}
-    for kind in ("style", "script"):
-        (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>".encode(), page, re.DOTALL)
-        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
-        kinds[kind] = f"{kind}-src 'sha256-{digest}'"
-    return (
-        f"default-src 'none'; {kinds['script']}; {kinds['style']}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    found = re.findall(rb"<(style|script)>(.*?)</\1>", page, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(content).digest()).decode() for _, content in found]
+    own = [f"{kind.decode()}-src 'sha256-{d}'" for (kind, _), d in zip(found, digests, strict=True)]
+    return "; ".join(
+        [
+            *("default-src 'none'", *own, "connect-src 'self'", "img-src data:"),
+            *("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"),
+        ]
     )
 
 
@@ -501,7 +393,7 @@ def _info(server: Server, served: ServedModel) -> wire.Info:
         tasks=list(served.tasks),
         model_dtype=served.batcher.precision,
         engine=served.batcher.name,
-        max_input_length=own_length(loaded, tokens=False) or choose_length(loaded, None),
+        max_input_length=loaded.about.get("cut_at") or choose_length(loaded, None),
         max_batch_tokens=served.batcher.budget,
         max_client_batch_size=limits.inputs,
         max_queued_tokens=limits.tokens,

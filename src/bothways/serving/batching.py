@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,6 @@ from bothways.tasks.examples import PREDICT_TOKENS
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
-PATIENCE = 2
-"""How often younger sequences may be computed before one that waits."""
 _LOOKED_AT = 2048
 """Waiting sequences among which a batch is chosen."""
 _SMOOTHING = 0.2
@@ -44,16 +41,14 @@ class Ticket:
     Attributes:
         deadline: by ``time.monotonic``.
         reserved: tokens it was thought to have.
-        plain: whether no engine computes it.
+        characters: of its texts.
         tokens: those that were asked of the engine for it.
-        seconds: of the processor's that it took, when it is done.
     """
 
     deadline: float
     reserved: int
-    plain: bool = False
+    characters: int = 0
     tokens: int = 0
-    seconds: float = 0.0
 
 
 TICKET: ContextVar[Ticket | None] = ContextVar("TICKET", default=None)
@@ -102,37 +97,36 @@ class _Job:
         layers: Sequence[int],
         inspect: Callable[[Batch], Inside] | None = None,
     ):
-        self.batch, self.heads, self.layers = batch, heads, tuple(sorted(set(layers)))
-        self.inspect = inspect
-        self.kind: object = (tuple(sorted(heads)), self.layers) if inspect is None else self
+        self.batch, self.heads, self.layers, self.inspect = batch, heads, tuple(layers), inspect
+        self.kind: object = (*sorted(heads), *sorted({*layers})) if inspect is None else self
         self.future: Future[Any] = Future()
-        self.found: dict[str, Floats] = {}
+        self.order = {head: np.argsort(at, kind="stable") for head, at in heads.items()}
+        self.found: list[dict[str, Floats]] = [{}] * batch.sequences
         self.left = batch.sequences
         ticket = TICKET.get()
         self.deadline = ticket.deadline if ticket else float("inf")
 
-    @cached_property
-    def rows(self) -> dict[str, list[Integers]]:
-        """Of each head, the rows of each sequence: ``at[rows[s]]`` are its flat positions."""
-        found = {}
+    def entries(self) -> list[Entry]:
+        """Its sequences, with the tokens that each head reads of them."""
+        bounds, lengths = self.batch.bounds, self.batch.lengths.tolist()
+        found = [Entry(self, n, length, self.kind) for n, length in enumerate(lengths)]
         for head, at in self.heads.items():
-            sequence = np.searchsorted(self.batch.bounds, at, side="right") - 1
-            order = np.argsort(sequence, kind="stable")
-            cuts = np.searchsorted(sequence[order], np.arange(1, self.batch.sequences))
-            found[head] = np.split(order, cuts)
+            ordered = at[self.order[head]]
+            cuts = np.searchsorted(ordered, bounds[1 : len(found)])
+            for entry, own in zip(found, np.split(ordered, cuts), strict=True):
+                entry.heads[head] = own - bounds[entry.number]
         return found
 
-    def put(self, name: str, rows: Integers | slice, values: Floats, count: int) -> None:
-        """Store rows of an output that has ``count`` in all."""
-        if name not in self.found:
-            self.found[name] = np.zeros((count, *values.shape[1:]), np.float32)
-        self.found[name][rows] = values
-
-    def finish_one(self) -> None:
-        """Note that a sequence is done."""
+    def put(self, number: int, found: dict[str, Floats]) -> None:
+        """Store the outputs of a sequence; of the last one, the call is done."""
+        self.found[number] = found
         self.left -= 1
         if not self.left and not self.future.done():
-            self.future.set_result(self.found)
+            whole = {name: np.concatenate([one[name] for one in self.found]) for name in found}
+            for head, order in self.order.items():
+                ordered, whole[head] = whole[head], np.empty_like(whole[head])
+                whole[head][order] = ordered
+            self.future.set_result(whole)
 
     def fail(self, error: BaseException) -> None:
         """End with an error, unless it has ended."""
@@ -149,46 +143,31 @@ class Entry:
         number: among the job's sequences.
         length: in tokens.
         kind: what is asked of it; sequences of one kind can share a batch.
-        passed: how often younger ones were computed before it.
+        heads: the tokens that each head reads, counted from its first.
     """
 
     job: _Job
     number: int
     length: int
     kind: object
-    passed: int = 0
+    heads: dict[str, Integers] = field(default_factory=dict)
 
 
 def choose(waiting: Sequence[Entry], budget: int) -> list[Entry]:
-    """The next batch: the oldest sequence, and with it those of the nearest lengths; but first
-    those that were passed over :data:`PATIENCE` times, which are never passed over again.
+    """The next batch: the oldest sequence, and with it those of its kind and the nearest lengths.
 
     Args:
-        waiting: one or more, the oldest first; ``passed`` of those that are passed over is raised.
+        waiting: one or more, the oldest first.
         budget: tokens of the batch, counted as if all were as long as its longest.
     """
-    late = [n for n, entry in enumerate(waiting) if entry.passed >= PATIENCE]
-    first = waiting[late[0] if late else 0]
-    # Nothing that is younger than a late one of another kind may go before that.
-    end = next((n for n in late if waiting[n].kind != first.kind), len(waiting))
-    own = [entry for entry in waiting[:end] if entry.kind == first.kind]
-    must = [entry for entry in own if entry.passed >= PATIENCE]
-    rest = [entry for entry in own if entry.passed < PATIENCE]
-    rest.sort(key=lambda entry: (entry is not first, abs(entry.length - first.length)))
-    chosen: list[Entry] = []
-    longest = 0
-    for entry in (*must, *rest):
+    first, *others = (entry for entry in waiting if entry.kind == waiting[0].kind)
+    others.sort(key=lambda entry: abs(entry.length - first.length))
+    chosen, longest = [first], first.length
+    for entry in others:
         width = max(longest, entry.length)
-        if chosen and width * (len(chosen) + 1) > budget:
-            if entry.passed >= PATIENCE:
-                break
-            continue
-        chosen.append(entry)
-        longest = width
-    taken = set(map(id, chosen))
-    youngest = max(n for n, entry in enumerate(waiting) if id(entry) in taken)
-    for entry in waiting[:youngest]:
-        entry.passed += id(entry) not in taken
+        if width * (len(chosen) + 1) <= budget:
+            chosen.append(entry)
+            longest = width
     return chosen
 
 
@@ -211,6 +190,7 @@ class Batcher:
         budget: int = PREDICT_TOKENS,
     ):
         self._engine, self._gate, self._observe = engine, gate, observe
+        self.name, self.precision = engine.name, engine.precision
         self.budget = batch_limit(engine, budget)
         """Tokens of a batch, counted as if all its sequences were as long as the longest."""
         self._waiting: list[Entry] = []
@@ -219,22 +199,20 @@ class Batcher:
         self._ended: BaseException | None = None
         self.rate = 0.0
         """Tokens per second of late, in batches full enough to tell; 0 before the first."""
-        self.last = time.monotonic()
-        """When a batch was last finished."""
+        self._started: float | None = None
         self.longest = 0.0
         """Seconds that a batch took at most."""
         self._thread = threading.Thread(target=self._serve, name="compute", daemon=True)
         self._thread.start()
 
     @property
-    def name(self) -> str:
-        """The engine's."""
-        return self._engine.name
-
-    @property
-    def precision(self) -> str:
-        """The engine's."""
-        return self._engine.precision
+    def busy(self) -> float:
+        """Seconds for which the engine has been at work on a batch; infinity if its thread has
+        ended."""
+        if not self._thread.is_alive():
+            return float("inf")
+        started = self._started
+        return 0.0 if started is None else time.monotonic() - started
 
     def working(self) -> AbstractContextManager[None]:
         """Nothing: the compute thread is in the engine's own block all the time."""
@@ -271,11 +249,7 @@ class Batcher:
         return found
 
     def _wait_for(self, job: _Job) -> Any:
-        batch, ticket = job.batch, TICKET.get()
-        entries = [
-            Entry(job, number, length, job.kind)
-            for number, length in enumerate(batch.lengths.tolist())
-        ]
+        entries, ticket = job.entries(), TICKET.get()
         with self._changed:
             if self._ended is not None:  # nobody would ever compute it
                 raise self._ended
@@ -283,7 +257,7 @@ class Batcher:
             self._changed.notify()
         if ticket is None:
             return job.future.result()
-        ticket.tokens += int(batch.bounds[-1])
+        ticket.tokens += int(job.batch.bounds[-1])
         self._gate.leave(ticket)
         try:
             found = job.future.result(max(0.0, ticket.deadline - time.monotonic()))
@@ -333,8 +307,9 @@ class Batcher:
 
     def _compute(self, chosen: list[Entry]) -> None:
         """Compute a batch, or job by job if that fails, so that none fails for another."""
+        self._started = time.monotonic()
         try:
-            self._run(chosen)
+            self._run(chosen, self._started)
         except Exception as error:  # whatever it is, it is the requests' answer
             jobs = list(dict.fromkeys(entry.job for entry in chosen))
             if len(jobs) == 1:
@@ -342,45 +317,34 @@ class Batcher:
                 return
             for job in jobs:
                 self._compute([entry for entry in chosen if entry.job is job])
+        finally:
+            self._started = None
 
-    def _run(self, chosen: list[Entry]) -> None:
+    def _run(self, chosen: list[Entry], started: float) -> None:
         first = chosen[0].job
         if first.inspect is not None:  # of a kind of its own, so by itself
             first.future.set_result(first.inspect(first.batch))
-            self.last = time.monotonic()
             return
-        started = time.monotonic()
-        if len(chosen) == first.batch.sequences and all(one.job is first for one in chosen):
-            batch = first.batch
-            first.found = self._engine.compute(batch, first.heads, first.layers)
+        whole = len(chosen) == first.batch.sequences and all(e.job is first for e in chosen)
+        if whole:
+            batch, heads = first.batch, first.heads
         else:
-            batch = self._run_together(chosen)
-        self.last = time.monotonic()
-        seconds, tokens = self.last - started, int(batch.bounds[-1])
+            batch, heads = merge(chosen)
+        found = self._engine.compute(batch, heads, first.layers)
+        seconds, tokens = time.monotonic() - started, int(batch.bounds[-1])
         self.longest = max(self.longest, seconds)
         if tokens * _TELLING >= self.budget:
             rate = tokens / max(seconds, 1e-6)
             self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
         self._observe(len(chosen), tokens, seconds)
-        for entry in chosen:
-            entry.job.finish_one()
-
-    def _run_together(self, chosen: list[Entry]) -> Batch:
-        """Compute sequences of several calls, or some of one call's, as a batch."""
-        batch, heads = merge(chosen)
-        found = self._engine.compute(batch, heads, chosen[0].job.layers)
-        at = dict.fromkeys(heads, 0)
-        for entry, start, end in zip(chosen, batch.bounds, batch.bounds[1:], strict=False):
-            job, number = entry.job, entry.number
-            for head in heads:
-                rows = job.rows[head][number]
-                values = found[head][at[head] : at[head] + len(rows)]
-                job.put(head, rows, values, len(job.heads[head]))
-                at[head] += len(rows)
-            for name in map(layer_name, job.layers):
-                places = slice(*job.batch.bounds[number : number + 2].tolist())
-                job.put(name, places, found[name][start:end], len(job.batch.tokens))
-        return batch
+        if whole:
+            first.future.set_result(found)
+            return
+        rows = {head: arrays.bounds([len(e.heads[head]) for e in chosen]) for head in heads}
+        rows |= {layer_name(layer): batch.bounds for layer in first.layers}
+        for n, entry in enumerate(chosen):
+            own = {name: found[name][at[n] : at[n + 1]] for name, at in rows.items()}
+            entry.job.put(entry.number, own)
 
 
 def past_deadline() -> RefusedError:
@@ -394,24 +358,18 @@ def past_deadline() -> RefusedError:
 
 def merge(chosen: Sequence[Entry]) -> tuple[Batch, dict[str, Integers]]:
     """The sequences as one batch, and the tokens of them that each head reads."""
-    starts = [int(entry.job.batch.bounds[entry.number]) for entry in chosen]
     bounds = arrays.bounds([entry.length for entry in chosen])
 
     def joined(field: str) -> Integers:
-        parts = [
-            getattr(entry.job.batch, field)[start : start + entry.length]
-            for entry, start in zip(chosen, starts, strict=True)
-        ]
+        parts = []
+        for entry in chosen:
+            start = int(entry.job.batch.bounds[entry.number])
+            parts.append(getattr(entry.job.batch, field)[start : start + entry.length])
         return np.concatenate(parts)
 
     heads = {
-        head: np.concatenate(
-            [
-                entry.job.heads[head][entry.job.rows[head][entry.number]] - start + shift
-                for entry, start, shift in zip(chosen, starts, bounds[:-1].tolist(), strict=True)
-            ]
-        )
-        for head in chosen[0].job.heads
+        head: np.concatenate([e.heads[head] + start for e, start in zip(chosen, bounds)])  # noqa: B905
+        for head in chosen[0].heads
     }
     longest = max(entry.length for entry in chosen)
     batch = flat_batch(joined("tokens"), joined("segments"), bounds, max_positions=longest)

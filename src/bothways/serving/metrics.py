@@ -38,11 +38,6 @@ class Metrics:
             buckets=_SECONDS,
         )
         self.refused = counter("bothways_refused", "Requests that were not answered.", ["reason"])
-        self.refusal_seconds = histogram(
-            "bothways_refusal_seconds",
-            "From a request's last byte to its refusal, if it was read.",
-            buckets=_SECONDS,
-        )
         self.in_flight = gauge("bothways_in_flight", "Requests that are being answered.")
         self.queued = gauge(
             "bothways_queued_tokens",

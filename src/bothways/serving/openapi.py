@@ -2,61 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from bothways.serving.refusals import STATUS, ErrorBody
-from bothways.serving.routes import ASKS, LOOKS, Ask, Look
+from bothways.serving.refusals import ErrorBody
+from bothways.serving.routes import ASKS, HOSTED, OF_HOSTED, Look, paths_of
 from bothways.serving.served import TASKS
 
-_OF_ANY = ("malformed", "receipt_timeout", "internal", "unavailable")
-"""What any request may be refused for: it is no HTTP or comes too slowly, the server has a defect
-or too many connections."""
-_OF_ASKS = ("too_large", "unsupported", "invalid", "overloaded", "deadline")
-"""What those with a body may be refused for, too."""
 
-
-def describe(models: Sequence[str], *, key: bool) -> dict[str, Any]:
+def describe(models: Sequence[str], looks: Mapping[str, Look], *, key: bool) -> dict[str, Any]:
     """The description of a server with models of these names.
 
     Args:
         models: their names.
+        looks: what is told of the server, by path.
         key: whether clients must send one.
     """
-    types: list[Any] = [ErrorBody, *(kind for ask in ASKS for kind in (ask.form, ask.found))]
-    types += [look.found for look in LOOKS]
+    asks = [*HOSTED.values(), *ASKS.values()]
+    types: list[Any] = [ErrorBody, *(kind for ask in asks for kind in (ask.form, ask.found))]
+    types += [look.found for look in looks.values()]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     schema = dict(zip(map(repr, types), schemas, strict=True))
-    error = schema[repr(ErrorBody)]
+    error = {"description": "the request is refused", **_content(schema[repr(ErrorBody)])}
+    parameters = {"model": {"enum": list(models)}, "task": {"examples": list(TASKS)}}
     paths: dict[str, Any] = {}
-    for ask in ASKS:
-        for path in ask.paths:
-            paths.setdefault(path, {})["post"] = {
-                "summary": (ask.form.__doc__ or "").strip(),
-                "requestBody": {"required": True, **_content(schema[repr(ask.form)])},
-                "responses": {
-                    "200": {"description": "the answer", **_content(schema[repr(ask.found)])},
-                    **_refused(ask, path, error, key=key),
-                },
-            }
-    for look in LOOKS:
-        answer = {"description": "the answer", **_content(schema[repr(look.found)], look.media)}
-        for path in look.paths:
-            responses = {"200": answer, **_refused(look, path, error, key=key)}
-            if look.or_unready:
-                either = {"anyOf": [schema[repr(look.found)], error]}
-                responses["503"] = {"description": "not ready, or unavailable", **_content(either)}
-            free: dict[str, Any] = {"security": []} if key and look.free else {}
-            get = {"summary": look.summary, "responses": responses, **free}
-            bare = {code: {"description": one["description"]} for code, one in responses.items()}
-            paths.setdefault(path, {}).update(get=get, head={**get, "responses": bare})
-    for path, item in paths.items():
-        if parameters := _parameters(path, models):
-            item["parameters"] = parameters
+
+    def add(path: str, method: str, summary: str, answer: dict[str, Any], **more: Any) -> None:
+        responses = {"200": {"description": "the answer", **answer}, "default": error}
+        item = paths.setdefault(path, {})
+        item[method] = {"summary": summary.strip(), "responses": responses, **more}
+        item["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", **about}}
+            for name, about in parameters.items()
+            if f"{{{name}}}" in path
+        ]
+
+    def any_of(kinds: Sequence[Any]) -> dict[str, Any]:
+        found = [schema[repr(kind)] for kind in kinds]
+        return _content({"anyOf": found} if len(found) > 1 else found[0])
+
+    routes = [(path, [ask]) for path, ask in ASKS.items()]
+    for path, several in [*routes, *((path, [*HOSTED.values()]) for path in OF_HOSTED)]:
+        body = {"required": True, **any_of([ask.form for ask in several])}
+        summary = several[0].form.__doc__ or "" if len(several) == 1 else "Hugging Face's API."
+        for one in paths_of(path):
+            add(one, "post", summary, any_of([ask.found for ask in several]), requestBody=body)
+    for path, look in looks.items():
+        free: dict[str, Any] = {"security": []} if key and look.free else {}
+        for one in paths_of(path):
+            add(one, "get", look.summary, _content(schema[repr(look.found)], look.media), **free)
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "bothways", "version": "1"},
@@ -71,41 +69,3 @@ def describe(models: Sequence[str], *, key: bool) -> dict[str, Any]:
 
 def _content(schema: dict[str, Any], media: str = "application/json") -> dict[str, Any]:
     return {"content": {media: {"schema": schema}}}
-
-
-def _refused(
-    route: Ask | Look, path: str, error: dict[str, Any], *, key: bool
-) -> dict[str, dict[str, Any]]:
-    """The answers of a path to requests that are refused, by status."""
-    kinds = {*_OF_ANY}
-    names, free = "{" in path, False
-    if isinstance(route, Ask):
-        kinds.update(_OF_ASKS)
-        names |= "model" in route.form.__struct_fields__  # of OpenAI's client
-    else:
-        free = route.free and not names  # without the key, nothing is said of other names
-    if names:
-        kinds.add("not_found")
-    if key and not free:
-        kinds.add("unauthorized")
-    return {
-        str(status): {"description": kind.replace("_", " "), **_content(error)}
-        for kind, status in STATUS.items()
-        if kind in kinds
-    }
-
-
-def _parameters(path: str, models: Sequence[str]) -> list[dict[str, Any]]:
-    """Of a path, those in braces."""
-    about: dict[str, dict[str, Any]] = {
-        "model": {"schema": {"type": "string", "enum": list(models)}},
-        "task": {
-            "description": "One of these, or another name that people use for it, such as ner.",
-            "schema": {"type": "string", "examples": list(TASKS)},
-        },
-    }
-    return [
-        {"name": name, "in": "path", "required": True, **more}
-        for name, more in about.items()
-        if f"{{{name}}}" in path
-    ]

@@ -12,8 +12,6 @@ from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.runtime.options import EngineChoice
 
-_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
-_USUAL_PORTS = ("http://", ":80"), ("https://", ":443")
 KEY = "BOTHWAYS_KEY"
 """The environment variable with the key that clients must send; see :func:`server_key`."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
@@ -23,18 +21,8 @@ together."""
 
 def server_key() -> str:
     """The key that clients must send, or nothing: without the white space around it that a file's
-    last line may leave, which no header can carry.
-
-    Raises:
-        ConfigError: no client could send it.
-    """
-    given = os.environ.get(KEY, "")
-    key = given.strip()
-    if given and not (key and key.isprintable()):
-        raise ConfigError(
-            f"{KEY} has nothing but white space, or a control character; set another."
-        )
-    return key
+    last line may leave, which no header can carry."""
+    return os.environ.get(KEY, "").strip()
 
 
 @dataclass(frozen=True)
@@ -45,8 +33,6 @@ class Limits(Options):
     """Bytes of a request's body."""
     inputs: int = 64
     """Inputs of one request: texts to embed or label, texts to rank, choices."""
-    depth: int = 16
-    """Depth of nested lists and objects in a body."""
     tokens: int = 65_536
     """Tokens of accepted requests that are not answered yet, of each model; more are refused until
     there is room."""
@@ -61,7 +47,7 @@ class Limits(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("body", "inputs", "depth", "tokens", "connections"):
+        for name in ("body", "inputs", "tokens", "connections"):
             require(f"limits_{name}", getattr(self, name), 1)
         for name in ("receipt", "deadline"):
             if not getattr(self, name) > 0:
@@ -103,14 +89,6 @@ class ServeConfig(EngineChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("workers", self.workers, 1)
-        for origin in self.origins:
-            usual = any(origin.startswith(a) and origin.endswith(b) for a, b in _USUAL_PORTS)
-            if origin != "*" and (usual or not _ORIGIN.fullmatch(origin)):
-                raise ConfigError(
-                    f"origins: {origin!r} is none that a browser sends; give http:// or https:// "
-                    "and a host in small letters, perhaps with a port other than the usual one, "
-                    "and nothing behind it, such as http://localhost:3000."
-                )
         require("port", self.port, 0, 65_535)
         if not self.models:
             raise ConfigError("no model given; name a model folder, or several as NAME=FOLDER.")
@@ -126,15 +104,12 @@ class ServeConfig(EngineChoice):
         for given in self.models:
             name, separator, folder = given.partition("=")
             if not separator:
-                folder = given
-                name = given.rstrip("/\\").replace("\\", "/").rpartition("/")[2]
-            if not name or not all(c.isalnum() or c in "-_." for c in name):
+                folder, name = given, re.split(r"[/\\]", given.rstrip("/\\"))[-1]
+            if not re.fullmatch(r"[\w.-]+", name) or name in found:
                 raise ConfigError(
-                    f"models: the name of {given!r} must be of letters, digits, '-', '_' and '.'; "
-                    "give one: NAME=FOLDER."
+                    f"models: {given!r} needs a name of its own, of letters, digits, '-', '_' and "
+                    "'.'; give one: NAME=FOLDER."
                 )
-            if name in found:
-                raise ConfigError(f"models: two are called {name!r}; give them names: NAME=FOLDER.")
             found[name] = folder
         return found
 

@@ -80,14 +80,6 @@ class LimitedProtocol(H11Protocol):
         elif self._deadline is None:
             self._await_request()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads the answer
-        """A client that sends no more may still read the answer to what it sent whole."""
-        asked = self.cycle is not None and not self.cycle.response_complete
-        if not asked or self.conn.their_state not in _RECEIVED:
-            return False
-        self.cycle.keep_alive = False
-        return True
-
     def connection_lost(self, exc: Exception | None) -> None:
         """No deadline any more."""
         self._stop_waiting()

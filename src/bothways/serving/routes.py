@@ -3,126 +3,110 @@ are both made of these tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from bothways.serving import answers, wire
 from bothways.serving.served import (
+    ANSWERS,
     ATTENTION,
     ATTRIBUTION,
     CHOOSE,
     CLASSES,
+    FILL,
     NEXT,
     PLAIN,
     RANK,
     SIMILARITY,
+    TAGS,
     VECTORS,
 )
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A route that asks a model.
+    """What is asked of a model.
 
     Attributes:
-        path: at the root, for a model that the request does not name.
-        form: its body.
-        answer: called with the model and the body, in a thread; for :func:`answers.infer` with the
-            task, too.
-        task: that the model must do; for :func:`answers.infer` none yet.
+        form: the body of the request.
+        answer: called with the model and the body, in a thread.
+        task: that the model must do.
         found: what it answers, for the description.
         what: its inputs are called.
-        also: other paths of it.
     """
 
-    path: str
     form: type[wire.Form]
-    answer: Callable[..., Any]
+    answer: Callable[[Any, Any], Any]
     task: str
     found: Any
     what: str = "inputs"
-    also: tuple[str, ...] = ()
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """At the root, below ``/models/NAME``, and the others."""
-        return self.path, f"/models/{{model}}{self.path.rstrip('/')}", *self.also
 
 
 _VECTOR = list[list[float]]
-_INFERRED = Any
-ASKS = (
-    Ask("/", wire.Inference, answers.infer, PLAIN, _INFERRED),
-    Ask(
-        *("/pipeline/{task}", wire.Inference, answers.infer, PLAIN, _INFERRED),
-        also=("/pipeline/{task}/{model}",),  # with the model's name at the end
+HOSTED = {
+    CLASSES: Ask(wire.Classify, answers.classify, CLASSES, list[list[wire.Label]]),
+    TAGS: Ask(wire.TagTexts, answers.tag, TAGS, list[Any]),
+    ANSWERS: Ask(
+        wire.AskQuestion, answers.answer, ANSWERS, wire.AnswerFound | list[wire.AnswerFound]
     ),
-    Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
-    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
-    Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
-    Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
-    Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
-    Ask("/tokenize", wire.Tokenize, answers.tokenize, PLAIN, list[list[wire.Token]]),
-    Ask("/decode", wire.Decode, answers.decode, PLAIN, list[str], "ids"),
-    Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
-    Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
-    Ask("/attention", wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),
-    Ask("/attribute", wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
-    Ask(
-        "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
-    ),
-    Ask(
-        *("/v1/rerank", wire.RankDocuments, answers.rank_documents, RANK, wire.Ranking),
-        what="documents",
-        also=("/v2/rerank", "/models/{model}/v2/rerank"),
-    ),
+    FILL: Ask(wire.FillMask, answers.fill, FILL, list[Any]),
+    VECTORS: Ask(wire.Features, answers.features, VECTORS, _VECTOR),
+    SIMILARITY: Ask(wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
+}
+"""What Hugging Face's API asks, by the task."""
+OF_HOSTED = (
+    *("/", "/models/{model}", "/pipeline/{task}", "/pipeline/{task}/{model}"),
+    "/models/{model}/pipeline/{task}",
 )
+"""The paths of Hugging Face's API, whose task is the path's, that of the shape of the inputs, or
+what the model does first."""
+_RANKING = Ask(wire.RankDocuments, answers.rank_documents, RANK, wire.Ranking, "documents")
+ASKS = {
+    "/embed": Ask(wire.Embed, answers.embed, VECTORS, _VECTOR),
+    "/embed_all": Ask(wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
+    "/predict": Ask(wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
+    "/rerank": Ask(wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
+    "/similarity": HOSTED[SIMILARITY],
+    "/tokenize": Ask(wire.Tokenize, answers.tokenize, PLAIN, list[list[wire.Token]]),
+    "/decode": Ask(wire.Decode, answers.decode, PLAIN, list[str], "ids"),
+    "/choose": Ask(wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
+    "/next-sentence": Ask(wire.Pair, answers.next_sentence, NEXT, wire.Follows),
+    "/attention": Ask(wire.Attend, answers.attention, ATTENTION, wire.Attention, "texts"),
+    "/attribute": Ask(wire.Attribute, answers.attribute, ATTRIBUTION, wire.Attributed, "texts"),
+    "/v1/embeddings": Ask(
+        wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
+    ),
+    "/v1/rerank": _RANKING,
+    "/v2/rerank": _RANKING,
+}
+"""The other routes, by their paths at the root."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """A route that tells of the server, to GET and HEAD.
+    """What is told of the server, to GET and HEAD.
 
     Attributes:
-        name: of the function that answers, in :mod:`bothways.serving.app`.
-        paths: of the route.
-        summary: what it tells.
-        found: what it answers, for the description.
-        media: the type of the answer.
+        summary: what it is.
+        found: the same as a type, for the description.
+        tell: gives it, for the model of a name, or for the server.
+        media: the type of the answer; bytes are sent as they are.
         free: whether it needs no key.
-        or_unready: whether the same answer with 503 says that something is not ready.
+        headers: of the answer.
     """
 
-    name: str
-    paths: tuple[str, ...]
     summary: str
     found: Any
+    tell: Callable[[str | None], Any]
     media: str = "application/json"
     free: bool = False
-    or_unready: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def _both(path: str) -> tuple[str, ...]:
-    return path, f"/models/{{model}}{path}"
+_BELOW = ("/health", "/ready", "/info", "/v1/models", *ASKS)
 
 
-LOOKS = (
-    Look(
-        *("start", ("/",), "A page with a form for each task of each model.", str, "text/html"),
-        free=True,
-    ),
-    Look("health", _both("/health"), "Whether the server is alive.", wire.Health, free=True),
-    Look(
-        *("ready", _both("/ready"), "Whether the model computes; of all models at the root."),
-        *(wire.Health,),
-        free=True,
-        or_unready=True,
-    ),
-    Look("info", _both("/info"), "What a model is and takes, the first at the root.", wire.Info),
-    Look("all_info", ("/models",), "What all models are and take.", list[wire.Info]),
-    Look("models", _both("/v1/models"), "The models, for OpenAI's client.", wire.ModelList),
-    Look("model", ("/v1/models/{model}",), "A model, for OpenAI's client.", wire.ModelCard),
-    Look("metrics", ("/metrics",), "What the server counts, for Prometheus.", str, "text/plain"),
-    Look("openapi", ("/openapi.json",), "This description.", dict[str, Any]),
-)
+def paths_of(path: str) -> tuple[str, ...]:
+    """A path at the root, and below ``/models/NAME`` where there is one for each model."""
+    return (path, f"/models/{{model}}{path}") if path in _BELOW else (path,)

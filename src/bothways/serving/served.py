@@ -7,24 +7,15 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
-import numpy as np
-
 from bothways.api.model import Model, load
-from bothways.batch import Batch, collate
-from bothways.errors import BothwaysError, ConfigError, ModelError
-from bothways.families.heads import (
-    CHOICE,
-    CLASSIFIER,
-    MASKED_LM,
-    NEXT_SENTENCE,
-    SPAN,
-    TAGGER,
-)
+from bothways.batch import collate
+from bothways.errors import ConfigError, ModelError
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE
 from bothways.io.processes import usable_cores
 from bothways.runtime.engine import EngineOptions
 from bothways.runtime.ensemble import Ensemble
@@ -32,8 +23,8 @@ from bothways.runtime.weights import has_weights
 from bothways.serving.batching import TICKET, Batcher, Gate, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
-from bothways.serving.refusals import RefusedError
-from bothways.tasks.options import KIND_NAMES, TEXT_KINDS
+from bothways.serving.refusals import RefusedError, too_large
+from bothways.tasks.options import KIND_NAMES, TRAITS
 from bothways.tasks.texts import TextTask
 
 T = TypeVar("T")
@@ -50,34 +41,17 @@ TASKS = (
     *(ATTENTION, ATTRIBUTION),
 )
 """What models do, by Hugging Face's names where it has one."""
-_OF_KINDS = {
-    **dict.fromkeys(TEXT_KINDS, CLASSES),
-    **{"tagging": TAGS, "spans": ANSWERS, "choice": CHOOSE},
-}
-_TASK_NAMES = {
-    "sentiment-analysis": CLASSES,
-    **dict.fromkeys(("embed", "embeddings", "sentence-embeddings"), VECTORS),
-    **dict.fromkeys(("masked-lm", "masked-language-modeling"), FILL),
-    **{"rerank": RANK, "reranking": RANK},
-}
-"""What they are called elsewhere, besides the names of the kinds of tasks."""
-_OF_HEADS = {
-    **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
-    MASKED_LM: FILL,
-}
 MAIN = {SIMILARITY: VECTORS}
 """Of a task that is never a model's main one, the main task of the models for it."""
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _MEASURED = 1024
 """Tokens by which a model's rate is measured at the start."""
-_PER_CHARACTER, _LEAST, _MOST = 0.3, 0.1, 4.0
-"""Tokens, before any request; and the bounds of what is learned from requests."""
-_MANY = 2000
-"""Characters of a request from which it counts in full."""
-_PROBE_EVERY, _FRESH = 5.0, 10.0
-_REST = 3.0
-"""Times the seconds of a plain request in which the next one waits for others."""
+_PER_CHARACTER, _PRIOR = 0.3, 2000
+"""Tokens of a character, before any request, and the characters for which that counts."""
+_FRESH = 10.0
+"""Seconds that a batch may take, or three times as many as one took before: then something holds
+the engine, and the model is not ready."""
 _SHARE = 0.8
 """Of the deadline that a request may be expected to wait."""
 
@@ -89,8 +63,9 @@ def task_named(name: str) -> str:
         RefusedError: there is none of that name.
     """
     plain = name.lower().replace("_", "-")
-    plain = _TASK_NAMES.get(plain, plain)
-    task = _OF_KINDS.get(KIND_NAMES.get(plain, plain), plain)
+    plain = CLASSES if plain == "sentiment-analysis" else plain
+    plain = KIND_NAMES.get(plain, plain)
+    task = TRAITS[plain].pipeline if plain in TRAITS else plain
     if task not in TASKS:
         raise RefusedError("not_found", f"no such task; there are: {', '.join(TASKS)}.")
     return task
@@ -101,20 +76,13 @@ class Threads:
 
     They are daemons, made when none is idle: one that works beyond its request's deadline holds
     neither another request nor the end of the process, as a thread of an executor would.
-
-    Plain requests, which no engine computes, are answered one at a time. While others are in hand
-    the next one waits :data:`_REST` times as long as the last one took, or long texts to tokenize
-    would take half of two cores from those who wait for the engine.
     """
 
     def __init__(self) -> None:
         self.gate = Gate(usable_cores())
-        self.plain = 0
-        """Plain requests, waiting or at work."""
         self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._idle = threading.Semaphore(0)
-        self._places, self._turn = asyncio.Semaphore(THREADS), asyncio.Semaphore(1)
-        self._computing = 0
+        self._places = asyncio.Semaphore(THREADS)
 
     async def run(self, ticket: Ticket, function: Callable[[], T]) -> T:
         """Work for a request, in a thread.
@@ -122,28 +90,13 @@ class Threads:
         Raises:
             RefusedError: the deadline passed. The thread ends when it next asks for the engine.
         """
-        self.plain += ticket.plain
-        self._computing += not ticket.plain
         try:
-            async with asyncio.timeout(ticket.deadline - time.monotonic()):
-                if ticket.plain:
-                    return await self._in_turn(ticket, function)
-                async with self._places:
-                    return await self._start(ticket, function)
+            async with asyncio.timeout(ticket.deadline - time.monotonic()), self._places:
+                return await self._start(ticket, function)
         except TimeoutError:
             raise past_deadline() from None
         finally:
             self.gate.leave(ticket)
-            self.plain -= ticket.plain
-            self._computing -= not ticket.plain
-
-    async def _in_turn(self, ticket: Ticket, function: Callable[[], T]) -> T:
-        await self._turn.acquire()
-        try:
-            return await self._start(ticket, function)
-        finally:
-            rest = _REST * ticket.seconds if self._computing else 0.0
-            asyncio.get_running_loop().call_later(rest, self._turn.release)
 
     def _start(self, ticket: Ticket, function: Callable[[], T]) -> asyncio.Future[T]:
         future: Future[T] = Future()
@@ -154,9 +107,7 @@ class Threads:
             TICKET.set(ticket)
             try:
                 self.gate.enter(ticket)
-                started = time.thread_time()
                 found = function()
-                ticket.seconds = time.thread_time() - started
             except Exception as error:
                 future.set_exception(error)
             else:
@@ -202,39 +153,21 @@ class ServedModel:
         self.task, self.tasks = _tasks(model)
         self.batcher = Batcher(loaded.engine, gate=threads.gate, observe=observe)
         loaded.use(self.batcher)
-        self._reserved, self._per_character = 0, _PER_CHARACTER
-        self._known: dict[str, np.ndarray] | None = None
-        self._known_good = False
-
-    def refuse_other(self, task: str, models: Iterable[ServedModel]) -> None:
-        """Refuse what this model cannot do.
-
-        Raises:
-            RefusedError: naming what it can, and which of ``models`` can do the task.
-        """
-        if task not in self.tasks:
-            able = ", ".join(self.tasks)
-            others = [model.name for model in models if task in model.tasks]
-            hint = f" For it name another: {', '.join(others)}." if others else ""
-            raise RefusedError(
-                "invalid", f"the model {self.name} does not do {task}; it does {able}.{hint}"
-            )
+        self._reserved = 0
+        self._seen_characters, self._seen_tokens = _PRIOR, _PER_CHARACTER * _PRIOR
 
     def admit(self, items: Sequence[Sequence[str]], task: str) -> Ticket:
         """Accept a request, or refuse it at once.
 
         Args:
             items: the texts that are read together, of each input.
-            task: what is asked; :data:`PLAIN` if no engine computes it.
+            task: what is asked.
 
         Raises:
             RefusedError: the queue is full, or would keep the request beyond its deadline; or the
-                request alone is more than the queue takes. Requests that no engine computes do not
-                queue with the others: so many of them may wait as there are threads.
+                request alone is more than the queue takes.
         """
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
-        if task == FILL:
-            self._check_masks(items)
 
         def about(per_character: float) -> int:
             sizes = [2 + math.ceil(per_character * sum(map(len, item))) for item in items]
@@ -245,17 +178,10 @@ class ServedModel:
 
         # Refused for good by its characters alone, whatever others sent before.
         if (size := about(_PER_CHARACTER)) > limit:
-            raise RefusedError(
-                "too_large",
-                f"the request has about {size} tokens; send at most {limit} at a time.",
-                limit=limit,
-                given=size,
-            )
-        plain = task == PLAIN
-        size = 1 if plain else min(about(self._per_character), limit)
+            message = f"the request has about {size} tokens; send at most {limit} at a time."
+            raise too_large(message, limit, size)
+        size = min(about(self._seen_tokens / self._seen_characters), limit)
         waiting, rate = self._reserved, self.batcher.rate
-        if plain:
-            waiting, limit, rate = self._threads.plain, THREADS, 0.0
         wait = (waiting + size) / rate if rate and waiting else 0.0
         if waiting + size > limit or wait > _SHARE * self.limits.deadline:
             after = max(1, math.ceil(waiting / rate)) if rate else 1
@@ -266,20 +192,9 @@ class ServedModel:
                 given=waiting + size,
                 headers={"Retry-After": str(min(after, 60))},
             )
-        reserved = 0 if plain else size
-        self._reserve(reserved)
-        return Ticket(time.monotonic() + self.limits.deadline, reserved, plain)
-
-    def _check_masks(self, items: Sequence[Sequence[str]]) -> None:
-        """Refuse more masks than inputs: each has the scores of the whole vocabulary."""
-        mask, most = self.model.tokenizer.roles.mask or "", self.limits.inputs
-        if (count := sum(text.count(mask) for item in items for text in item)) > most:
-            raise RefusedError(
-                "too_large",
-                f"{count} times {mask} in one request; send at most {most} at a time.",
-                limit=most,
-                given=count,
-            )
+        self._reserve(size)
+        characters = sum(len(text) for item in items for text in item)
+        return Ticket(time.monotonic() + self.limits.deadline, size, characters)
 
     def _reserve(self, tokens: int) -> None:
         # Of the event loop's thread alone, so no lock.
@@ -292,13 +207,12 @@ class ServedModel:
             return self.model.loaded.task.options.long != "windows"
         return task in (FILL, CHOOSE, NEXT)
 
-    async def run(self, ticket: Ticket, function: Callable[[Model], T], characters: int) -> T:
+    async def run(self, ticket: Ticket, function: Callable[[Model], T]) -> T:
         """Answer an accepted request, in a thread.
 
         Args:
             ticket: of :meth:`admit`.
             function: makes the answer.
-            characters: of its texts.
 
         Raises:
             RefusedError: the deadline passed. The request then holds no room in the queue any more.
@@ -306,18 +220,12 @@ class ServedModel:
         """
         try:
             found = await self._threads.run(ticket, lambda: function(self.model))
-            if not ticket.plain:
-                self._learn(ticket, characters)
+            if ticket.tokens:
+                self._seen_tokens += ticket.tokens
+                self._seen_characters += ticket.characters
             return found
         finally:
             self._reserve(-ticket.reserved)
-
-    def _learn(self, ticket: Ticket, characters: int) -> None:
-        """How many tokens a character is, from an answered request."""
-        if characters > 50:
-            seen = ticket.tokens / characters
-            weight = 0.05 * min(1.0, characters / _MANY)  # a short text says little of others
-            self._per_character += weight * (min(max(seen, _LEAST), _MOST) - self._per_character)
 
     def measure(self) -> None:
         """Compute a batch large enough to tell how fast a queue is worked off: before the first,
@@ -329,51 +237,18 @@ class ServedModel:
         tokens = min(self.batcher.budget, _MEASURED)
         length = max(1, min(tokens, self.model.loaded.config.positions // 2, 32))
         rows = [[0] * length] * (tokens // length)
-        self._compute(collate(rows, rows, max_positions=length))
-
-    def _compute(self, batch: Batch) -> dict[str, np.ndarray]:
-        """What the model does first, of sequences."""
-        loaded = self.model.loaded
+        batch, loaded = collate(rows, rows, max_positions=length), self.model.loaded
         vectors = self.task in (VECTORS, SIMILARITY)
         head = MASKED_LM if self.task == FILL else "" if vectors else loaded.task_head
         if head:
-            return self.batcher.compute(batch, {head: batch.bounds[:-1]})
-        return self.batcher.compute(batch, layers=(loaded.config.layers,))
-
-    def probe(self) -> None:
-        """Compute a known answer, unless the model has just computed something: whether
-        :attr:`ready`.
-
-        Raises:
-            BothwaysError: the first one cannot be computed.
-        """
-        batcher = self.batcher
-        if self._known is not None and time.monotonic() - batcher.last < _PROBE_EVERY:
-            return
-        loaded = self.model.loaded
-        encoding = self.model.tokenizer.encode("")
-        ids = encoding.ids or [0]
-        batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        try:
-            found = self._compute(batch)
-        except BothwaysError as error:
-            if self._known is None:
-                raise
-            self._known_good = False
-            log.error("model %s: the known answer failed (%s)", self.name, type(error).__name__)
-            return
-        found = {name: value[: len(ids)] for name, value in found.items()}
-        self._known = self._known or found
-        same = all(np.allclose(self._known[n], found[n], atol=1e-3) for n in found)
-        if not same:
-            log.error("model %s: the known answer has changed", self.name)
-        self._known_good = same
+            self.batcher.compute(batch, {head: batch.bounds[:-1]})
+        else:
+            self.batcher.compute(batch, layers=(loaded.config.layers,))
 
     @property
     def ready(self) -> bool:
-        """Whether it computed something not long ago, and its known answer is the first one."""
-        age = time.monotonic() - self.batcher.last
-        return self._known_good and age < max(_FRESH, 3 * self.batcher.longest)
+        """Whether nothing holds the engine."""
+        return self.batcher.busy < max(_FRESH, 3 * self.batcher.longest)
 
 
 Engines = Mapping[str, EngineOptions]
@@ -401,10 +276,7 @@ def open_models(
                 f"{folder} is a run folder, of several models; name the model folder of one seed."
             )
         found[name] = served = ServedModel(name, model, config.limits, threads, metrics)
-        served.probe()
         served.measure()
-        if not served.ready:
-            raise ModelError(f"{folder}: the model computes no answer; see the message above.")
     return found
 
 
@@ -412,10 +284,10 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     """What a model does if nothing is said, and all that it can do."""
     loaded = model.loaded
     found, explained = [], False
-    if (head := loaded.task_head) in _OF_HEADS:
+    if loaded.task_head:
         task = loaded.task
         explained = isinstance(task, TextTask)
-        found.append(CLASSES if explained else _OF_HEADS[head])  # it may read every token
+        found.append(task.traits.pipeline)
         if explained and task.outputs == 1 and loaded.about.get("pair") is not False:
             found.append(RANK)
     has_mask = model.tokenizer.roles.mask is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import logging
@@ -13,16 +12,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from filelock import FileLock, Timeout
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 
 from bothways.errors import BothwaysError, ConfigError
 from bothways.io.processes import exit_with
@@ -33,6 +30,7 @@ from bothways.serving.options import KEY, SHARED, Limits, ServeConfig, server_ke
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from bothways.runtime.folder import LoadedModel
     from bothways.serving.app import Server
     from bothways.serving.served import Engines
 
@@ -57,7 +55,6 @@ _PRODUCTS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), "32"
 """Of products in bf16, torch and oneDNN each keep what they compiled for the last 1,024 shapes, a
 quarter of a MiB for each: in a process that computes batches of all sizes, hundreds of MiB. To
 compile one takes a third of a millisecond. Both must be bounded, or the other keeps them."""
-_THREADS = Path("/proc/self/task")
 
 
 def serve(config: ServeConfig, *, leave: bool = True) -> int:
@@ -80,14 +77,20 @@ def serve(config: ServeConfig, *, leave: bool = True) -> int:
             "environment, so anyone could use the server. Set it to a secret that clients send "
             "(Authorization: Bearer SECRET), or say --open true."
         )
-    _allow_connections(config.limits.connections)
+    _allow_connections()
     engines = choose_engines(config)
     for reason in dict.fromkeys(how.reason for how in engines.values() if how.reason):
         print_note(reason)
     os.environ.pop(SHARED, None)  # of another program, whose counters would be ours, too
-    with _listening(config.host, config.port) as listener, _handlers_put_back():
-        run = _serve_here if config.workers == 1 else _supervise
-        status = run(config, engines, listener, leave)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    run = _serve_here if config.workers == 1 else _supervise
+    try:
+        with _listening(config.host, config.port) as listener:
+            status = run(config, engines, listener, leave)
+    finally:
+        with contextlib.suppress(ValueError):  # in another thread than the main one
+            for number, handler in before.items():
+                signal.signal(number, handler)
     if leave:
         sys.stdout.flush()
         os._exit(status)
@@ -124,16 +127,13 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _allow_connections(count: int) -> None:
-    """Let the process open as many files as it may have connections, if the system does."""
+def _allow_connections() -> None:
+    """Let the process open as many files, and so connections, as the system allows."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = count + 256
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _say(listener: socket.socket, config: ServeConfig) -> None:
@@ -151,53 +151,34 @@ def _ending_signals() -> list[int]:
     (``nohup``) or not known; none outside of the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return []
+    found: list[int] = [signal.SIGTERM, signal.SIGINT]
     hangup = getattr(signal, "SIGHUP", None)
-    heard = hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN
-    numbers: list[int | None] = [signal.SIGTERM, signal.SIGINT, hangup if heard else None]
-    return [number for number in numbers if number is not None]
-
-
-@contextlib.contextmanager
-def _handlers_put_back() -> Iterator[None]:
-    """Whatever handlers of signals the block sets, those from before are set after it."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None and signal.getsignal(number) != handler:
-                signal.signal(number, handler)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        found.append(hangup)
+    return found
 
 
 def _end_by_signals(server: Server, *, leave: bool) -> None:
     """Have signals end the server of the running event loop in two steps: it is not ready any more,
     and after :data:`_GRACE` seconds it takes no connections. With ``leave`` its process ends a
     moment after the deadline, whatever holds it."""
-    loop, numbers = asyncio.get_running_loop(), _ending_signals()
+    numbers = _ending_signals()
+    # The bound method of uvicorn's server, which would end by the signal again.
+    running: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
 
-    def begin(number: int, frame: FrameType | None) -> None:
+    def begin(number: int, _: FrameType | None) -> None:
+        if server.draining:
+            running.force_exit |= number == signal.SIGINT
+            return
         grace = 0.0 if number == signal.SIGINT else _GRACE
         left = max(0.0, server.limits.deadline - _GRACE + grace)
-        again, server.ends_at = server.draining, min(server.ends_at, time.monotonic() + left)
-        if not again:
-            # What is broken off has a traceback in its log.
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-            if leave:
-                _run_after(server.limits.deadline + _LATE, os._exit, 0)
-        if not grace:
-            stop(number, frame)
-        elif not again:
-            loop.call_soon_threadsafe(loop.call_later, grace, stop, number, None)
+        server.ends_at = time.monotonic() + left
+        if leave:
+            _run_after(server.limits.deadline + _LATE, os._exit, 0)
+        _run_after(grace, setattr, running, "should_exit", True)
 
-    if numbers:
-        early = server.draining  # a signal came before the loop ran
-        stop: Any = signal.getsignal(signal.SIGTERM)  # uvicorn's
-        for number in numbers:
-            signal.signal(number, begin)
-        if early:
-            stop(signal.SIGTERM, None)
+    for number in numbers:
+        signal.signal(number, begin)
 
 
 def _run_after(seconds: float, function: Callable[..., object], *given: object) -> None:
@@ -221,13 +202,12 @@ def _set_process_up() -> None:
             ctypes.CDLL(None).mallopt(_ARENA_MAX, _ARENAS)
 
 
-def make_server(config: ServeConfig, engines: Engines, *, notes: bool = False) -> Server:
+def make_server(config: ServeConfig, engines: Engines) -> Server:
     """The models of a server with what its routes share; nothing listens yet.
 
     Args:
         config: which models, and what limits.
         engines: how each is computed.
-        notes: whether to print what is to be said of the models.
 
     Raises:
         BothwaysError: a model cannot be loaded.
@@ -238,19 +218,22 @@ def make_server(config: ServeConfig, engines: Engines, *, notes: bool = False) -
 
     threads, metrics = Threads(), Metrics()
     models = open_models(config, engines, threads, metrics)
-    for served in models.values() if notes else ():
-        for note in served.model.loaded.notes:
-            print_note(f"{served.name}: {note}")
     return Server(
         *(models, threads, config.limits, metrics), key=server_key(), origins=config.origins
     )
 
 
-def make_listener(server: Server, *, leave: bool = False) -> uvicorn.Server:
-    """What takes connections for a server, when it is run."""
+def make_listener(
+    server: Server, *, leave: bool = False, say: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """What takes connections for a server, when it is run; ``say`` is called when it does."""
     from bothways.serving.app import application
 
-    app = application(server, started=partial(_end_by_signals, server, leave=leave))
+    def started() -> None:
+        _end_by_signals(server, leave=leave)
+        say()
+
+    app = application(server, started)
     return uvicorn.Server(_settings(app, server.limits))
 
 
@@ -263,7 +246,7 @@ def _settings(app: Any, limits: Limits, **more: Any) -> uvicorn.Config:
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level=logging.ERROR,  # what is no HTTP is counted, and would fill the log
+        log_level=logging.CRITICAL,  # what is no HTTP is counted, and would fill the log
         access_log=False,  # paths are clients' own words
         server_header=False,
         proxy_headers=False,
@@ -276,15 +259,11 @@ def _settings(app: Any, limits: Limits, **more: Any) -> uvicorn.Config:
 
 def _serve_here(config: ServeConfig, engines: Engines, listener: socket.socket, leave: bool) -> int:
     _set_process_up()
-    server = make_server(config, engines, notes=True)
-
-    def note(*_: object) -> None:
-        server.ends_at = min(server.ends_at, time.monotonic() + config.limits.deadline)
-
-    for number in _ending_signals():  # before the loop has its own, and when it has ended
-        signal.signal(number, note)
-    _say(listener, config)
-    make_listener(server, leave=leave).run(sockets=[listener])
+    server = make_server(config, engines)
+    for served in server.models.values():
+        _note(served.name, served.model.loaded)
+    say = partial(_say, listener, config)
+    make_listener(server, leave=leave, say=say).run(sockets=[listener])
     for served in server.models.values():
         served.batcher.stop(_LAST)
     return 0
@@ -293,103 +272,65 @@ def _serve_here(config: ServeConfig, engines: Engines, listener: socket.socket, 
 # ------------------------------------------------------------------------------- several processes
 
 
-def _take_share(folder: str, workers: int) -> int:
-    """Take the lowest number that no other worker has, as long as this process lives, and run its
-    threads on that share of the cores, where the system lets a process choose."""
-    number = 0
-    for number in range(workers):
-        lock = FileLock(Path(folder) / f"worker-{number}.lock")
-        with contextlib.suppress(Timeout):
-            lock.acquire(timeout=0)
-            _HELD.append(lock)
-            break
-    if hasattr(os, "sched_setaffinity") and _THREADS.is_dir():
-        cores = sorted(os.sched_getaffinity(0))
-        for thread in _THREADS.iterdir():
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.sched_setaffinity(int(thread.name), cores[number::workers] or cores)
-    return number
-
-
-_HELD: list[FileLock] = []
-
-
 def _work(config: ServeConfig, engines: Engines, parent: int) -> Starlette:
     """The application of a worker process, which uvicorn asks for when its signals are set."""
     from bothways.serving.app import application
 
     exit_with(parent)
-    # Nothing is in its hands yet.
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in _ending_signals()}
+    uvicorns = {number: signal.signal(number, signal.SIG_DFL) for number in _ending_signals()}
     _set_process_up()
-    number = _take_share(os.environ[SHARED], config.workers)
     try:
-        server = make_server(config, engines, notes=not number)  # the others would say the same
+        server = make_server(config, engines)
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr, flush=True)
         sys.exit(STARTUP_FAILURE)
-    for sent, handler in before.items():
-        signal.signal(sent, handler)
-    return application(server, started=partial(_end_by_signals, server, leave=True))
+    for number, handler in uvicorns.items():
+        signal.signal(number, handler)
+    return application(server, partial(_end_by_signals, server, leave=True))
 
 
 class _Workers(Multiprocess):
-    """uvicorn's supervisor, which starts worker processes and replaces those that end.
-
-    It waits for them without limit, so they end by themselves (:func:`_end_by_signals`).
+    """uvicorn's supervisor, which starts worker processes and replaces those that end. It waits for
+    them without limit, so they end by themselves (:func:`_end_by_signals`).
 
     Args:
         config: of the server.
         settings: of each worker.
         listener: that all of them take connections from.
-        leave: whether to end this process with the workers, a moment after the deadline.
     """
 
-    def __init__(
-        self, config: ServeConfig, settings: uvicorn.Config, listener: socket.socket, *, leave: bool
-    ):
+    def __init__(self, config: ServeConfig, settings: uvicorn.Config, listener: socket.socket):
         from bothways.serving.metrics import Metrics
 
-        numbers = _ending_signals()
-        hangup = getattr(signal, "SIGHUP", None)
+        self._ending = _ending_signals()
         super().__init__(settings, [listener])
-        if hangup and hangup not in numbers:
-            signal.signal(hangup, signal.SIG_IGN)
-        for number in numbers:
-            signal.signal(number, self._end)
-        self._served, self._metrics, self._leave = config, Metrics(), leave
-        self._ending = self.failed = False
+        self._served, self._metrics, self.failed = config, Metrics(), False
 
-    def _end(self, number: int, _: FrameType | None) -> None:
-        """Pass a signal on at once, as :meth:`run` may be waiting for an answer of a worker."""
-        self.signal_queue.append(signal.SIGTERM)
-        for worker in self.processes:
-            if self._ending and number == signal.SIGINT:
-                worker.process.kill()
-            else:
-                worker.process.terminate()
-        if not self._ending:
-            _run_after(self._served.limits.deadline + _LATE + _LAST, self._late)
-        self._ending = True
-
-    def _late(self) -> None:
-        for worker in self.processes:
-            worker.process.kill()
-        if self._leave:
-            os._exit(0)
+    def handle_hup(self) -> None:
+        """End when the terminal closes, unless that is ignored."""
+        if getattr(signal, "SIGHUP", None) in self._ending:
+            self.handle_term()
 
     def init_processes(self) -> None:
-        """Start the first worker alone, so that what is wrong with a model is said once."""
-        for count in (1, self._served.workers - 1):
-            self.processes_num = count
-            super().init_processes()
-            while not all(worker.is_ready(1) for worker in self.processes):
-                self.handle_signals()
-                if self._ending or any(one.exitcode is not None for one in self.processes):
-                    self.failed = not self._ending
-                    self.should_exit.set()
-                    return
+        """Start the workers, and say so when all of them take requests."""
+        super().init_processes()
+        self._share_cores(self.processes)
+        while not all(worker.is_ready(1) for worker in self.processes):
+            self.handle_signals()
+            if any(worker.exitcode is not None for worker in self.processes):
+                self.keep_subprocess_alive()
+            if self.should_exit.wait(0.1):
+                return
         _say(self.sockets[0], self._served)
+
+    def _share_cores(self, started: Sequence[Process]) -> None:
+        """Give workers that have no threads yet their shares of the cores, where the system can."""
+        if hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            for worker in started:
+                share = cores[self.processes.index(worker) :: len(self.processes)]
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.sched_setaffinity(worker.pid or 0, share or cores)
 
     def keep_subprocess_alive(self) -> None:
         """Replace workers that have ended; but end if one cannot load the models."""
@@ -400,17 +341,22 @@ class _Workers(Multiprocess):
         self.failed |= any(worker.exitcode == STARTUP_FAILURE for worker in self.processes)
         for old, new in zip(before, self.processes, strict=True):
             if new is not old:
+                self._share_cores([new])
                 log.warning("a worker ended (%s); starting another", old.exitcode)
                 self._metrics.replaced.inc()
                 mark_process_dead(old.pid)  # type: ignore[no-untyped-call]
 
 
-def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, leave: bool) -> int:
+def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, _: bool) -> int:
     """Oversee worker processes until a signal.
 
     Returns:
         The exit status: 1 if a worker could not load the models.
     """
+    from bothways.runtime.folder import load_model
+
+    for name, folder in config.folders.items():  # what is wrong with one is said once
+        _note(name, load_model(folder))
     with tempfile.TemporaryDirectory(prefix="bothways-metrics-") as counted:
         os.environ[SHARED] = counted  # before the library is imported, here and in workers
         settings = _settings(
@@ -420,7 +366,7 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, l
             workers=config.workers,
             timeout_worker_healthcheck=_HEALTH,
         )
-        workers = _Workers(config, settings, listener, leave=leave)
+        workers = _Workers(config, settings, listener)
         try:
             workers.run()
         finally:
@@ -429,3 +375,8 @@ def _supervise(config: ServeConfig, engines: Engines, listener: socket.socket, l
                 worker.process.kill()
                 worker.process.join()
         return int(workers.failed)
+
+
+def _note(name: str, loaded: LoadedModel) -> None:
+    for note in loaded.notes:
+        print_note(f"{name}: {note}")

@@ -1,32 +1,43 @@
 """The bodies of requests and answers, in three dialects: Hugging Face's inference API,
-text-embeddings-inference's, OpenAI's embeddings. What a client may send and this server does not do
-is a field, too, so that it can be refused by name."""
+text-embeddings-inference's, OpenAI's embeddings. Fields that are not listed are refused by name."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 Items = list[tuple[str, ...]]
 """Of each input, the texts that are read together."""
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Right = Literal["right", "Right"]
+"""The side at which long texts are cut; the only one."""
 
 
 class Form(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request."""
 
     def items(self) -> Items:
-        """The inputs."""
-        raise NotImplementedError
+        """The inputs.
 
-    @property
-    def wanted_model(self) -> str | None:
-        """The model that the body names."""
-        return getattr(self, "model", None)
+        Raises:
+            msgspec.ValidationError: their types do not fit together.
+        """
+        raise NotImplementedError
 
 
 def _singles(texts: str | list[str]) -> Items:
     return [(texts,)] if isinstance(texts, str) else [(text,) for text in texts]
+
+
+def _rows(given: list[T | list[T]], name: str) -> list[list[T]]:
+    """A list of lists; a list of single values is its only row."""
+    rows = [one for one in given if isinstance(one, list)]
+    singles = [one for one in given if not isinstance(one, list)]
+    if rows and singles:
+        raise msgspec.ValidationError(f"Expected lists alone, or none - at `$.{name}`")
+    return rows or [singles] * bool(singles)
 
 
 class Texts(Form):
@@ -52,69 +63,116 @@ class TextOrPair(Form):
 
 # ------------------------------------------------------------------------------------ Hugging Face
 
-
-class Parts(msgspec.Struct, forbid_unknown_fields=True):
-    """An input of several texts: a pair; a question with its context; a sentence to compare with
-    others; a context with its choices."""
-
-    text: str | None = None
-    text_pair: str | None = None
-    question: str | None = None
-    context: str | None = None
-    source_sentence: str | None = None
-    sentences: list[str] | None = None
-    choices: list[str] | None = None
-
-    def items(self) -> Items:
-        """The texts that are read together."""
-        if self.source_sentence is not None and self.sentences is not None:
-            pairs = zip([self.source_sentence], self.sentences, strict=False)
-            return [*pairs, *_singles(self.sentences[1:])]
-        if self.choices is not None:
-            return [(self.context or "", choice) for choice in self.choices]
-        return [tuple(t for t in (self.text, self.text_pair, self.question, self.context) if t)]
+Options = dict[str, bool | str] | None
+"""Of a hosted API, such as ``wait_for_model``; without effect."""
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
-    """How to answer, in Hugging Face's API. Those after ``truncate`` are refused by name: windows
-    are those of fine-tuning, and answers are whole words."""
+    """How to answer: nothing to choose."""
 
-    top_k: int | None = None
-    targets: list[str] | None = None
+
+class TopParameters(Parameters):
+    """How many rows of an answer are given."""
+
+    top_k: Count | None = None
+
+
+class ClassParameters(TopParameters):
+    """How labels are given."""
+
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+
+
+class TagParameters(Parameters):
+    """How tokens are joined to entities."""
+
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = None
     ignore_labels: list[str] | None = None
-    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
-    max_answer_len: int | None = None
+
+
+class AnswerParameters(TopParameters):
+    """Which answers are given."""
+
+    max_answer_len: Count | None = None
     handle_impossible_answer: bool | None = None
+
+
+class FillParameters(TopParameters):
+    """Which pieces are given for a mask."""
+
+    targets: list[str] | None = None
+
+
+class VectorParameters(Parameters):
+    """How vectors are made."""
+
     normalize: bool | None = None
     truncate: bool | None = None
-    stride: int | None = None
-    doc_stride: int | None = None
-    max_seq_len: int | None = None
-    max_question_len: int | None = None
-    align_to_words: bool | None = None
-    candidate_labels: list[str] | None = None
-    hypothesis_template: str | None = None
-    multi_label: bool | None = None
 
 
-class Inference(Form):
-    """A request of Hugging Face's API, for any task."""
+class Classify(Form):
+    """Texts or pairs to label."""
 
-    inputs: str | Parts | list[str | Parts]
-    parameters: Parameters = msgspec.field(default_factory=Parameters)
-    options: dict[str, bool | str] | None = None
-    normalize: bool | None = None
-    truncate: bool | None = None
-    truncation_direction: str | None = None
-    prompt_name: str | None = None
-    dimensions: int | None = None
-    encoding_format: Literal["float"] | None = None
+    inputs: str | TextOrPair | list[str | TextOrPair]
+    parameters: ClassParameters = msgspec.field(default_factory=ClassParameters)
+    options: Options = None
 
     def items(self) -> Items:
-        """The inputs."""
+        """The texts and pairs."""
         given = self.inputs if isinstance(self.inputs, list) else [self.inputs]
-        return [i for one in given for i in ([(one,)] if isinstance(one, str) else one.items())]
+        return [(one,) if isinstance(one, str) else one.items()[0] for one in given]
+
+
+class TagTexts(Texts):
+    """Texts whose entities are asked for."""
+
+    parameters: TagParameters = msgspec.field(default_factory=TagParameters)
+    options: Options = None
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True):
+    """A question, and the text that answers it."""
+
+    question: str
+    context: str
+
+
+class AskQuestion(Form):
+    """A question about a text."""
+
+    inputs: Question
+    parameters: AnswerParameters = msgspec.field(default_factory=AnswerParameters)
+    options: Options = None
+
+    def items(self) -> Items:
+        """The question with its context."""
+        return [(self.inputs.question, self.inputs.context)]
+
+
+class FillMask(Texts):
+    """Texts with masks."""
+
+    parameters: FillParameters = msgspec.field(default_factory=FillParameters)
+    options: Options = None
+
+
+class Sentences(msgspec.Struct, forbid_unknown_fields=True):
+    """A sentence, and others to compare with it."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class Similarity(Form):
+    """A sentence, and others that it is compared with."""
+
+    inputs: Sentences
+    parameters: Parameters = msgspec.field(default_factory=Parameters)
+    options: Options = None
+
+    def items(self) -> Items:
+        """The sentences."""
+        return _singles(self.inputs.sentences)
 
 
 class Label(msgspec.Struct):
@@ -170,20 +228,29 @@ class Filled(msgspec.Struct):
 class Embed(Texts):
     """Texts to embed. Longer ones are read in windows; ``truncate`` cuts them instead."""
 
-    normalize: bool = True
+    normalize: bool | None = True
     truncate: bool | None = None
-    truncation_direction: str | None = None
+    truncation_direction: Right | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
+
+
+class Features(Embed):
+    """Texts to embed, in Hugging Face's API; by default vectors are scaled as the folder says."""
+
+    normalize: bool | None = None
+    encoding_format: Literal["float"] | None = None
+    parameters: VectorParameters = msgspec.field(default_factory=VectorParameters)
+    options: Options = None
 
 
 class Predict(Form):
     """Texts to label: one, a pair [first, second], or a list of such, each in a list."""
 
-    inputs: str | list[str | list[str]]
+    inputs: str | list[str | Annotated[list[str], msgspec.Meta(min_length=1, max_length=2)]]
     raw_scores: bool = False
     truncate: bool | None = None
-    truncation_direction: str | None = None
+    truncation_direction: Right | None = None
 
     @property
     def single(self) -> bool:
@@ -194,16 +261,10 @@ class Predict(Form):
         """The texts and pairs."""
         if isinstance(self.inputs, str):
             return [(self.inputs,)]
-        texts = [one for one in self.inputs if isinstance(one, str)]
-        if texts and len(texts) < len(self.inputs):
-            raise msgspec.ValidationError("Expected texts alone, or lists alone - at `$.inputs`")
-        pairs = [tuple(texts)] if texts else [tuple(one) for one in self.inputs]
-        if any(not 1 <= len(pair) <= 2 for pair in pairs):
-            raise msgspec.ValidationError(
-                "Expected a text, [first, second], or a list of [text] and [first, second] - at "
-                "`$.inputs`"
-            )
-        return pairs
+        rows = [tuple(row) for row in _rows(self.inputs, "inputs")]
+        if any(len(row) > 2 for row in rows):
+            raise msgspec.ValidationError("Expected a text, or [first, second] - at `$.inputs`")
+        return rows
 
 
 class Rerank(Form):
@@ -214,7 +275,7 @@ class Rerank(Form):
     raw_scores: bool = False
     return_text: bool = False
     truncate: bool | None = None
-    truncation_direction: str | None = None
+    truncation_direction: Right | None = None
 
     def items(self) -> Items:
         """The pairs of query and text."""
@@ -229,22 +290,10 @@ class RankedText(msgspec.Struct, omit_defaults=True):
     text: str | None = None
 
 
-class Similarity(Form):
-    """A sentence, and others that it is compared with."""
-
-    inputs: Parts
-    parameters: Parameters = msgspec.field(default_factory=Parameters)
-
-    def items(self) -> Items:
-        """The sentences."""
-        return self.inputs.items()
-
-
 class Tokenize(Texts):
     """Texts to tokenize."""
 
     add_special_tokens: bool = True
-    prompt_name: str | None = None
 
 
 class Token(msgspec.Struct, gc=False):
@@ -270,11 +319,7 @@ class Decode(Form):
     @property
     def rows(self) -> list[list[int]]:
         """The ids of each text."""
-        alone = [one for one in self.ids if isinstance(one, int)]
-        rows = [one for one in self.ids if not isinstance(one, int)]
-        if alone and rows:
-            raise msgspec.ValidationError("Expected ids alone, or lists alone - at `$.ids`")
-        return [alone] if alone else rows
+        return _rows(self.ids, "ids")
 
 
 # ----------------------------------------------------------------------------------------- our own
@@ -345,17 +390,14 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RankDocuments(Form):
-    """A query, and documents to order by how well they answer it, for clients of Cohere and Jina.
-    Fields after ``return_documents`` are refused by name."""
+    """A query, and documents to order by how well they answer it, for clients of Cohere and
+    Jina."""
 
     query: str
     documents: list[str | Document]
     model: str | None = None
-    top_n: int | None = None
+    top_n: Count | None = None
     return_documents: bool = False
-    rank_fields: list[str] | None = None
-    max_chunks_per_doc: int | None = None
-    max_tokens_per_doc: int | None = None
 
     def items(self) -> Items:
         """The pairs of query and document."""

@@ -209,7 +209,9 @@ class KindTraits:
     Attributes:
         task: ``module:class`` of its :class:`~bothways.tasks.task.Task`.
         usage: how a single example is predicted.
-        also: what it is called elsewhere.
+        pipeline: its name in transformers' pipelines and on the Hugging Face Hub.
+        auto_class: the end of the name of transformers' automatic class for its models.
+        also: what else it is called elsewhere.
         own: the option of a task that only this kind has; empty without one.
         has_columns: its files are tables whose columns the options name.
         of_texts: its head reads whole texts, which may be read in windows.
@@ -221,6 +223,8 @@ class KindTraits:
 
     task: str
     usage: Usage
+    pipeline: str = "text-classification"
+    auto_class: str = "SequenceClassification"
     also: tuple[str, ...] = ()
     own: str = ""
     has_columns: bool = True
@@ -229,6 +233,12 @@ class KindTraits:
     several: bool = False
     per_word: bool = False
     length: int = 128
+
+    @property
+    def problem_type(self) -> str:
+        """What transformers calls it in config.json, of a head on whole texts."""
+        labels = "multi_label" if self.several else "single_label"
+        return f"{labels}_classification" if self.has_labels else "regression"
 
     @property
     def one_score(self) -> bool:
@@ -247,13 +257,15 @@ def _of_texts(result: str) -> Usage:
 
 TRAITS: dict[str, KindTraits] = {
     "classification": KindTraits(
-        *("bothways.tasks.texts:LabelTask", _of_texts("labels"), ("text-classification",)),
+        *("bothways.tasks.texts:LabelTask", _of_texts("labels")),
         of_texts=True,
         has_labels=True,
     ),
     "regression": KindTraits("bothways.tasks.texts:ScoreTask", _of_texts("values"), of_texts=True),
     "multilabel": KindTraits(
-        *("bothways.tasks.texts:LabelTask", _of_texts("labels"), ("multi-label",), "multilabel"),
+        *("bothways.tasks.texts:LabelTask", _of_texts("labels")),
+        also=("multi-label",),
+        own="multilabel",
         of_texts=True,
         has_labels=True,
         several=True,
@@ -267,12 +279,13 @@ TRAITS: dict[str, KindTraits] = {
             ("--context", "a text", "--choices", "one end", "another end"),
             'model.choose("a beginning", ["one end", "another"])',
         ),
-        *(("multiple-choice",), "choices"),
+        *("multiple-choice", "MultipleChoice"),
+        own="choices",
     ),
     "tagging": KindTraits(
         "bothways.tasks.tagging:TaggingTask",
         Usage(("a text",), 'model.tag("a text").entities'),
-        *(("ner", "pos", "token-classification"), "tagging"),
+        *("token-classification", "TokenClassification", ("ner", "pos"), "tagging"),
         has_columns=False,
         per_word=True,
     ),
@@ -282,13 +295,17 @@ TRAITS: dict[str, KindTraits] = {
             ("--question", "a question?", "--context", "a text"),
             'model.answer("a question?", "a text that answers it")',
         ),
-        *(("qa", "question-answering"), "spans"),
+        *("question-answering", "QuestionAnswering", ("qa",), "spans"),
         has_columns=False,
         length=384,
     ),
 }
 """The kinds of tasks by name. To add one: a file with its class, and an entry here."""
-KIND_NAMES = {other: name for name, traits in TRAITS.items() for other in traits.also}
+KIND_NAMES = {
+    other: name
+    for name, traits in reversed(TRAITS.items())  # of several, the first has the pipeline's name
+    for other in (traits.pipeline, *traits.also)
+}
 """What the kinds are called elsewhere."""
 TEXT_KINDS = tuple(name for name, traits in TRAITS.items() if traits.of_texts)
 """The kinds whose head reads whole texts, which may be read in windows."""
