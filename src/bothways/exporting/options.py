@@ -35,8 +35,7 @@ class ExportConfig(Options):
     with a text per line, or a file with columns."""
     task: str | None = None
     """Data set by name (`bothways tasks` lists them), or a .yaml file like theirs, that says how
-    --gate and --calibration are laid out, for models that do not record it; for a model of vectors,
-    one with scores of pairs adds its metric."""
+    --gate and --calibration are laid out, for models that do not record it."""
     text: str | None = None
     """Column of --gate and --calibration with the texts, of pairs the first. Default: as in
     fine-tuning; for a model without a task head sentence, or text."""
