@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways import cli
-from bothways.errors import ConfigError, InputError, LengthError
+from bothways.errors import InputError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
@@ -122,14 +122,6 @@ def test_pairs_that_do_not_match(encode: Callable[..., Examples], counts: tuple[
     message = f"^{counts[0]} first segments but {counts[1]} second segments were given"
     with pytest.raises(InputError, match=message):
         encode(TOKENIZER, a, b, length=20)
-
-
-def test_no_room() -> None:
-    for second, least in ((None, 3), (["w1"], 5)):
-        with pytest.raises(LengthError, match=f"at least {least}"):
-            encode_windows(TOKENIZER, ["w1"], second, length=least - 1)
-    with pytest.raises(ConfigError, match=r"task\.windows\.stride is 0"):
-        WindowOptions(stride=0)
 
 
 # --------------------------------------------------------------------------------------- combining
@@ -246,14 +238,6 @@ def test_documents_are_learned_beyond_the_length(
     shown = capsys.readouterr()
     assert "1 of 2 texts are longer than 16 tokens: read in windows" in shown.err
     assert len(shown.out.splitlines()) == 3
-
-
-def test_long_pairs_run_whole(tmp_path: Path, start: Path) -> None:
-    options = TaskOptions(text_b="query", long="windows")
-    result = finetune(config(tmp_path, start, options, epochs=1))
-    (note, cut, *_) = [note for note in result.notes if note.startswith("dev.jsonl")]
-    assert "texts are longer than 16 tokens" in note
-    assert "of 40 pairs both texts are long; the shorter one was cut to 6 tokens" in cut
 
 
 def test_targets_and_baselines_count_documents(tmp_path: Path) -> None:
