@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,9 @@ from bothways import cli
 from bothways.api.doctor import diagnose
 from bothways.api.model import load
 from bothways.errors import BothwaysError, ConfigError, ModelError
-from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
 from bothways.serving import answers, wire
-from bothways.tasks.kinds import task_of
-from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_tokenizer
 
 TEXTS = ["w1 w2 w3", "w4 W5"]
@@ -242,35 +238,6 @@ def test_absurd_configs_are_refused_at_once(key: str, value: Any, folder: Path) 
     assert len(str(refused.value)) < 1000
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("architectures", v) for v in (5, "BertModel", [5], {}, [], None, [["BertModel"]])),
-        *(("id2label", v) for v in (5, "x", [], None, {"a": "b"})),
-        *(("label2id", v) for v in (5, [], {"a": "b"})),
-        *(("pad_token_id", v) for v in (None, 0)),
-    ],
-)
-def test_odd_values_that_change_nothing(
-    key: str, value: Any, folder: Path, vectors: np.ndarray
-) -> None:
-    set_config(folder, **{key: value})
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
-def test_a_config_without_a_type_and_with_odd_classes(folder: Path) -> None:
-    for classes in (5, [5], {}, "Bert", [[]]):
-        set_config(folder, drop=("model_type",), architectures=classes)
-        assert load_model(folder).config.family == "bert"
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", "null", "[]", "7"])
-def test_a_config_that_is_none(text: str, folder: Path) -> None:
-    (folder / "config.json").write_text(text)
-    with pytest.raises(ModelError, match=r"config\.json"):
-        load_model(folder)
-
-
 # ---------------------------------------------------------------------------- files that are none
 
 
@@ -311,55 +278,6 @@ def test_what_is_in_place_of_a_file(kind: str, name: str, folder: Path) -> None:
     with pytest.raises(ModelError, match=rf"{name}.*{message}"):
         load_model(folder)
     assert diagnose(folder)
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-def test_a_pointer_of_git_lfs(name: str, folder: Path) -> None:
-    (folder / name).write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 440473133\n"
-    )
-    with pytest.raises(ModelError, match=rf"{name}.* pointer of git-lfs.*git lfs pull"):
-        load_model(folder)
-
-
-def test_a_vocabulary_far_larger_than_the_model(folder: Path) -> None:
-    with (folder / "vocab.txt").open("a") as file:
-        file.write("".join(f"word{n}\n" for n in range(2_000_000)))
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelError, match=r"2,000,097 lines, but the model has 97 pieces"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("read", [load_model, Tokenizer.from_folder, lambda f: diagnose(f)[0]])
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("vocab.txt", "10,000,000 lines"),
-        ("vocab.json", "153 MiB"),
-        ("tokenizer.json", "153 MiB"),
-    ],
-)
-def test_a_vocabulary_is_counted_before_it_is_read(
-    name: str, found: str, read: Callable[[Path], object], folder: Path
-) -> None:
-    """10^7 pieces beside a model of 97: both numbers, at once, and no memory for them."""
-    (folder / "tokenizer.json").unlink()
-    if name == "vocab.json":
-        (folder / "vocab.txt").unlink()
-        (folder / "merges.txt").write_text("#version: 0.2\n")
-    with (folder / name).open("w") as file:
-        for _ in range(1000):
-            file.write("0123456789abcde\n" * 10_000)
-    tracemalloc.start()
-    try:
-        message = str(read(folder))
-    except ModelError as error:
-        message = str(error)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert f"{name}: {found}, but the model has 97 pieces; they do not belong together" in message
-    assert "Put the files that the model was trained with into its folder" in message
-    assert most < 2**23
 
 
 # ---------------------------------------------------------------------------------- labels, heads
@@ -466,29 +384,6 @@ def test_a_part_of_a_head_is_never_left_out_in_silence(
 
 
 # ------------------------------------------------------------------------------------- vocabularies
-
-
-def test_the_task_of_a_folder_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading its options takes as long as predicting a short text."""
-    write(folder, encoder_of(folder) | head(3))
-    set_config(folder, architectures=["BertForSequenceClassification"])
-    model, made = load(folder), []
-    monkeypatch.setattr(
-        "bothways.runtime.folder.task_of", lambda loaded: made.append(1) or task_of(loaded)
-    )
-    labels = [model.predict(TEXTS).labels for _ in range(2)]
-    assert labels[0] == labels[1]
-    assert len(made) == 1
-
-
-@pytest.mark.parametrize("separator", [" ", "\t"])
-def test_a_vocabulary_with_counts(separator: str, folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    pieces = (folder / "vocab.txt").read_text().splitlines()
-    lines = [f"{piece}{separator}{1000 - n}\n" for n, piece in enumerate(pieces)]
-    (folder / "vocab.txt").write_text("".join(lines))
-    with pytest.raises(ModelError, match=r"hold a number after the piece.*cut -f1"):
-        load_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -783,13 +678,6 @@ def test_adapters_that_cannot_be_merged(
         load_model(tmp_path / "adapter")
 
 
-def test_an_adapter_beside_the_config_of_its_base(folder: Path, tmp_path: Path) -> None:
-    write_adapter(tmp_path / "adapter", "../model", pair(), task_type=None)
-    expected = load(tmp_path / "adapter").embed(TEXTS)
-    shutil.copy(folder / "config.json", tmp_path / "adapter")
-    np.testing.assert_array_equal(load(tmp_path / "adapter").embed(TEXTS), expected)
-
-
 def test_an_adapter_beside_whole_weights_is_not_merged_in_silence(
     folder: Path, tmp_path: Path, vectors: np.ndarray
 ) -> None:
@@ -829,26 +717,6 @@ def test_a_flipped_bit_of_a_weight_is_named(ours: Path) -> None:
     assert "model.safetensors changed since bothways wrote the folder" in note
 
 
-def test_what_a_colleague_saved_since_is_named_and_goes_on(ours: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(ours)
-    with torch.no_grad():
-        theirs.classifier.bias += 1
-    theirs.save_pretrained(ours)
-    model = load(ours)
-    (note,) = model.loaded.notes
-    assert "config.json, model.safetensors changed" in note
-    assert network_of(model.loaded).task_head is not None
-    assert {
-        name
-        for name in ("config.json", "model.safetensors")
-        if any(name in p for p in diagnose(ours))
-    } == {
-        "config.json",
-        "model.safetensors",
-    }
-
-
 def test_another_vocabulary_of_the_same_size(ours: Path, tmp_path: Path) -> None:
     pieces = small_tokenizer(97).pieces
     type(small_tokenizer(97)).from_pieces([*pieces[:5], *pieces[:4:-1]], lowercase=True).save(
@@ -860,73 +728,11 @@ def test_another_vocabulary_of_the_same_size(ours: Path, tmp_path: Path) -> None
     assert any("the vocabulary is not the one" in problem for problem in diagnose(ours))
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda v: v.fill_(3e38), "beyond 1,000, which no trained encoder has"),
-        (lambda v: v.zero_(), "that are all zero"),
-        (lambda v: v.fill_(torch.inf), "not finite numbers"),
-        (lambda v: v.view(torch.int32).bitwise_xor_(1 << 30), "beyond 1,000"),
-    ],
-)
-def test_absurd_weights_of_others(
-    change: Callable[[Tensor], object], named: str, folder: Path
-) -> None:
-    assert diagnose(folder) == []
-    weights = weights_of(folder)
-    change(weights["bert.encoder.layer.0.output.dense.weight"])
-    write(folder, weights)
-    (problem,) = diagnose(folder)
-    assert named in problem
-    assert "encoder.layers.0.contract.weight" in problem
-    assert "model.safetensors" in problem
-
-
-def test_a_sorted_vocabulary(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    pieces = sorted((folder / "vocab.txt").read_text().splitlines())
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    problems = diagnose(folder)
-    assert any("the padding piece has the id 0" in problem for problem in problems)
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"files": 3}', '{"files": {"a": 1}}', ""])
 def test_damaged_checksums(text: str, ours: Path) -> None:
     (ours / "checksums.json").write_text(text)
     assert any("checksums.json" in note for note in load_model(ours).notes)
     assert any("checksums.json" in problem for problem in diagnose(ours))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"format"', '"fnrmat"'),
-        ('"format": 1', '"format": 3'),
-        ('"vocabulary": "', '"vocabulary": "", "x": "'),
-        ('"vocabulary"', '"vocabulasy"'),
-        ('"files"', '"filer"'),
-        ('"config.json"', '"config.jsoo"'),
-        ('"config.json"', '"../config.json"'),
-        ('"config.json"', '"/config.json"'),
-        ('"sha256": "', '"sha256": "0'),
-        ('"sha256"', '"sha257"'),
-        ('"bytes": ', '"bytes": -'),
-        ('"bytes": ', '"bytes": 1'),
-    ],
-)
-def test_checksums_that_are_none(old: str, new: str, ours: Path) -> None:
-    path = ours / "checksums.json"
-    path.write_text(path.read_text().replace(old, new, 1))
-    assert diagnose(ours)
-    assert load_model(ours).notes, "and it is used all the same"
-
-
-def test_checksums_that_say_the_same_in_other_bytes(ours: Path) -> None:
-    with (ours / "checksums.json").open("ab") as file:
-        file.write(b"\x1a")
-    assert load_model(ours).notes == []
-    (problem,) = diagnose(ours)
-    assert "checksums.json is not as bothways writes it" in problem
 
 
 @pytest.mark.parametrize(
@@ -967,15 +773,6 @@ def test_a_flipped_bit_of_a_pickled_weight(folder: Path) -> None:
         load_model(folder)
 
 
-def test_a_template_that_names_no_token(folder: Path) -> None:
-    text = (folder / "tokenizer.json").read_text()
-    values = json.loads(text)
-    del values["post_processor"]["special_tokens"]["[SEP]"]
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        load_model(folder)
-
-
 @pytest.mark.parametrize("ids", [[], [1, 2]])
 def test_a_template_with_other_ids_than_pieces(ids: list[int], folder: Path) -> None:
     values = json.loads((folder / "tokenizer.json").read_text())
@@ -983,48 +780,6 @@ def test_a_template_with_other_ids_than_pieces(ids: list[int], folder: Path) -> 
     (folder / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(ModelError, match=rf"tokenizer\.json.*1 pieces and {len(ids)} ids"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("number", [-1, 128, 10**9])
-def test_a_template_with_segments_beyond_all_sense(number: int, folder: Path) -> None:
-    values = json.loads((folder / "tokenizer.json").read_text())
-    values["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = number
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"),
-    [
-        ("length", "x" * 10**6, "int"),
-        ("length", -1, "int"),
-        ("length", True, "int"),
-        ("labels", {"a": {}}, "list"),
-        ("labels", [["a"], "b"], "list"),
-        ("pair", "no", "bool"),
-        ("pooling", ["mean"], "str"),
-        ("normalize", float("nan"), "bool"),
-        ("prompts", {"query": 3}, "dict"),
-        ("options", [], "dict"),
-        ("dev", {"accuracy": "good"}, "dict"),
-    ],
-)
-def test_values_of_bothways_json_of_another_type(
-    name: str, value: Any, wanted: str, ours: Path
-) -> None:
-    path = ours / "bothways.json"
-    values = json.loads(path.read_text())
-    for place in (values, *values.get("tasks", {}).values()):
-        sound = path.read_text()
-        place[name] = value
-        path.write_text(json.dumps(values))
-        with pytest.raises(ModelError, match=rf"bothways\.json: {name} is .*it must be {wanted}\."):
-            load_model(ours)
-        path.write_text(sound)
-        place[name] = None
-    path.write_text(json.dumps({**values, name: None}))
-    load_model(ours)
 
 
 # ------------------------------------------------------------- files that say different things
@@ -1146,10 +901,3 @@ def test_a_model_type_of_another_family(folder: Path, vectors: np.ndarray) -> No
         load_model(folder)
     set_config(folder, model_type="bert")
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
-def test_code_of_a_models_own_is_not_run_and_said(folder: Path) -> None:
-    set_config(folder, auto_map={"AutoModel": "modeling_mine.MyModel"})
-    assert any(
-        "auto_map names code of the model's own" in note for note in load_model(folder).notes
-    )
