@@ -101,8 +101,8 @@ def test_a_step_is_clip_rate_and_update(clip: float) -> None:
 def test_frozen_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
     model = small_model()
     before = copy.deepcopy(model)
-    names = [f"encoder.layers.0.attention.qkv.{kind}" for kind in ("weight", "bias")]
-    rows = torch.arange(len(model.get_parameter(names[1]))) % 3 == 1
+    names = ["masked_lm.dense.weight", "masked_lm.dense.bias"]  # half of the norm
+    rows = torch.arange(16) % 3 == 1
     options = OptimizerOptions(lr=1e-2, clip=1e6)
     one: Trainer[PretrainingBatch] = Trainer(
         model,
@@ -116,14 +116,7 @@ def test_frozen_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
     for name in names:
         new, old = model.get_parameter(name), before.get_parameter(name)
         assert torch.equal(new[rows], old[rows])
-        moved = ~rows
-        if (
-            new.ndim == 1
-        ):  # a bias of the keys changes no probability: its gradient may be exactly 0
-            moved = moved & ~torch.arange(len(rows)).div(len(rows) // 3, rounding_mode="floor").eq(
-                1
-            )
-        assert not torch.isclose(new[moved], old[moved], rtol=1e-6, atol=0).any()
+        assert not torch.isclose(new[~rows], old[~rows], rtol=1e-6, atol=0).any()
     grads = dict(zip(dict(before.named_parameters()), gradients(before, 2), strict=True))
     for name in names:
         grads[name][rows] = 0
