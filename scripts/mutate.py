@@ -60,7 +60,7 @@ MODULES = {
     "resume": (
         "training/checkpoint.py",
         "training/test_training_checkpoint.py training/test_last_checkpoint.py "
-        "training/test_runfolder.py",
+        "training/test_runfolder.py training/test_trial.py",
     ),
     "template": ("tokenization/template.py", "tokenization/test_template.py"),
     "heads": (

@@ -84,6 +84,7 @@ def test_equal_words_are_one_answer() -> None:
     found = decoded("w1 w2 w1", {"w1": (2, 2)}, no_answer=False, n_best=20)
     texts = [a.text for a in found.answers]
     assert len(texts) == len(set(texts)) == 5
+    assert (texts[0], found.answers[0].score) == ("w1", 4.0), "that of its best place"
 
 
 def test_no_answer_competes_at_cls() -> None:

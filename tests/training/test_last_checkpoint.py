@@ -1,4 +1,4 @@
-"""The checkpoints of a training as its loop sees them, and the trial before the first step."""
+"""The checkpoints of a training as its loop sees them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 import torch
 
+from bothways.errors import RunError
 from bothways.model.model import EncoderModel
 from bothways.training.checkpoint import (
     LastCheckpoint,
+    ModelCheckpoints,
     trained_tensors,
     verify_checkpoint,
 )
 from bothways.training.optimizer import Optimizer, make_optimizer
 from bothways.training.options import OptimizerOptions
-from pretraining_examples import small_model
+from pretraining_examples import TOKENIZER, small_model
 
 KEY = {"recipe": "r", "run": "mine", "train": "a.tsv", "threads": 1}
 
@@ -41,6 +43,22 @@ def last(folder: Path, key: dict[str, Any] | None = None, *, run: str = "mine") 
 
 
 # ----------------------------------------------------------------------------------- of a short run
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_tensors_of_another_shape_are_named(tmp_path: Path, missing: bool) -> None:
+    model, optimizer = model_and_optimizer()
+    kept = ModelCheckpoints(tmp_path, TOKENIZER, lambda _: {}, keep=1, run="a")
+    kept.save(1, model, optimizer, {})
+    name, parameter = next(iter(model.named_parameters()))
+    entry = optimizer.state[parameter]
+    entry["new" if missing else "exp_avg"] = torch.zeros(3)
+    said: list[str] = []
+    with pytest.raises(RunError, match="none of the 1 checkpoints is intact"):
+        kept.restore(model, optimizer, said.append)
+    expected = "is missing" if missing else f"has shape {tuple(parameter.shape)}"
+    assert f"{expected}; expected shape (3,)" in said[0]
+    assert f"{name}/" in said[0]
 
 
 def test_the_only_checkpoint_comes_back(tmp_path: Path) -> None:
