@@ -6,6 +6,8 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,12 +30,13 @@ from bothways.runtime.pipeline import (
     answer_questions,
     encode_file,
     evaluate_file,
+    task_for_file,
 )
 from bothways.tasks.answers import score_answers
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile
-from bothways.tasks.spans import SpanTask
+from bothways.tasks.spans import Answer, RankedAnswers, SpanTask
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, padded, small_config, small_tokenizer
 from question_examples import question, squad_file, word_questions
@@ -115,6 +118,38 @@ def test_it_learns_and_the_folder_answers(tuned: FinetuneConfig) -> None:
     answers = bw.load(folder / "model").answer(asked["question"], passage, top=3)
     assert [a.text for a in answers] == [a["text"] for a in best[asked["id"]][:3]]
     assert all(passage[a.start : a.end] == a.text for a in answers)
+
+
+def test_errors_show_question_and_passage_around_both_answers() -> None:
+    passage = f"{'x ' * 400}Anna sold the boat to Ben. {'y ' * 400}"
+    at = {name: passage.index(name) for name in ("Anna", "the boat", "Ben")}
+    answers = [(GoldAnswer("Anna", at["Anna"]),), (GoldAnswer("the boat", at["the boat"]),), ()]
+    asked = ["Who?", "", "Where?"]
+    rows = Questions(Path("d.json"), [passage], ["a", "b", "c"], asked, [0] * 3, answers)
+    task = SpanTask(TaskOptions(kind="spans", metrics=("f1",), spans=SpanOptions(no_answer=True)))
+    said = ("Ben", "the  Boat.", "Ben")
+
+    def answered(text: str) -> RankedAnswers:
+        place = passage.find(text)
+        return RankedAnswers((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
+
+    part: Any = SimpleNamespace(rows=rows)
+    wrong = task.errors(part, [answered(text) for text in said])
+    assert [(m.example, m.gold, m.predicted) for m in wrong] == [
+        (0, "Anna", "Ben"), (2, "no answer", "Ben")
+    ]  # fmt: skip
+    assert [m.weight for m in wrong] == [0.75, 0.75]
+    assert wrong[0].shown == "probability 0.750, F1 0.00"
+    (_, text), (_, around) = wrong[0].texts
+    assert text == "Who?"
+    assert "Anna sold the boat to Ben." in around
+    assert around.startswith("... ")
+    assert around.endswith(" ...")
+    assert len(around) < 320
+    words, lengths, confusion = task.panels(part, [answered(text) for text in said])
+    assert [row[0] for row in words.rows] == ["who", "", "where"]
+    assert [row[:2] for row in lengths.rows] == [("none", 1), ("1", 1), ("2", 1)]
+    assert confusion.rows == (("answer", 2, 0), ("no answer", 1, 0))
 
 
 def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
@@ -320,6 +355,20 @@ def test_a_question_whose_answer_is_astray_changes_nothing(start: Path, tmp_path
     task = dataclasses.replace(config.task, train=str(lost))
     with pytest.raises(InputError, match=r"lost\.json: no answer is where answer_start says"):
         finetune(dataclasses.replace(config, task=task, run=str(tmp_path / "lost")))
+
+
+def test_settings_of_fine_tuning_stay_and_others_are_told(tuned: FinetuneConfig) -> None:
+    loaded = load_model(model_of(tuned))
+    own = task_of(loaded).options.spans
+    given = SpanOptions(n_best=2, threshold=-3.5)
+    task, notes = task_for_file(loaded, TaskOptions(kind="spans", spans=given))
+    assert task.options.spans == own
+    assert any(f"n_best is {own.n_best} as in fine-tuning, not 2" in note for note in notes)
+    assert any("as in fine-tuning, not -3.5" in note for note in notes)
+    for no_answer, noted in ((own.no_answer, False), (not own.no_answer, True), (None, False)):
+        asked = TaskOptions(kind="spans", spans=SpanOptions(no_answer=no_answer))
+        notes = task_for_file(loaded, asked)[1]
+        assert ("no_answer is false as in fine-tuning" in notes) == noted
 
 
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
