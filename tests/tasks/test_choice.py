@@ -311,6 +311,8 @@ HEAD = "context\tone\ttwo\tlabel\n"
         ),
         ("x.tsv", HEAD + "w1\tw2\tw3\t-1\n", COLUMNS, "labels are not given: each is -1"),
         ("x.tsv", HEAD + "w1\tw2\tw3\t1.0\n", COLUMNS, r"'1\.0' names none"),
+        ("x.tsv", HEAD + "\tw2\tw3\t0\n \tw2\tw3\t0\n", COLUMNS, "every text in column 'context'"),
+        ("x.tsv", HEAD, COLUMNS, "has no examples"),
         ("x.tsv", HEAD + "w1\tw2\t\t0\n", COLUMNS, r"x\.tsv:2: choice 1 is empty"),
         (
             "x.tsv",
