@@ -4,12 +4,13 @@
 #                                                                make test TESTERS=0 (in one)
 # make test-all    the long and the slow ones too (many minutes)
 # make check       lint, format, types
+# make check-bugs  bugs that were mended, put back one at a time; a test must fail each time
 # make test-wheel  the tests against an installed wheel           make test-wheel ARGS="tests/test_shipped.py"
 # make container-steps  the container's steps in a fresh environment
 # make site        the documentation site, in build/site, without the network
 # make notebooks   notebooks/ executed, and written with their outputs (ten minutes or so)
 # make check-all   all of these but notebooks, which test-all executes: check, test-all,
-#                  test-wheel, container-steps, site (an hour or so)
+#                  check-bugs, test-wheel, container-steps, site (an hour or so)
 #
 # Everything is installed into .venv, with the versions of constraints.txt, on first use.
 # Another interpreter (3.11 or newer): make demo PYTHON=python3.13 (before .venv exists)
@@ -39,7 +40,7 @@ endif
 endif
 endif
 
-.PHONY: help demo reproduce test test-all check test-wheel container-steps site notebooks check-all
+.PHONY: help demo reproduce test test-all check check-bugs test-wheel container-steps site notebooks check-all
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -61,6 +62,9 @@ check: .venv/.dev
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
+check-bugs: .venv/.dev
+	.venv/bin/python scripts/check_bugs.py $(ARGS)
+
 test-wheel: .venv/.dev
 	PYTHON=.venv/bin/python scripts/test_wheel.sh -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -78,7 +82,7 @@ site: .venv/.dev
 notebooks: .venv/.dev
 	.venv/bin/python scripts/run_notebooks.py $(ARGS)
 
-check-all: check test-all test-wheel container-steps site
+check-all: check test-all check-bugs test-wheel container-steps site
 
 # A stamp is made last, so that an installation that was broken off is done again.
 .venv/.torch: constraints.txt

@@ -1,7 +1,7 @@
 """Inputs of the kinds that public bug reports tell of, each with what is right.
 
-``CASES`` lists the kinds and the tests that hold them. Most stand beside their reader; here are
-those that belong to none, or need several parts at once.
+Most tests of these stand beside their reader; here are those that belong to none, or need several
+parts at once.
 """
 
 from __future__ import annotations
@@ -22,120 +22,18 @@ from safetensors.torch import load_file, save_file
 
 from bothways import cli
 from bothways.api.model import load
-from bothways.errors import BothwaysError, InputError
+from bothways.errors import BothwaysError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.io.rows import Format
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
-from bothways.tasks.options import TaggingOptions, TaskOptions
-from bothways.tasks.readers import read_rows
-from bothways.tasks.sentences import read_sentences
+from bothways.tasks.options import TaskOptions
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
 from question_examples import question, squad_file
-
-FOLDERS, ANNOTATED = "runtime/test_folders.py::", "tasks/test_tagged_files.py::"
-TABLES, SQUAD = "io/test_tables.py::", "io/test_squad.py::"
-HERE = "test_cases.py::"
-CASES: dict[str, list[str]] = {
-    "01 CoNLL-U: ranges and empty nodes": [
-        ANNOTATED + "test_conllu_ranges_and_empty_nodes_are_no_words"
-    ],
-    "02 a tagger's config without architectures": [
-        FOLDERS + "test_tags_or_labels_where_no_class_says_it"
-    ],
-    "03 SQuAD: ids that are whole numbers": [
-        SQUAD + "test_ids_are_any_scalar",
-        HERE + "test_predictions_are_under_the_numbers_that_a_file_has",
-    ],
-    "04 SQuAD: spellings of unanswerable": [
-        SQUAD + "test_spellings_of_unanswerable",
-        SQUAD + "test_spellings_of_answers",
-    ],
-    "07 weights of wrapped models": [
-        FOLDERS + "test_what_wrappers_put_before_all_names",
-        FOLDERS + "test_checkpoints_of_trainers",
-    ],
-    "08 heads with more layers": [
-        FOLDERS + "test_a_part_of_a_head_is_never_left_out_in_silence",
-    ],
-    "10 more embedding rows than pieces": [FOLDERS + "test_more_rows_than_pieces"],
-    "12 the Hub's cache": [
-        "io/test_hub.py::test_a_model_in_the_cache",
-        "io/test_hub.py::test_offline_the_message_says_where_it_was_looked_for",
-    ],
-    "13 old folders of sentence-transformers": [FOLDERS + "test_the_layout_before_version_2"],
-    "14 modules.json saved by a Windows editor": [HERE + "test_modules_of_windows_editors"],
-    "15 config.json and others so saved": [HERE + "test_model_folders_of_windows_editors"],
-    "17 CSV with a line sep=": [TABLES + "test_rows"],
-    "18 blank lines between rows": [
-        TABLES + "test_rows",
-        TABLES + "test_rows",
-        TABLES + "test_rows",
-    ],
-    "20 output that is not UTF-8": [
-        "io/test_streams.py::test_finetune_ends_with_its_table",
-        "io/test_streams.py::test_predict_shows_what_the_encoding_lacks",
-        "io/test_streams.py::test_vocab_ends_with_its_table",
-    ],
-    "21 zero-width spaces between words": ["tokenization/test_spaced.py::test_they_separate_words"],
-    "22 tags in other spellings": [
-        ANNOTATED + "test_types_without_prefixes",
-        ANNOTATED + "test_what_is_refused",
-        "tasks/test_tagging.py::test_tags_that_mark_nothing",
-    ],
-    "24 a word a row in CSV": [
-        ANNOTATED + "test_every_form_gives_the_same_words_and_tags",
-        ANNOTATED + "test_sentences_of_tables",
-        HERE + "test_a_word_a_row_in_latin_1",
-    ],
-    "25 tags in JSON lines": [
-        ANNOTATED + "test_every_form_gives_the_same_words_and_tags",
-        ANNOTATED + "test_numbers_of_tags_need_their_names",
-    ],
-    "27 offsets of odd letters": [
-        HERE + "test_entities_of_odd_letters_are_the_characters_of_the_text",
-        "tokenization/test_tokenizer.py::test_offsets_point_at_the_token_in_the_text_given",
-    ],
-    "30 data changed under the same run": [
-        "finetuning/test_finetune_resume.py::test_another_recipe_is_refused_with_the_difference",
-        HERE + "test_a_changed_text_is_never_answered_by_the_corpus_before",
-    ],
-    "33 tied weights and parts in safetensors": [
-        FOLDERS + "test_the_decoder_is_stored_in_place_of_the_embedding",
-        FOLDERS + "test_an_untied_output_is_refused_where_it_is_used",
-        HERE + "test_forms_of_the_same_weights",
-    ],
-    "34 few and lopsided examples": [HERE + "test_few_and_lopsided_examples"],
-    "36 a home that cannot be written to": [HERE + "test_a_home_that_cannot_be_written_to"],
-    "38 quotation marks of pandas in TSV": [
-        TABLES + "test_rows",
-        TABLES + "test_rows",
-        HERE + "test_quotation_marks_of_a_table_writer_in_tagged_words",
-    ],
-    "41 odd id2label": [FOLDERS + "test_names_of_labels"],
-    "43 stray files in a corpus folder": [
-        "corpus/test_layout_of_text.py::test_stray_files_are_left_out_and_said",
-        HERE + "test_stray_files_are_no_text_of_a_vocabulary",
-    ],
-    "45 JSON of mixed types": [
-        TABLES + "test_rows",
-        TABLES + "test_refusals",
-        HERE + "test_forms_of_json",
-    ],
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_every_case_has_its_tests(case: str) -> None:
-    for name in CASES[case]:
-        file, test = name.split("::")
-        assert f"def {test}(" in (Path(__file__).parent / file).read_text(), name
-
 
 # --------------------------------------------------------------------------------------- folders
 
@@ -296,90 +194,7 @@ def test_entities_of_odd_letters_are_the_characters_of_the_text(tagger: Path) ->
             last = start
 
 
-def test_stray_files_are_no_text_of_a_vocabulary(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = tmp_path / "t"
-    for name in ("__MACOSX/._a.txt", "._a.txt", ".DS_Store"):
-        (texts / name).parent.mkdir(parents=True, exist_ok=True)
-        (texts / name).write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X        \0\2")
-    (texts / "empty.txt").touch()
-    (texts / "a.txt").write_text("It rained. No one went out.\n\nThe shop was shut.\n" * 9)
-    words = ["vocab", "--files", str(texts), "--size", "80", "--out", str(tmp_path / "v")]
-    assert cli.main(words) == 0
-    out, err = capsys.readouterr()
-    assert "hidden files" in out + err
-    assert not any("\0" in p or "Mac" in p for p in Tokenizer.from_folder(tmp_path / "v").pieces)
-
-
 # ------------------------------------------------------------------------------------------- files
-
-
-def write(folder: Path, name: str, content: str | bytes) -> Path:
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def test_a_word_a_row_in_latin_1(tmp_path: Path) -> None:
-    rows = [
-        (f"S{n}" * (k == 0), word, "O") for n in range(3) for k, word in enumerate("dé çà".split())
-    ]
-    text = "Sentence #,Word,Tag\n" + "".join(",".join(row) + "\n" for row in rows)
-    path = write(tmp_path, "a.csv", text.encode("latin-1"))
-    with pytest.raises(InputError, match=r"a\.csv:2: .*windows-1252.*encoding"):
-        read_sentences(path, TaggingOptions(), labelled=True)
-    found = read_sentences(path, TaggingOptions(), labelled=True, form=Format("latin-1"))
-    assert found.words == [["dé", "çà"]] * 3
-
-
-def test_quotation_marks_of_a_table_writer_in_tagged_words(tmp_path: Path) -> None:
-    """The word " is written as four of them."""
-    sentence = '""""\tO\nMary\tB-PER\n""""\tO\nleft\tO\n\n'
-    found = read_sentences(
-        write(tmp_path, "a.conll", sentence * 3), TaggingOptions(), labelled=True
-    )
-    assert found.words == [['"', "Mary", '"', "left"]] * 3
-    plain = write(tmp_path, "b.conll", sentence.replace('""""', '"'))
-    assert read_sentences(plain, TaggingOptions(), labelled=True).words == found.words[:1]
-
-
-ROWS = [{"sentence": f"text {n}", "label": ("good", "bad")[n % 2]} for n in range(4)]
-FORMS: dict[str, tuple[str, Any, str]] = {
-    "JSON lines under .json": ("a.json", "".join(json.dumps(row) + "\n" for row in ROWS), ""),
-    "a list": ("a.json", ROWS, ""),
-    "records of a data base": ("a.json", {"data": ROWS}, ""),
-    "columns of a data frame": (
-        "a.json",
-        {key: {str(n): row[key] for n, row in enumerate(ROWS)} for key in ROWS[0]},
-        "",
-    ),
-    "labels in lists": (
-        "a.jsonl",
-        "".join(json.dumps(row | {"label": [row["label"]]}) + "\n" for row in ROWS),
-        "",
-    ),
-    "one label in four types": (
-        "a.jsonl",
-        "".join(
-            json.dumps({"sentence": "a", "label": label}) + "\n" for label in (1, "1", 1.0, True)
-        ),
-        r"a\.jsonl:3: the labels '1\.0' here and '1' are one label",
-    ),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_forms_of_json(form: str, tmp_path: Path) -> None:
-    name, content, message = FORMS[form]
-    path = write(tmp_path, name, content if isinstance(content, str) else json.dumps(content))
-    if message:
-        with pytest.raises(InputError, match=message):
-            read_rows(path, TaskOptions(), labelled=True)
-    else:
-        rows = read_rows(path, TaskOptions(), labelled=True)
-        assert rows.a == [row["sentence"] for row in ROWS]
-        assert rows.labels == [(row["label"],) for row in ROWS]
 
 
 # ------------------------------------------------------------------------------------ fine-tuning
@@ -434,62 +249,6 @@ def test_a_changed_text_is_never_answered_by_the_corpus_before(
         assert "a.txt" in err or str(tmp_path / "c") in err
     else:
         assert (tmp_path / "c/corpus.json").read_bytes() != before, out + err
-
-
-MANY = [(f"w{n}", f"class{n}") for n in range(8, 16)]
-FEW: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]], dict[str, Any], str, str]] = {
-    "one class": (
-        [("w1", "x"), ("w2", "x")],
-        [("w1", "x")],
-        {},
-        "every example has the label 'x'",
-        "",
-    ),
-    "three rows": (
-        [("w1", "good"), ("w2", "bad"), ("w3", "good")],
-        [("w4", "good"), ("w5", "good")],
-        {},
-        "",
-        "",
-    ),
-    "a row of dev": ([("w1", "good"), ("w2", "bad")], [("w4", "good")], {}, "", ""),
-    "ids as labels": (MANY, MANY, {}, "8 different labels for 8 examples", ""),
-    "lopsided": (
-        [(f"w{n}", "no") for n in range(8, 60)] + [("w7", "yes")],
-        [(f"w{n}", "no") for n in range(8, 60)] + [("w7", "yes")],
-        {},
-        "",
-        "collapsed",
-    ),
-    "one score": (
-        [("w1", "3"), ("w2", "3"), ("w3", "3")],
-        [("w1", "3"), ("w2", "3")],
-        {"kind": "regression"},
-        "",
-        "undefined (all scores in the data are the same)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", FEW)
-def test_few_and_lopsided_examples(
-    case: str, config: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train, dev, more, refused, said = FEW[case]
-    for name, rows in (("train", train), ("dev", dev)):
-        lines = [f"{text}\t{label}\n" for text, label in rows]
-        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
-    files = {name: str(tmp_path / f"{name}.tsv") for name in ("train", "dev")}
-    asked = tuned(config, **files, **more)
-    if refused:
-        with pytest.raises(BothwaysError, match=refused):
-            finetune(asked)
-        return
-    result = finetune(asked)
-    shown = capsys.readouterr().out
-    assert "nan" not in shown.lower()
-    assert said in shown
-    assert 0 <= result.mean() <= 1
 
 
 @pytest.mark.slow

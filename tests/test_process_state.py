@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -30,21 +30,16 @@ import torch
 import bothways
 from bothways.api.verbs import evaluate, predict
 from bothways.errors import ConfigError
-from bothways.experiments.options import PlanConfig
-from bothways.experiments.plan import plan
-from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
-from bothways.io.csv_files import csv_records
-from bothways.model import device
+from bothways.finetuning.options import FinetuneConfig
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
-from bothways.tasks.options import TaskOptions
-from bothways.training.options import ClockOptions, Phase
+from bothways.training.options import ClockOptions
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import Make, StoppedError, after_step, short_recipe, stop
 
 State = dict[str, Any]
+
 
 # When these are first imported they set filters of warnings and variables of the environment, which
 # others may rely on by then. That is theirs.
@@ -79,18 +74,6 @@ def process_state() -> State:
         "faults": faulthandler.is_enabled(),
         "processes": multiprocessing.get_start_method(allow_none=True),
     }
-
-
-@pytest.fixture(autouse=True)
-def unusual() -> Iterator[None]:
-    """Settings of a caller that none of ours are by chance."""
-    threads, numbas = torch.get_num_threads(), numba.get_num_threads()
-    torch.set_num_threads(3)
-    numba.set_num_threads(1)
-    torch.backends.cudnn.allow_tf32 = True
-    yield
-    torch.set_num_threads(threads)
-    numba.set_num_threads(numbas)
 
 
 @pytest.fixture
@@ -173,34 +156,6 @@ def test_other_calls(
     unchanged(lambda: model.next_sentence("w8", "w9"))
 
 
-def test_planning(make: Make, tmp_path: Path) -> None:
-    recipe = make(tmp_path / "run")
-    phases = (Phase(length=24, batch=4, micro_batch=4),)
-    small = PlanConfig(
-        corpus=recipe.corpus,
-        model=recipe.model,
-        clock=recipe.clock,
-        phases=phases,
-        precision="fp32",
-    )
-    unchanged(lambda: plan(small))
-
-
-def test_features(start: Path, tmp_path: Path) -> None:
-    for name in ("train", "dev"):
-        lines = ["w8 O", "w9 B-X", "", "w10 O", "w11 B-X", ""] * 3
-        (tmp_path / f"{name}.conll").write_text("\n".join(lines))
-    config = FeaturesConfig(
-        task=TaskOptions(kind="tagging", train="train.conll", dev="dev.conll"),
-        data=str(tmp_path), model=str(start), run=str(tmp_path / "run"), layers=("last",),
-        hidden=8, epochs=1, max_length=12, precision="fp32", threads=1,
-    )  # fmt: skip
-    unchanged(lambda: tag_by_features(config))
-
-
-# ------------------------------------------------------------------------------ signals and files
-
-
 def test_signals_that_cannot_be_put_back_are_left_alone(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,84 +171,6 @@ def test_signals_that_cannot_be_put_back_are_left_alone(
     with after_step(0, lambda: seen.append(real(signal.SIGTERM))):
         pretrain(make(tmp_path / "run", clock=ClockOptions(steps=1)))
     assert seen == [before]
-
-
-def test_csv_files_may_be_left_unread_and_read_in_turns() -> None:
-    limit, path = csv.field_size_limit(), Path("x.csv")
-    lines = [(1, "a,b"), (2, f"{'x' * (limit + 1)},c"), (3, "d,e")]
-    one, two = csv_records(lines, ",", path), csv_records(lines, ",", path)
-    assert next(iter(one))[1] == ["a", "b"]
-    assert csv.field_size_limit() == limit
-    assert len(list(two)) == 3
-    assert [values[-1] for _, values in one] == ["c", "e"]
-    assert csv.field_size_limit() == limit
-
-
-# ------------------------------------------------------------------------------ the allocator
-
-
-def test_memory_is_kept_until_the_last_call_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if "MALLOC" in name or name == "GLIBC_TUNABLES"]:
-        monkeypatch.delenv(name)
-    calls: list[tuple[Any, ...]] = []
-
-    def libc(*call: Any) -> int:
-        calls.append(call)
-        return 1
-
-    monkeypatch.setattr(device, "_libc", libc)
-    allocator = device._Allocator()
-    allocator.enter()
-    allocator.keep_freed_memory()
-    allocator.enter()
-    allocator.leave()
-    assert [call[:2] for call in calls] == [("mallopt", -3), ("mallopt", -1)]
-    calls.clear()
-    allocator.leave()
-    assert calls == [("mallopt", -3, 2**25), ("mallopt", -1, 2**26), ("malloc_trim", 0)]
-    calls.clear()
-    allocator.keep_freed_memory()  # by a process of our own
-    allocator.enter()
-    allocator.leave()
-    assert [call[:2] for call in calls] == [("mallopt", -3), ("mallopt", -1)]
-
-
-@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
-def test_thresholds_of_the_environment_stay(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "glibc.malloc.trim_threshold=131072")
-    monkeypatch.setattr(device, "_libc", lambda *_: pytest.fail("changed"))
-    allocator = device._Allocator()
-    allocator.enter()
-    allocator.keep_freed_memory()
-    allocator.leave()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
-def test_memory_goes_back_to_the_system_after_a_call() -> None:
-    """What was kept goes back when the call ends, and blocks too large for the holes that it left
-    go back when they are freed. (Smaller ones may be taken from a hole, and stay.)"""
-    code = (
-        "import os, torch\n"
-        "from bothways.model.device import borrowed_process, set_threads\n"
-        "page = os.sysconf('SC_PAGE_SIZE')\n"
-        "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * page // 2**20\n"
-        "with borrowed_process():\n"
-        "    set_threads(1)\n"  # imports what it needs
-        "torch.ones(2**20)\n"
-        "before = rss()\n"
-        "with borrowed_process():\n"
-        "    set_threads(1)\n"
-        "    blocks = [torch.ones(10 * 2**20) for _ in range(3)]\n"
-        "    del blocks\n"
-        "    within = rss() - before\n"
-        "after = rss() - before\n"
-        "torch.ones(100 * 2**20)\n"
-        "later = rss() - before\n"
-        "assert within > 100 and after < 10 and later < 10, (within, after, later)\n"
-    )
-    own = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
-    own.pop("GLIBC_TUNABLES", None)  # thresholds in the environment are respected
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=own)
 
 
 def test_numbas_threads_are_as_before() -> None:

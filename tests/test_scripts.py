@@ -48,6 +48,14 @@ def test_a_package_keeps_its_dropout(
     assert (packed.dropout, packed.attention_dropout) == (expected, expected)
 
 
+@pytest.mark.parametrize("script", ["check_bugs"], indirect=True)
+def test_bugs_can_be_put_back(script: ModuleType) -> None:
+    """`make check-bugs` does it; here, that what the list names is there."""
+    bugs = script.read_bugs()
+    assert len(bugs) >= 40
+    assert [problem for problem in map(script.stale, bugs) if problem] == []
+
+
 @pytest.mark.parametrize("script", ["compare_kernels"], indirect=True)
 def test_a_curve_of_other_settings_is_refused(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

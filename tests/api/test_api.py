@@ -5,16 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
-import unicodedata
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import transformers
@@ -22,12 +18,11 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from bothways import cli
-from bothways.api.model import Filling, Model, load
+from bothways.api.model import Model, load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import (
-    ConfigError,
     InputError,
     LengthError,
     ModelError,
@@ -43,8 +38,14 @@ from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, POSITIONS, small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97  # no multiple of 64: the padding rows must never be proposed
+
+
 SHAPE = (2, 32, 4, 50, VOCABULARY)
+
+
 COLOURS = ["blue", "green", "red"]
+
+
 TEXTS = ["w1 w2 w3", "w4", "", "w5 w6 w7 w8 w9 w10 w11 w12 w13", "w90 w91 w17", "w1 " * 30]
 
 
@@ -103,9 +104,6 @@ def their_inputs(folder: Path, texts: Sequence[str], second: Sequence[str] | Non
     return tokenizer(list(texts), *extra, padding=True, truncation=True, return_tensors="pt")
 
 
-# -------------------------------------------------------------------------------------- fill-mask
-
-
 @torch.no_grad()
 def test_fill_mask_gives_the_probabilities_of_transformers(
     folders: Path, pretrained: Model
@@ -124,11 +122,6 @@ def test_fill_mask_gives_the_probabilities_of_transformers(
     (unknown,), _ = pretrained.fill_mask(text, targets="[UNK]")
     expected = logits[2].softmax(-1)[pretrained.tokenizer.id("[UNK]")]
     assert unknown.probability == pytest.approx(expected.item(), rel=1e-4)
-
-
-def test_a_filling_is_shown_with_few_digits() -> None:
-    shown = repr(Filling("door", 0.08092845676980963, "A door."))
-    assert shown == "Filling('door', 0.0809, 'A door.')"
 
 
 def test_fill_mask_fills_the_text_as_it_was_given() -> None:
@@ -168,14 +161,6 @@ def test_a_mask_in_the_last_place_is_kept(pretrained: Model) -> None:
     assert len(pretrained.fill_mask("w1 " * (POSITIONS - 3) + "[MASK] w2")) == 1
 
 
-def test_a_model_without_the_head_says_which_has_it(folders: Path) -> None:
-    model = load(folders / "colours")
-    with pytest.raises(ModelError, match="no masked-LM head; use a folder that `bothways pretrain"):
-        model.fill_mask("[MASK]")
-    with pytest.raises(ModelError, match="no next-sentence head; use a folder that"):
-        model.next_sentence("w1", "w2")
-
-
 def test_fill_mask_verb(
     folders: Path, pretrained: Model, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,9 +172,6 @@ def test_fill_mask_verb(
     assert [line.split()[1] for line in shown] == [f.piece for f in expected]
     assert shown[0].split()[0] == f"{expected[0].probability:.1%}"
     assert err == f"note: 1 of 2 texts were cut to {POSITIONS} tokens; the rest is ignored\n"
-
-
-# ---------------------------------------------------------------------------------- next sentence
 
 
 @torch.no_grad()
@@ -208,18 +190,6 @@ def test_next_sentence_equals_transformers(
     assert err == (f"note: {cut} tokens of the pair were cut to fit into 40\n" if cut else "")
 
 
-def test_sentence_order_is_named_as_such(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "order"
-    shutil.copytree(folders / "pretrained", folder)
-    about = json.loads((folder / "bothways.json").read_text())
-    (folder / "bothways.json").write_text(json.dumps({**about, "pairs": "order"}))
-    out, _ = run("next-sentence", folder, "w1 w2", "w3", capsys=capsys)
-    probability = load(folder).next_sentence("w1 w2", "w3")
-    assert out == f"follows: {probability:.1%}   swapped: {1 - probability:.1%}\n"
-
-
 def test_the_probability_that_b_follows_is_column_0(folders: Path) -> None:
     model = load(folders / "pretrained")
     assert model.network.next_sentence is not None
@@ -227,9 +197,6 @@ def test_the_probability_that_b_follows_is_column_0(folders: Path) -> None:
         model.network.next_sentence.output.weight.zero_()
         model.network.next_sentence.output.bias.copy_(torch.tensor([9.0, 0.0]))
     assert model.next_sentence("w1", "w2") > 0.99
-
-
-# ------------------------------------------------------------------------------------------ embed
 
 
 def their_vectors(folder: Path, texts: Sequence[str], pooling: str) -> NDArray[np.float32]:
@@ -259,10 +226,6 @@ def test_a_vector_does_not_depend_on_the_other_texts(pretrained: Model) -> None:
     found = pretrained.embed(many)
     alone = np.concatenate([pretrained.embed([text]) for text in TEXTS])
     np.testing.assert_allclose(found, alone.repeat(90, axis=0), atol=2e-5)
-
-
-def test_no_texts_give_no_vectors(pretrained: Model) -> None:
-    assert pretrained.embed([]).shape == (0, 32)
 
 
 def test_embed_length(pretrained: Model) -> None:
@@ -299,37 +262,6 @@ def test_embed_verb(
     assert out.read_bytes() == before
 
 
-def test_decomposed_texts_are_counted(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As typed on a Mac, where the tokenizer of a folder does not compose them."""
-    words = [f"w{i}" for i in range(VOCABULARY - len(SPECIAL_PIECES))]
-    decomposed = unicodedata.normalize("NFD", "Đường [MASK]")
-    (tmp_path / "file.tsv").write_text(f"one\tgold\nw1\tred\n{decomposed}\tblue\n")
-    for rules in ("bert", "composed"):
-        folder = tmp_path / rules
-        shutil.copytree(folders, folder)
-        tokenizer = Tokenizer.from_pieces(
-            [*SPECIAL_PIECES, *words], lowercase=False, normalization=rules
-        )
-        for name in ("pretrained", "colours"):
-            (folder / name / "checksums.json").unlink()
-            tokenizer.save(folder / name)
-        for argv, what in (
-            (["fill-mask", folder / "pretrained", "w1 [MASK]", decomposed], "texts"),
-            (
-                ["embed", folder / "pretrained", "w1", decomposed, "--out", tmp_path / "v.npz"],
-                "texts",
-            ),
-            (["predict", folder / "colours", "w1", decomposed], "texts"),
-            (["predict", folder / "colours", "--file", tmp_path / "file.tsv"], "examples"),
-            (["evaluate", folder / "colours", tmp_path / "file.tsv"], "examples"),
-        ):
-            _, noted = run(*argv, capsys=capsys)
-            found = f"1 of 2 {what} have decomposed characters (Unicode NFD)" in noted
-            assert found == (rules == "bert"), argv
-
-
 def test_minilm_embeds_as_sentence_transformers_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,9 +279,6 @@ def test_minilm_embeds_as_sentence_transformers_does(
     assert noted.startswith(f"note: 1 of 3 texts were cut to {length} tokens")
     with np.load(tmp_path / "v.npz") as stored:
         np.testing.assert_allclose(stored["embeddings"], theirs.encode(texts), atol=1e-5)
-
-
-# ---------------------------------------------------------------------------------------- predict
 
 
 @torch.no_grad()
@@ -395,56 +324,6 @@ def test_predict_scores_of_pairs_from_a_file(
     np.testing.assert_allclose(float(shown.splitlines()[1]), float(values[0]), atol=2e-6)
 
 
-@pytest.mark.parametrize("top", [0, -1, 1.5, "2", True])
-def test_a_number_of_answers_is_a_count(pretrained: Model, folders: Path, top: Any) -> None:
-    """-1 left the last ones out, and gave special tokens; others ended in Python's own errors."""
-    with pytest.raises(ConfigError, match=f"top is {top!r}; it must be a whole number of at least"):
-        pretrained.fill_mask("w1 [MASK]", top=top)
-    with pytest.raises(ConfigError, match="top is"):
-        load(folders / "scores").rank("w1", ["w2", "w3"], top=top)
-    with pytest.raises(ConfigError, match="steps is"):
-        load(folders / "colours").attribute("w1", method="gradients", steps=top or 0.5)
-
-
-def test_lists_of_texts_are_lists(folders: Path) -> None:
-    with pytest.raises(InputError, match="a list of texts is needed, not a generator"):
-        load(folders / "scores").rank("w1", (text for text in ["w2"]))  # type: ignore[arg-type]
-    for given in (3, None):
-        with pytest.raises(InputError, match="a list of texts is needed, not"):
-            load(folders / "colours").tag(given)  # type: ignore[call-overload]
-        with pytest.raises(InputError, match="a list of texts is needed, not"):
-            load(folders / "colours").answer(given, "w1")  # type: ignore[call-overload]
-    with pytest.raises(InputError, match="targets is empty"):
-        load(folders / "pretrained").fill_mask("w1 [MASK]", targets=[])
-
-
-@pytest.mark.parametrize("text", ["w1 w2", ""])
-@pytest.mark.parametrize("long", ["cut", "windows"])
-def test_a_single_text_is_one_row(text: str, long: Any, folders: Path) -> None:
-    settings = about("classification", COLOURS, pair=False)
-    settings["options"]["long"] = long
-    model = small_bert(small_config(SHAPE), classes=3)
-    model = Model(as_loaded(model, small_tokenizer(VOCABULARY), settings))
-    probabilities = model.predict_proba(text)
-    assert probabilities.shape == (1, 3)
-    assert probabilities.tolist() == model.predict([text]).values.tolist()
-    vector = model.embed(text, long=long)
-    assert vector.shape == (1, SHAPE[1])
-    assert vector.tolist() == model.embed([text], long=long).tolist()
-    assert [list(found.tokens) for found in model.embed_tokens(text)] == [text.split()]
-    for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
-        for table in ({"review": ["w1", "w2"]}, pd.DataFrame({"review": ["w1"], "stars": ["w2"]})):
-            with pytest.raises(InputError, match="one of its columns: 'review'"):
-                call(table)
-        with pytest.raises(InputError, match="a list of texts is needed, not a set"):
-            call({"w1"})
-    pairs = load(folders / "scores")
-    both = pairs.predict(text, "w3").values
-    assert both.tolist() == pairs.predict([text], ["w3"]).values.tolist()
-    with pytest.raises(InputError, match="is a single text; give a list of texts"):
-        pairs.predict(["w1"], text)
-
-
 def test_a_file_that_is_read_is_not_overwritten(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -459,22 +338,6 @@ def test_a_file_that_is_read_is_not_overwritten(
         assert "--out would overwrite" in refused(*argv, capsys=capsys)
     assert rows.read_text() == "one\ngood\n"
     assert texts.read_text() == "a text\n"
-
-
-def test_predict_refuses_what_the_model_was_not_trained_on(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "on pairs of texts" in refused("predict", folders / "scores", "w1", capsys=capsys)
-    argv = ("predict", folders / "colours", "w1", "--text-b", "w2")
-    assert "on single texts" in refused(*argv, capsys=capsys)
-    assert "fine-tune it first" in refused("predict", folders / "pretrained", "w", capsys=capsys)
-    (tmp_path / "f.tsv").write_text("on\tgold\nw1\tred\n")
-    error = refused("predict", folders / "colours", "--file", tmp_path / "f.tsv", capsys=capsys)
-    assert "f.tsv: no column 'one'" in error
-    assert "Did you mean 'on'?" in error
-
-
-# --------------------------------------------------------------------------------------- evaluate
 
 
 def test_evaluate_a_labelled_file(
@@ -556,9 +419,6 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     assert "no corpus.json here" in refused("evaluate", of_corpus, tmp_path, capsys=capsys)
 
 
-# ---------------------------------------------------------------------------------------- convert
-
-
 def bin_folder(folder: Path, vocabulary: bool = True) -> Path:
     """A folder as old releases of transformers wrote it: weights in a pickle, no tokenizer.json."""
     torch.manual_seed(0)
@@ -599,24 +459,6 @@ def test_convert_a_bin_folder_and_back_again(
     assert load(tmp_path / "new").tokenizer.encode("w1 w2").ids == [2, 6, 7, 3]
 
 
-def test_convert_with_a_vocabulary_from_elsewhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = bin_folder(tmp_path / "old", vocabulary=False)
-    error = refused("convert", source, tmp_path / "new", capsys=capsys)
-    assert f"{source}: neither tokenizer.json nor vocab.txt" in error
-    small_tokenizer(VOCABULARY).save(tmp_path / "vocabulary")
-    small_tokenizer(VOCABULARY + 1).save(tmp_path / "other")
-    argv = ("convert", source, tmp_path / "new", "--tokenizer")
-    error = refused(*argv, tmp_path / "other", capsys=capsys)
-    assert f"{tmp_path / 'other'}: the vocabulary has 98 pieces but the model has 97" in error
-    assert not (tmp_path / "new").exists()
-    for name, vocabulary in [("from_folder", "vocabulary"), ("from_file", "vocabulary/vocab.txt")]:
-        out = tmp_path / name
-        run("convert", source, out, "--tokenizer", tmp_path / vocabulary, capsys=capsys)
-        assert load(out).tokenizer.pieces == small_tokenizer(VOCABULARY).pieces
-
-
 def test_convert_keeps_what_a_task_head_means(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -624,26 +466,6 @@ def test_convert_keeps_what_a_task_head_means(
     one, two = load(folders / "colours").predict(TEXTS), load(tmp_path / "new").predict(TEXTS)
     assert one.labels == two.labels
     np.testing.assert_array_equal(one.values, two.values)
-
-
-def test_convert_replaces_nothing(
-    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "notes").write_text("mine")
-    for name in ("file", "folder"):
-        error = refused("convert", folders / "pretrained", tmp_path / name, capsys=capsys)
-        assert f"{tmp_path / name} exists already; choose a new folder" in error
-    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "notes").read_text() == "mine"
-    argv = (
-        "convert",
-        tmp_path / "nowhere",
-        tmp_path / "new",
-        "--tokenizer",
-        folders / "pretrained",
-    )
-    assert "nowhere/config.json does not exist" in refused(*argv, capsys=capsys)
 
 
 def test_convert_says_what_it_left_out_and_drew(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import importlib
 import subprocess
 import sys
@@ -19,17 +18,13 @@ import pytest
 
 import bothways as bw
 from bothways import cli
-from bothways.api.calls import _as_options
 from bothways.api.rows import examples, table_of
 from bothways.errors import (
     ConfigError,
     InputError,
-    LengthError,
     ModelError,
     RunError,
-    StoreError,
 )
-from bothways.io import terminal
 from bothways.io.annotations.squad import read_questions
 from bothways.io.tables import read_table
 from bothways.tasks.options import TaggingOptions, TaskOptions
@@ -41,6 +36,8 @@ QUICK: dict[str, Any] = {
     **{"epochs": 1, "lr": 3e-3, "max_length": 16, "batch_size": 8},
     **{"precision": "fp32", "threads": 1},
 }
+
+
 SMALL: dict[str, Any] = {
     "layers": 1,
     "hidden": 16,
@@ -48,6 +45,8 @@ SMALL: dict[str, Any] = {
     "phases": [{"length": 32, "batch": 4, "micro_batch": 4}],
     **{"precision": "fp32", "threads": 1},
 }
+
+
 # The function of every verb; the methods are those of a model, a corpus.
 OF_VERBS = {
     "convert": bw.convert,
@@ -250,17 +249,6 @@ def test_an_error_in_a_frame_names_its_row(tune: Callable[..., Any]) -> None:
         tagger.model.evaluate(tags)
 
 
-def test_values_of_several_types_are_texts() -> None:
-    columns = {
-        "label": [1, "x", True, None, 1.5],
-        "exact": [decimal.Decimal("1.50"), "y"] * 2 + [1],
-    }
-    assert columns_of(columns) == {
-        "label": ["1", "x", "true", None, "1.5"],
-        "exact": ["1.50", "y", "1.50", "y", "1"],
-    }
-
-
 def test_frames_that_are_none(tune: Callable[..., Any]) -> None:
     train = pd.DataFrame(rows(4))
     lazy = pl.from_pandas(train).lazy()
@@ -309,12 +297,6 @@ def test_names_and_weights_of_labels_are_dictionaries(tune: Callable[..., Any]) 
     assert written.run == result.run
     with pytest.raises(ConfigError, match="2=what"):
         tune(**data, names={0: "poor", 1: "fine", 2: "what"})
-
-
-def test_weights_of_labels_keep_their_digits() -> None:
-    given = {"a": 1 / 3, "b": np.float64(0.1234567), "c": 2.0, "d": 5}
-    found = _as_options({"class_weights": given})["class_weights"]
-    assert found == ("a=0.3333333333333333", "b=0.1234567", "c=2", "d=5")
 
 
 def test_a_changed_number_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
@@ -381,139 +363,6 @@ def test_what_makes_no_sense_is_refused_at_the_call(
     with pytest.raises((ConfigError, InputError), match=message):
         tune(**{**data, **change})
     assert not [*here.rglob(RUN_FILE)]
-
-
-def test_errors_name_keywords_and_rows_and_leave_no_folder(here: Path) -> None:
-    """What is refused before it begins leaves no run folder, and speaks of what was written."""
-    frame = pd.DataFrame({"text": [f"w{n}" for n in range(40)], "label": [*range(40)]})
-    with pytest.raises(ConfigError, match=r"^dev is missing"):
-        bw.finetune(train=frame)
-    with pytest.raises(ConfigError, match=r"^kind is 'clasification'"):
-        bw.finetune(train=frame, dev=0.2, kind="clasification")
-    with pytest.raises(InputError, match=r"^train: 40 different labels .* set kind"):
-        bw.finetune(train=frame, dev=0.2)
-    scores = {"text": ["a b", "c d"] * 4, "label": [1.5, "x"] * 4}
-    with pytest.raises(InputError, match=r"^train: row 1: .*'x'"):
-        bw.finetune(train=scores, dev=0.5, kind="regression")
-    assert not [*here.glob("runs/*")]
-
-
-def test_no_run_folder_is_named_before_what_is_no_corpus_is_refused(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "tale.txt").write_text("w1 w2\n\nw3\n")
-    with pytest.raises(StoreError, match="not a corpus folder"):
-        bw.pretrain("tale.txt", minutes=1)
-    assert "run folder" not in capsys.readouterr().out
-
-
-def test_what_a_message_proposes_works(tune: Callable[..., Any]) -> None:
-    frame = pd.DataFrame(rows(32))
-    missing = frame.copy()
-    missing.loc[5, "stars"] = None
-    with pytest.raises(InputError, match=r"row 5: column 'stars' has no label.*broken"):
-        tune(train=missing, dev=frame)
-    assert tune(train=missing, dev=frame, broken="skip").dev_examples == 32
-    with pytest.raises(ConfigError, match="text is a list; give the name of a column"):
-        tune(train=frame, dev=frame, text=["review"])
-
-
-def test_a_share_to_test_on_gets_a_run_of_its_own(tune: Callable[..., Any]) -> None:
-    data = {"train": rows(40), "dev": 0.2}
-    first = tune(**data)
-    second = tune(**data, test=0.2)
-    assert first.run != second.run
-    assert first.further == {}
-    assert "test" in second.further
-    assert tune(**data, test=rows(4, seed=1)).run != first.run
-
-
-def test_weights_and_labels_in_the_forms_of_python(tune: Callable[..., Any], here: Path) -> None:
-    data = {"train": [{**row, "stars": n % 2} for n, row in enumerate(rows(16))], "dev": 0.25}
-    result = tune(**data, labels=[1, 0], class_weights={0: "2"})
-    assert result.model.classes_ == ["1", "0"]
-    with pytest.raises(ConfigError, match=r"class_weights is \[1, 2\]; give 'balanced', or a dict"):
-        tune(**data, class_weights=[1, 2])
-    with pytest.raises(ConfigError, match=r"class_weights has '0=None'; a weight is a number"):
-        tune(**data, class_weights={0: None})
-    (here / "a file").write_text("")
-    for overwrite in (False, True):
-        with pytest.raises(RunError, match=r"^a file is a file; name a folder for the run"):
-            tune(**data, run="a file", overwrite=overwrite)
-    (here / "mine").mkdir()
-    (here / "mine/notes.txt").write_text("")
-    with pytest.raises(RunError, match=r"^mine holds other files but no run\.json"):
-        tune(**data, run="mine")
-    assert [path.name for path in (here / "mine").iterdir()] == ["notes.txt"]
-    with pytest.raises(ConfigError, match="model is a list; give"):
-        bw.finetune(["a", "b"], ["x", "y"])
-
-
-def test_the_types_of_arguments_are_said(corpus: bw.Corpus, tmp_path: Path) -> None:
-    """Where Python's own error would speak of something inside."""
-    model = bw.load("mini-en")
-    for call, message in (
-        (lambda: model.embed("a", layers="last"), "layers is 'last'; it must be a list of whole n"),
-        (
-            lambda: model.embed("a", max_length="x"),
-            "max_length is 'x'; it must be a whole number, or None",
-        ),
-        (lambda: model.embed("a", prompt=3), "prompt is 3; it must be text, or None"),
-        (lambda: model.embed("a", normalize="no"), "normalize is 'no'; it must be True or False"),
-        (
-            lambda: model.embed_tokens("a", max_length=2.5),
-            "max_length is 2.5; it must be a whole number",
-        ),
-        (lambda: model.save(None), "folder is None; give the path of a new folder"),
-        (lambda: bw.new_model(None), "tokenizer is None; give a tokenizer, its folder, a corpus"),
-        (lambda: bw.pretraining_step(corpus, model), "model is a Corpus; give what bw.new_model"),
-        (lambda: bw.pretraining_step(model, corpus, batch=0), "^batch is 0; it must be a whole"),
-        (lambda: bw.pretraining_step(model, corpus, length=513), "^length 513 exceeds the 512"),
-        (lambda: bw.learn_vocabulary(None, size=100), "texts is None; give a file, a folder or"),
-        (lambda: bw.learn_vocabulary(["a", None], size=100), "texts: row 1: is missing"),
-        (lambda: bw.learn_vocabulary(iter(["a", 3]), size=100), "texts: row 1: is 3, not a text"),
-        (lambda: bw.build_corpus([], model.tokenizer), "files is empty; give files, or one or m"),
-        (lambda: bw.build_corpus([["a"]], model.tokenizer), r"files: row 0: is \['a'\]"),
-        (
-            lambda: bw.extend_vocabulary("mini-en", tmp_path / "x", words="w"),
-            "words is 'w', and th",
-        ),
-        (lambda: bw.export("mini-en", tmp_path / "y", int8=True), "^int8 needs .*: give gate"),
-        (lambda: bw.pretrain(corpus, "tiny", epochs=1), "there is no option 'epochs'"),
-        (lambda: bw.load(None), "folder is None; give a model folder"),
-        (lambda: bw.finetune(quiet=True), "there is no option 'quiet'"),
-    ):
-        with pytest.raises((ConfigError, InputError, LengthError), match=message):
-            call()
-    with pytest.raises(TypeError, match=r"documents are numbered: corpus\[0\] is the first"):
-        corpus["a"]  # type: ignore[call-overload]
-    assert corpus[np.int64(1)].number == 1  # type: ignore[call-overload]
-    assert bw.new_model(model, layers=1, hidden=16, heads=2).tokenizer is model.tokenizer
-    with pytest.raises(ConfigError, match=r"rate is '0\.1'; it must be a number"):
-        bw.pretraining_step(bw.new_model(corpus), corpus, batch=2, length=32).descend("0.1")  # type: ignore[arg-type]
-    one = model.fill_mask("A [MASK].", targets="cat")
-    assert one == model.fill_mask("A [MASK].", targets=["cat"])
-    assert [filling.piece for filling in one[0]] == ["cat"]
-
-
-def test_one_layer_is_a_number() -> None:
-    model = bw.load("mini-en")
-    assert (model.embed(["a"], layers=2) == model.embed(["a"], layers=[2])).all()
-    assert len(model.embed_tokens(["a b"], layers=2)) == 1
-
-
-def test_a_name_that_is_none_is_answered() -> None:
-    for name, answer in (
-        ("predict", r"it is a method of a model: bothways\.load\(folder\)\.predict"),
-        ("finetine", "did you mean 'finetune'"),
-        ("show", "it is a method of a corpus"),
-    ):
-        with pytest.raises(AttributeError, match=answer):
-            getattr(bw, name)
-    assert not hasattr(bw, "__wrapped__")
-    for method in [name for name, one in vars(bw.Model).items() if one in OF_VERBS.values()]:
-        with pytest.raises(AttributeError, match=r"it is a method of a model"):
-            getattr(bw, method)
 
 
 def test_masks_of_several_texts() -> None:
@@ -592,26 +441,6 @@ def test_any_words_from_memory(tmp_path: Path) -> None:
         assert found.tags == (tags if labelled else None)
 
 
-def test_texts_that_are_missing() -> None:
-    texts = pd.Series(["w1 w2", None])
-    message = "^texts: row 1: is missing"
-    for given in (texts, iter(["w1", None])):
-        with pytest.raises(InputError, match=message):
-            bw.learn_vocabulary(given, size=60, verbose=False)
-    assert len(bw.learn_vocabulary(texts.dropna(), size=60, verbose=False))
-
-
-def test_labels_with_a_separator_from_memory(tune: Callable[..., Any]) -> None:
-    """What was fine-tuned on can be evaluated on."""
-    data = [{**row, "topics": "a" if row["id"] % 2 else "a|b"} for row in rows(16)]
-    options = {"label": "topics", "kind": "multilabel", "label_separator": "|"}
-    model = tune(train=data, dev=data, **options).model
-    assert set(model.classes_) == {"a", "b"}
-    assert model.evaluate(data).keys() >= {"f1_micro"}
-    as_lists = [{**row, "topics": row["topics"].split("|")} for row in data]
-    assert model.evaluate(as_lists)["f1_micro"] == model.evaluate(data)["f1_micro"]
-
-
 def test_several_labels_and_pairs_from_memory(tune: Callable[..., Any]) -> None:
     data = [{**row, "topics": ["a"] if row["id"] % 2 else ["a", "b"]} for row in rows(16)]
     several = tune(train=data, dev=data, label="topics", kind="multilabel")
@@ -688,27 +517,6 @@ def test_pretraining_by_keywords(corpus: bw.Corpus, capsys: pytest.CaptureFixtur
         bw.pretrain(3, minutes=1)
 
 
-def test_configs_take_what_people_write() -> None:
-    config = bw.PretrainConfig(clock={"minutes": 1}, corpus=Path("corpus"))  # type: ignore[arg-type]
-    assert config.clock.minutes == 1
-    assert config.corpus == "corpus"
-    files = bw.CorpusConfig(files="texts", tokenizer="v", out="o").files  # type: ignore[arg-type]
-    assert files == ("texts",)
-    seeds = bw.FinetuneConfig(seeds=[np.int64(3)]).seeds  # type: ignore[arg-type]
-    assert seeds == (3,)
-    assert type(seeds[0]) is int
-    for wrong, message in (
-        ({"clock": 3}, r"clock is 3; it must be ClockOptions\(...\) or a dictionary"),
-        ({"corpus": 3}, "corpus is 3; it must be text"),
-        ({"seed": "1"}, "seed is '1'; it must be a whole number"),
-        ({"recompute": 1}, "recompute is 1; it must be True or False"),
-        ({"snapshots": 3}, "snapshots is 3; it must be a list of whole numbers"),
-        ({"phases": "x"}, r"phases is 'x'; it must be a list of Phase\(...\)"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            bw.PretrainConfig(**wrong)  # type: ignore[arg-type]
-
-
 def test_a_step_is_that_of_training(corpus: bw.Corpus) -> None:
     """The gradient is that of the loss: a small step against it lowers it by as much."""
     model = bw.new_model(corpus, layers=1, hidden=16, heads=2, seed=1)
@@ -767,47 +575,6 @@ def test_a_model_that_has_answered_still_gives_steps(tmp_path: Path) -> None:
     assert other.fill_mask("She opened the [MASK].")[0][0] != before
 
 
-def test_what_is_no_list_of_texts_is_named() -> None:
-    model = bw.load("mini-en")
-    frame = pd.DataFrame({"text": ["a", "b"], "n": [1, 2]})
-    frames = (frame, pl.DataFrame(frame.to_dict("list")), frame.to_dict("list"))
-    for given in frames:
-        with pytest.raises(InputError, match="a list of texts is needed"):
-            model.embed(given)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="not a set"):
-        model.embed({"a", "b"})  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="a string is needed"):
-        model.tokenizer(["a", "b"])  # type: ignore[arg-type]
-    for given in (pd.Series(["a"]), pd.Index(["a"]), np.array(["a"]), ("a",), pl.Series(["a"])):
-        np.testing.assert_array_equal(model.embed(given), model.embed(["a"]))
-
-
-def test_objects_show_themselves(corpus: bw.Corpus, tune: Callable[..., Any]) -> None:
-    model = bw.load("mini-en")
-    encoding = model.tokenizer("A <b>dog</b>.")
-    assert encoding.tokens[:2] == ["[CLS]", "a"]
-    assert all(isinstance(id, int) for id in encoding.ids)
-    assert "&lt;" in encoding._repr_html_()
-    assert "<b>" not in encoding._repr_html_()
-    assert "4 layers, hidden 256" in repr(model)
-    result = tune(train=rows(16), dev=rows(8), epochs=2)
-    step = bw.pretraining_step(
-        bw.new_model(corpus, layers=1, hidden=16, heads=2), corpus, batch=2, length=32
-    )
-    shown = [
-        *(model, model.tokenizer, encoding, corpus, corpus[0], corpus.show(1, length=32)),
-        *(result, result.model.predict(["w1"] * 30), result.model.evaluate(rows(4)), step),
-    ]
-    for item in shown:
-        page = item._repr_html_()
-        assert page.startswith('<div class="bothways">'), item
-        assert page.count("<div") == page.count("</div>")
-        assert repr(item).count("\n") < 40
-    assert "data:image/png" in result._repr_html_()
-    assert repr(result) == result.table()
-    assert "... and 20 more" in repr(result.model.predict(["w1"] * 30))
-
-
 class Cell:
     """What IPython would show."""
 
@@ -839,27 +606,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return shown
 
 
-def test_a_notebook_has_bars(
-    notebook: list[str], tune: Callable[..., Any], start: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert terminal.in_notebook()
-    tune(train=rows(16), dev=rows(8))
-    assert notebook == []  # verbose=False
-    options = {"text": "review", "label": "stars", **QUICK, "epochs": 2}
-    bw.finetune(start, rows(16), rows(8), **options)
-    assert 'max="4"' in notebook[-1]
-    assert "4 of 4" in notebook[-1]
-    assert "loss" in notebook[-1]
-    assert "run folder: runs" in capsys.readouterr().out
-
-
-def test_errors_in_a_notebook_are_their_message() -> None:
-    with pytest.raises(ConfigError) as caught:
-        bw.finetune("mini-en", epoch=3)
-    (line,) = caught.value._render_traceback_()
-    assert line.startswith("ConfigError: there is no option 'epoch'")
-
-
 def test_lists_and_scores() -> None:
     assert "mrpc" in repr(bw.list_tasks())
     assert repr(bw.list_tasks("mrpc")).startswith("#")
@@ -879,25 +625,3 @@ def test_importing_needs_no_frames() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    "table", [pd.DataFrame({"id": [1], "review": ["a b"]}), {"id": ["1"], "review": ["a b"]}]
-)
-def test_a_table_in_place_of_texts_is_refused(table: Any) -> None:
-    # Its names would be the texts.
-    with pytest.raises(ConfigError, match=r"texts is a .* columns 'id', 'review'"):
-        bw.learn_vocabulary(table, size=50)
-    with pytest.raises(ConfigError, match=r"files is a .* columns 'id', 'review'"):
-        bw.build_corpus(table, tokenizer="x")
-
-
-def test_what_is_no_text_is_refused_by_name() -> None:
-    """Of texts that stand alone, too."""
-    model = bw.load("mini-en")
-    with pytest.raises(bw.BothwaysError, match="text 1"):
-        model.next_sentence("The door was open.", None)  # type: ignore[arg-type]
-    with pytest.raises(bw.BothwaysError, match="choose from mean, cls"):
-        model.embed(["a"], pooling="tokens")  # type: ignore[arg-type]
-    with pytest.raises(bw.BothwaysError, match="a list of texts is needed"):
-        model.embed(np.array("abc"))  # type: ignore[arg-type]

@@ -17,8 +17,6 @@ from bothways.families.options import SizeOptions
 from bothways.model.folder import save_model
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
-from bothways.tokenization.pieces import SPECIAL_PIECES
-from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import ClockOptions, Phase
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -81,26 +79,6 @@ def test_sound_folders(
         assert diagnose(folder) == []
         assert cli.main(["info", str(folder), "--check"]) == 0
         assert capsys.readouterr().out == f"{folder}: sound\n"
-
-
-def test_what_an_interrupted_write_leaves_is_no_problem(run: Path) -> None:
-    shutil.copytree(run / "checkpoints" / "step-1", run / "checkpoints" / ".partial-step-3")
-    truncate(run / "checkpoints" / ".partial-step-3" / "model.safetensors")
-    shutil.copytree(run / "checkpoints" / "step-1", run / "checkpoints" / ".damaged-step-4")
-    truncate(run / "checkpoints" / ".damaged-step-4" / "model.safetensors")  # passed over already
-    assert diagnose(run) == []
-
-
-def test_a_run_without_a_checkpoint_yet_is_sound(run: Path) -> None:
-    shutil.rmtree(run / "checkpoints")
-    shutil.rmtree(run / "model")
-    assert diagnose(run) == []
-
-
-def test_a_folder_of_runs_is_as_sound_as_they_are(run: Path) -> None:
-    assert diagnose(run.parent) == []
-    truncate(run / "model" / "model.safetensors")
-    assert diagnose(run.parent) == diagnose(run) != []
 
 
 # ------------------------------------------------------------------------------------ other folders
@@ -195,15 +173,6 @@ def test_a_damaged_checkpoint(
     assert diagnose(checkpoint) == [problem]
 
 
-def test_a_checkpoint_under_the_name_of_another_step(run: Path) -> None:
-    renamed = run / "checkpoints" / "step-7"
-    (run / "checkpoints" / "step-1").rename(renamed)
-    told = f"{renamed}: by its training.json it is step 1; if it is this run's, name it step-1"
-    for folder in (run, renamed):
-        (problem,) = diagnose(folder)
-        assert problem.startswith(told)
-
-
 def test_a_checkpoint_of_another_run(run: Path, tmp_path: Path) -> None:
     record = json.loads((run / "run.json").read_text())
     record["recipe"]["seed"] = 5
@@ -226,14 +195,6 @@ def test_the_checkpoint_of_a_seed_of_fine_tuning(run: Path) -> None:
     truncate(kept / "training.safetensors")
     (problem,) = diagnose(run)
     assert "seed-0/checkpoint/training.safetensors does not match its checksum" in problem
-
-
-def test_a_vocabulary_that_only_tokenizer_json_describes(model: Path) -> None:
-    """Cased, and nothing but tokenizer.json says so: transformers and bothways read that one."""
-    small = Tokenizer.from_pieces([*SPECIAL_PIECES, "The", "House"], lowercase=False)
-    small.save(model)
-    (model / "tokenizer_config.json").unlink()
-    assert not [problem for problem in diagnose(model) if "vocab" in problem and "cased" in problem]
 
 
 def test_every_damaged_part_of_a_run_is_named(run: Path) -> None:

@@ -25,7 +25,6 @@ from sklearn.utils.validation import check_is_fitted
 
 import bothways as bw
 from bothways.errors import ConfigError, InputError
-from bothways.finetuning.options import FinetuneConfig
 from bothways.sklearn import (
     MultiLabelClassifier,
     TextClassifier,
@@ -152,54 +151,6 @@ def test_ctrl_c_leaves_an_estimator_as_new(
     assert {*model.fit(texts, others).predict(texts)} <= {*others}
 
 
-def test_nothing_is_left_where_the_program_runs(
-    quick: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    texts, labels = examples(16)
-    capsys.readouterr()
-    first = quick(TextClassifier, epochs=1).fit(texts, labels)
-    assert [*tmp_path.iterdir()] == []
-    shown = capsys.readouterr()
-    assert shown.out == shown.err == ""
-    again = clone(first)
-    assert again.get_params() == first.get_params()
-    with pytest.raises(NotFittedError):
-        again.predict(texts)
-    assert (again.fit(texts, labels).predict_proba(texts) == first.predict_proba(texts)).all()
-    home = first.files_.path
-    assert home.is_dir()
-    del first
-    assert not home.exists()
-
-
-def test_numbers_and_booleans_are_classes(quick: Callable[..., Any]) -> None:
-    texts, labels = examples(16)
-    for classes in (np.array([7, -1]), np.array([True, False])):
-        y = classes[[int(label == "with") for label in labels]]
-        model = quick(TextClassifier, epochs=1).fit(texts, y)
-        assert model.predict(texts).dtype == y.dtype
-        assert model.classes_.tolist() == sorted(classes.tolist())
-    with pytest.raises(ValueError, match="one class"):
-        quick(TextClassifier).fit(texts, ["a"] * 16)
-    with pytest.raises(ValueError, match="16 texts and y 3 labels"):
-        quick(TextClassifier).fit(texts, ["a", "b", "a"])
-    with pytest.raises(ValueError, match=r"y\[1\] is missing"):
-        quick(TextClassifier).fit(texts[:2], ["a", float("nan")])
-
-
-@pytest.mark.parametrize("form", [list, lambda y: np.array(y, dtype=object), pd.Series])
-def test_labels_of_two_types_are_named(quick: Callable[..., Any], form: Callable[..., Any]) -> None:
-    texts, _ = examples(4)
-    with pytest.raises(InputError, match=r"such as '1' and 1; give labels of one type"):
-        quick(TextClassifier).fit(texts, form([1, "1", 2, "a"]))
-    with pytest.raises(InputError, match=r"such as '1' and 1; give labels of one type"):
-        quick(MultiLabelClassifier).fit(texts, form([[1], ["1", 2], ["a"], [1]]))
-
-
 def test_pairs(quick: Callable[..., Any]) -> None:
     a, labels = examples(32)
     pairs = [[text, "w9 w10"] for text in a]
@@ -303,57 +254,6 @@ def test_tags(quick: Callable[..., Any]) -> None:
     assert cross_val_score(quick(TextTagger, epochs=1), sentences, tags, cv=2).shape == (2,)
     with pytest.raises(InputError, match="not as many tags"):
         quick(TextTagger).fit([["w1", "w2"]], [["O"]])
-
-
-@pytest.mark.skipif(
-    "class_weights" not in FinetuneConfig.__dataclass_fields__, reason="no weights of classes yet"
-)
-def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None:
-    texts, labels = examples(64)
-    for weights in ("balanced", {"with": 3, "without": 0.5}):
-        model = quick(TextClassifier, epochs=1, dev=0.25, class_weight=weights).fit(texts, labels)
-        assert 0 <= model.result_["accuracy"] <= 1
-    with pytest.raises(ValueError, match=r"class_weight has 'neither', .* are 'with', 'without'\."):
-        quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
-    whole = pd.DataFrame({"text": texts, "label": labels})
-    with pytest.raises(ValueError, match="a column of X is y; give the texts alone"):
-        quick(TextClassifier).fit(whole, whole.label)
-    twice = {"class_weights": "balanced"}
-    with pytest.raises(ValueError, match="leave one of them out"):
-        quick(TextClassifier, class_weight="balanced", options=twice).fit(texts, labels)
-    best = quick(TextClassifier, epochs=2, dev=0.25, options={"keep": "best"}).fit(texts, labels)
-    assert best.predict(texts).shape == (64,)
-
-
-def test_labels_in_columns(quick: Callable[..., Any]) -> None:
-    texts, labels = examples(16)
-    column = np.array(labels)[:, None]
-    model = quick(TextClassifier, freeze=True, lr=None).fit(texts, column)
-    assert model.classes_.tolist() == ["with", "without"]
-    assert model.predict(texts).shape == (16,)
-    for several in (np.eye(2)[[0, 1] * 8], [["a"], ["a", "b"]] * 8):
-        with pytest.raises(ValueError, match=r"several values for a text; .* MultiLabelClassifier"):
-            quick(TextClassifier).fit(texts, several)
-    with pytest.raises(ValueError, match=r"y\[0\] has a missing label"):
-        quick(MultiLabelClassifier).fit(texts, np.array([[np.nan, 1.0]] * 16))
-
-
-def test_what_an_estimator_cannot_take_is_said(quick: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"mini-en has no head of a task; TextClassifier loads"):
-        TextClassifier.load("mini-en")
-    with pytest.raises(ConfigError, match="options is a list; give a dictionary"):
-        quick(TextClassifier, options=["keep"]).fit(*examples(16))
-    with pytest.raises(ValueError, match="two columns; vectors are of single texts: give one"):
-        TextEmbedder().transform(pd.DataFrame({"text": ["a"], "label": ["b"]}))
-    width = len(TextEmbedder(layers=2, combine="concat").get_feature_names_out())
-    assert width == TextEmbedder(layers=2, combine="concat").transform(["a"]).shape[1]
-
-
-def test_options_are_checked(quick: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match="parameter of its own"):
-        quick(TextClassifier, options={"lr": 1.0}).fit(*examples(16))
-    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
-        quick(TextClassifier, options={"dropuot": 0.1}).fit(*examples(16))
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
-import weakref
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +13,6 @@ import torch
 
 from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
 from bothways.experiments import bench
 from bothways.experiments.bench import (
     _arguments,
@@ -37,12 +32,6 @@ from bothways.objectives.replaced import ReplacedTokens, generator_shape
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring it takes seconds where bf16 is emulated; tests/model/test_device.py does."""
-    monkeypatch.setattr(bench, "find_peak", lambda *_: Peak(1e9, "here"))
 
 
 def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path) -> None:
@@ -90,48 +79,6 @@ def test_bench_times_each_contender_and_writes_every_step(
     assert "transformers bf16" in capsys.readouterr().out
 
 
-def test_a_contender_that_cannot_run_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def make_step(name: str, *args: Any) -> Any:
-        if name == "transformers bf16":
-            raise RuntimeError("no compiler\nin the path")
-        return original(name, *args)
-
-    original = bench.make_step
-    monkeypatch.setattr(bench, "make_step", make_step)
-    names = ("bothways", "transformers bf16", "bothways plain")
-    found = bench_train(BenchTrainConfig(**SMALL, contenders=names))
-    assert [result.name for result in found] == ["bothways", "bothways plain"]
-    assert "transformers bf16: left out: no compiler\n" in capsys.readouterr().out
-    with pytest.raises(RuntimeError, match="no compiler"):
-        bench_train(BenchTrainConfig(**SMALL, contenders=names[1:]))
-
-
-def test_a_contender_that_fails_leaves_its_memory_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    failed: list[weakref.ref[Any]] = []
-
-    def make_step(name: str, *args: Any) -> Any:
-        assert all(reference() is None for reference in failed)
-        if name != "transformers bf16":
-            return original(name, *args)
-
-        def step(number: int) -> None:
-            raise RuntimeError(f"can't allocate memory for step {number}")
-
-        failed.append(weakref.ref(step))
-        return step
-
-    original = bench.make_step
-    monkeypatch.setattr(bench, "make_step", make_step)
-    names = ("bothways", "transformers bf16", "bothways plain")
-    found = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
-    assert [result.name for result in found] == ["bothways", "bothways plain"]
-    assert len(failed) == 1
-
-
 def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -153,18 +100,6 @@ def test_the_peer_is_given_no_mask_that_hides_nothing(tiny_corpus: Path) -> None
         given = _arguments(padded(part), torch.device("cpu"))
         assert ("attention_mask" in given) == masked
         assert set(padded(part)) - set(given) <= {"attention_mask"}
-
-
-def test_memory_that_cannot_be_measured_costs_no_timing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def out_of_memory(*_: Any, **__: Any) -> Any:
-        return SimpleNamespace(returncode=1, stdout="", stderr="Trace\nOutOfMemoryError: CUDA\n")
-
-    monkeypatch.setattr(subprocess, "run", out_of_memory)
-    (result,) = bench_train(BenchTrainConfig(**SMALL, contenders=("bothways",), memory=True))
-    assert result.peak_mib is None
-    assert "could not be measured: OutOfMemoryError: CUDA" in capsys.readouterr().out
 
 
 def test_bench_on_a_corpus_counts_real_tokens(
@@ -230,44 +165,6 @@ def test_a_rounds_rate_counts_the_tokens_of_its_own_batch(
     assert len(set(tokens)) == 3
     assert json.loads(out.read_text())["real_tokens_a_step_by_round"] == tokens
     assert result.tokens_per_second == statistics.median([tokens[0], tokens[1] / 2, tokens[2] / 4])
-
-
-def test_the_compiled_peer_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling takes minutes, so torch's compiler is stood in for."""
-    compiled = []
-
-    def stand_in(model: Any) -> Any:
-        compiled.append(type(model).__name__)
-        return model
-
-    monkeypatch.setattr(torch, "compile", stand_in)
-    names = ("bothways", "transformers bf16", "transformers bf16 compile")
-    results = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
-    assert [result.name for result in results] == list(names)
-    assert compiled == ["BertForPreTraining"]
-
-
-def test_an_unknown_contender_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="unknown contender 'keras'; choose from bothways"):
-        bench_train(BenchTrainConfig(**SMALL, contenders=("keras",)))
-
-
-def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigError, match=r"transformers is not installed.*'bothways\[bench\]'"):
-        bench_train(BenchTrainConfig(**SMALL, contenders=("transformers fp32",)))
-
-
-@pytest.mark.parametrize("pairs", ["full", "next"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_full_batches_of_other_kinds(pairs: Any, causal: bool) -> None:
-    ((part,),) = full_batches(100, batch=3, length=10, count=1, pairs=pairs, causal=causal)
-    assert part.masked.count == 3 * (9 if causal else 2)
-    assert (part.random_next is None) == (pairs == "full")
-    assert bool(part.inputs.segments.any()) == (pairs == "next")
-    starts = set(part.inputs.bounds[:-1].tolist())
-    hidden = part.masked.positions[: part.masked.count].tolist()
-    assert causal == bool(starts & set(hidden))
 
 
 def test_operations_of_a_step_by_hand() -> None:

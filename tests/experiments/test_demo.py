@@ -87,33 +87,6 @@ def test_a_gain_that_is_not_clear_is_named_on_its_line(
     assert ("too few" in text) == (not clear)
 
 
-def test_the_page_of_a_demonstration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_run, "_fillings", lambda *_: [("the <b> [MASK]", "b 1%")])
-    record = {
-        "format": 2,
-        "verb": "pretrain",
-        "recipe": {},
-        "resolved": {},
-        "versions": {"torch": "9.9"},
-    }
-    (tmp_path / "run.json").write_text(
-        json.dumps({**record, "started": "2020-02-02T00:00:00+00:00"})
-    )
-    lines = [json.dumps({"step": n, "mlm_loss": 9.0 - n, "loss": 9.0 - n}) for n in (1, 2)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
-    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path, steps=10)
-    gain = Gain("follows", (0.5, 0.6), (0.5, 0.6), (0.8, 0.9), 0.5, 800)
-    page = demo_run._page(DemoConfig(out="a <folder>", minutes=2), run, [gain])
-    assert "no clear gain: 2 minutes were too few" in page
-    assert f'href="{tmp_path.name}-follows-shipped/report.html"' in page
-    assert "bothways demo --out &#x27;a &lt;folder&gt;&#x27; --minutes 2" in page
-    assert "Begun 2020-02-02 00:00 UTC; torch 9.9" in page
-    assert ">which package is described? mini-en<" not in page  # it was not asked here
-    assert ">does B follow A? mini-en<" in page
-    assert "the &lt;b&gt; [MASK]" in page
-    assert "data:image/png;base64," in page
-
-
 @pytest.mark.parametrize(
     ("minutes", "epochs"), [(60.0, 6), (7.0, 6), (3.5, 3), (3.0, 3), (2.0, 2), (0.1, 2)]
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +13,10 @@ import pytest
 from bothways import cli
 from bothways.config.fields import changed
 from bothways.errors import ConfigError, DivergenceError
-from bothways.experiments import documentation
 from bothways.experiments.documentation import TextOptions
 from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce import grid, run, steps
 from bothways.experiments.reproduce.grid import Grid, make_grid
-from bothways.experiments.reproduce.report import shown
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import SCALES, TABLES
@@ -161,20 +158,6 @@ def test_divergence_is_a_result(world: dict[str, Any], monkeypatch: pytest.Monke
     assert not done.done, "it would diverge again"
 
 
-def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finished table needs no run folder; what is added later makes again what it reads."""
-    done = Pretence(monkeypatch)
-    table_of("whole-words", **world)
-    shutil.rmtree(Path(world["out"]) / "runs")
-    done.done.clear()
-    assert table_of("whole-words", **world)["complete"]
-    assert not done.done
-    plan = reproduce(ReproduceConfig("whole-words", **world, seeds=(0, 1, 2, 3), plan=True))
-    assert plan.count("again: its files are gone") == 2
-    table_of("whole-words", **world, seeds=(0, 1, 2, 3))
-    assert kinds(done.done) == {"pretrain", "finetune"}
-
-
 def test_scores_are_means_over_all_runs(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,27 +185,6 @@ def test_what_does_not_fit_is_refused_beforehand(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         reproduce(ReproduceConfig("masking-rate", **{**world, **changes}))
-
-
-def test_a_recipe_that_makes_rows_equal_is_refused(world: dict[str, Any], tmp_path: Path) -> None:
-    recipe = tmp_path / "own.yaml"
-    recipe.write_text("lr: 1e-3\nseed: 4\n")
-    with pytest.raises(ConfigError, match="leave out start and seed"):
-        reproduce(ReproduceConfig("table5", **world, recipe=str(recipe)))
-
-
-def test_plots_are_drawn(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from bothways.experiments.reproduce import report
-
-    Pretence(monkeypatch)
-    monkeypatch.setattr(run, "draw", report.draw)
-    table_of("figure5", **world)
-    assert (Path(world["out"]) / "figure5-cpu/plot.png").read_bytes().startswith(b"\x89PNG")
-    cell = report.Cell((report.Score(0, 0, 80.0), report.Score(0, 1, 82.0, True)), ("seed 2",))
-    assert shown(cell) == "81.0 ± 1.4 (2 of 3) (1 collapsed)"
-
-
-# ------------------------------------------------------------------------------------- in earnest
 
 
 @pytest.fixture
@@ -277,11 +239,3 @@ def test_tables_in_earnest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_every_table_at_smoke_scale(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """In one folder, so that they share; table5 is computed by .ci/run."""
     assert table_of(name, out=str(tmp_path_factory.getbasetemp() / "smoke"))["complete"]
-
-
-def test_words_with_a_capital_are_tagged() -> None:
-    tagged = documentation._tagged("See the Tick Tock class, or None.")
-    assert tagged.split("\n") == [
-        "see\tO", "the\tO", "tick\tB-CAP", "tock\tI-CAP", "class\tO", ",\tO", "or\tO",
-        "none\tB-CAP", ".\tO",
-    ]  # fmt: skip

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
-import os
-import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from bothways import cli
 from bothways.api.info import info
 from bothways.api.model import load
-from bothways.errors import ConfigError, DiskError, InputError, RunError
+from bothways.errors import ConfigError, InputError, RunError
 from bothways.finetuning import features as train
-from bothways.finetuning.features import PAPER_SCORES, chosen_layers, tag_by_features
+from bothways.finetuning.features import PAPER_SCORES, tag_by_features
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -108,77 +103,6 @@ def test_all_rows_of_the_table_in_one_run(
     monkeypatch.undo()
     with pytest.raises(RunError, match="hidden: 16 in the folder, 8 requested"):
         tag_by_features(dataclasses.replace(config, hidden=8))
-
-
-def test_what_a_run_folder_holds_besides_is_said(
-    config: FeaturesConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    brief = dataclasses.replace(config, epochs=1, layers=("embeddings", "last"))
-    tag_by_features(brief)
-    scores = Path(config.run) / "last/seed-0/metrics.json"
-    whole = scores.read_bytes()
-    scores.write_bytes(whole[: len(whole) // 2])
-    capsys.readouterr()
-    last = dataclasses.replace(brief, layers=("last",))
-    tag_by_features(last)
-    shown = capsys.readouterr().out
-    assert "finished earlier and not part of this result: embeddings/seed-0; to include" in shown
-    assert "last/seed-0/metrics.json is damaged" in shown
-    assert json.loads(scores.read_text())["dev"] == json.loads(whole)["dev"]
-    read_text = Path.read_text
-
-    def failing(self: Path, *args: Any, **options: Any) -> str:
-        if self == scores:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return read_text(self, *args, **options)
-
-    monkeypatch.setattr(Path, "read_text", failing)
-    with pytest.raises(RunError, match=r"metrics.json cannot be read \(Permission denied\)"):
-        tag_by_features(last)
-
-
-def test_scores_of_another_seed_are_not_taken(
-    config: FeaturesConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    two = dataclasses.replace(config, epochs=1, layers=("embeddings", "last"), seeds=(0, 1))
-    tag_by_features(two)
-    last = Path(config.run) / "last"
-    expected = json.loads((last / "seed-1/metrics.json").read_text())
-    for other in ("last/seed-0", "embeddings/seed-1"):
-        shutil.rmtree(last / "seed-1")
-        shutil.copytree(Path(config.run) / other, last / "seed-1")
-        capsys.readouterr()
-        tag_by_features(two)
-        told = f"last/seed-1/metrics.json is of {other.replace('/seed-', ' seed ')}; trained again"
-        assert told in capsys.readouterr().out
-        found = json.loads((last / "seed-1/metrics.json").read_text())
-        assert (found["dev"], found["seed"]) == (expected["dev"], 1)
-    del found["layers"], found["seed"]  # as by version 0.1
-    (last / "seed-1/metrics.json").write_text(json.dumps(found))
-    capsys.readouterr()
-    tag_by_features(two)
-    assert "last seed 1: finished before, kept" in capsys.readouterr().out
-
-
-def test_another_precision_is_taken_and_told(
-    config: FeaturesConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = dataclasses.replace(config, layers=("last",), epochs=1)
-    tag_by_features(one)
-    kept = Path(config.run) / "features/dev"
-    first = np.load(kept / "layers.npy")
-    capsys.readouterr()
-    more = dataclasses.replace(one, seeds=(0, 1), precision="bf16")
-    tag_by_features(more)
-    shown = capsys.readouterr().out
-    assert "bf16: requested" in shown
-    assert "changed since this run began" in shown
-    assert "precision: fp32 -> bf16" in shown
-    assert "last seed 0: finished before, kept" in shown
-    assert not np.array_equal(np.load(kept / "layers.npy"), first)
-    tag_by_features(dataclasses.replace(one, precision="auto"))
-    assert "fp32: as when this run began" in capsys.readouterr().out
-    np.testing.assert_array_equal(np.load(kept / "layers.npy"), first)
 
 
 def test_features_that_were_cut_off_are_computed_again(
@@ -288,62 +212,6 @@ def test_a_tagger_that_was_interrupted_ends_the_same(
     assert whole(config.run) == whole(tmp_path / "unbroken")
 
 
-def test_files_that_changed_behind_a_run_are_told(config: FeaturesConfig) -> None:
-    config = dataclasses.replace(config, layers=("last",), epochs=1)
-    tag_by_features(config)
-    for name in ("train", "dev", "test"):
-        path = Path(getattr(config.task, name))
-        before = path.read_text()
-        path.write_text(before + "\nw50 B-X\n")
-        with pytest.raises(RunError, match=rf"on other content: {name} \("):
-            tag_by_features(config)
-        path.write_text(before)
-    tag_by_features(config)
-
-
-def test_a_signal_lets_a_tagger_save_its_step(
-    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = dataclasses.replace(config, layers=("last",), epochs=2)
-    step = Trainer.step
-
-    def signalled(self: Any, number: int, *args: Any) -> Any:
-        if number == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, number, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", signalled)
-        with pytest.raises(KeyboardInterrupt):
-            tag_by_features(config)
-    assert "interrupted after step 5; the state is saved" in capsys.readouterr().out
-    tag_by_features(config)
-    assert "continuing after step 5 of 20" in capsys.readouterr().out
-    assert not (Path(config.run) / "last/seed-0/checkpoint").exists()
-
-
-def test_the_test_file_has_scores_of_its_own(config: FeaturesConfig) -> None:
-    test = Path(config.task.test or "")
-    test.write_text(test.read_text().replace("I-X", "O"))
-    result = tag_by_features(dataclasses.replace(config, layers=("last",)))
-    scores = json.loads((Path(config.run) / "last/seed-0/metrics.json").read_text())
-    assert result.test["last"] == [scores["test"]["f1"]]
-    assert result.dev["last"] == [scores["dev"]["f1"]]
-    assert result.test["last"] != result.dev["last"]
-
-
-def test_the_same_seed_gives_the_same_bits(config: FeaturesConfig, tmp_path: Path) -> None:
-    one = dataclasses.replace(config, layers=("sum-last-four",), epochs=1)
-    first = tag_by_features(one)
-    torch.manual_seed(99)  # nothing is drawn from torch's own generator
-    again = tag_by_features(dataclasses.replace(one, run=str(tmp_path / "again")))
-    assert first.dev == again.dev
-    records = [
-        (Path(r.run) / "sum-last-four/seed-0/metrics.jsonl").read_text() for r in (first, again)
-    ]
-    assert records[0] == records[1]
-
-
 def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
     words = tmp_path / "words.conll"
     words.write_text("w1\nw2\n")
@@ -359,23 +227,6 @@ def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
         dataclasses.replace(config, optimizer=OptimizerOptions(lr=0.0))
     with pytest.raises(ConfigError, match=r"layers is \[last, last\]"):
         dataclasses.replace(config, layers=("last", "last"))
-
-
-def test_which_layers_a_choice_reads() -> None:
-    numbers = {choice: list(range(13))[chosen_layers(choice, 12)] for choice in LAYER_CHOICES}
-    assert numbers == {
-        "embeddings": [0],
-        "second-to-last": [11],
-        "last": [12],
-        "sum-last-four": [9, 10, 11, 12],
-        "concat-last-four": [9, 10, 11, 12],
-        "sum-all": list(range(1, 13)),
-    }
-    for choice, layers in (("concat-last-four", 3), ("second-to-last", 1)):
-        with pytest.raises(
-            ConfigError, match=f"{choice!r} needs . layers, but this encoder has {layers};"
-        ):
-            chosen_layers(choice, layers)  # type: ignore[arg-type]
 
 
 def test_the_bilstm_is_torchs_of_two_layers() -> None:
@@ -420,44 +271,3 @@ def test_layers_are_summed_by_softmax_weights_and_a_scale() -> None:
         layers.weights.copy_(torch.tensor([100.0, 0.0, 0.0]))
         layers.scale.fill_(2)
     torch.testing.assert_close(layers(x), 2 * x[:, 0])
-
-
-def test_a_disk_without_room_is_told_before_it_is_written_to(
-    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(DiskError, match="No space left"):
-        tag_by_features(config)
-
-
-def test_a_declared_task_by_name(config: FeaturesConfig, tmp_path: Path) -> None:
-    """Its files and scheme; its fine-tuning settings are not those of a BiLSTM."""
-    data = tmp_path / "conll2003"
-    data.mkdir()
-    for number, name in enumerate(("eng.train", "eng.testa", "eng.testb")):
-        file = word_file(data / name, 20, number)
-        file.write_text(file.read_text().replace("B-X", "I-X"))
-    argv = [
-        "reproduce",
-        "features",
-        "conll2003",
-        "--data",
-        str(data),
-        "--model",
-        config.model,
-        "--run",
-    ]
-    few = ["--layers", "last", "--hidden", "8", "--epochs", "1", "--set", "max_length=12"]
-    assert cli.main([*argv, str(tmp_path / "named"), *few, "--set", "precision=fp32"]) == 0
-    used = json.loads((tmp_path / "named/run.json").read_text())["config"]
-    assert used["tagging_scheme"] == "iob1"
-    assert used["lr"] == 1e-3
-    scores = json.loads((tmp_path / "named/last/seed-0/metrics.json").read_text())
-    assert scores["test"].keys() == {"f1", "precision", "recall", "accuracy"}, "of eng.testb"
-    assert cli.main(["reproduce", "features", "sst2", "--data", str(data)]) == 2
-    two = TaskOptions(kind="tagging", measure=("a", "b"))
-    with pytest.raises(ConfigError, match="name 2 files"):
-        FeaturesConfig(task=two)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from bothways.errors import (
     BothwaysError,
@@ -23,31 +21,23 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
-from bothways.finetuning.finetune import advice, finetune
-from bothways.finetuning.options import FinetuneConfig, SearchOptions
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.seed import new_model
-from bothways.finetuning.setup import load_data, model_digest
-from bothways.model.batch import TaskInputs
+from bothways.finetuning.setup import model_digest
 from bothways.model.engine import network_of
-from bothways.model.folder import save_model
-from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import load_model
-from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
+from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
+from bothways.tasks.options import TaskOptions
 from bothways.tasks.texts import LabelTask
-from bothways.tasks.windows import Reading
-from bothways.tokenization.pieces import SPECIAL_PIECES
-from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
 from bothways.training import trainer as steps
 from bothways.training.options import OptimizerOptions
 from bothways.training.runfolder import read_run
-from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import (
     FAST,
-    VOCABULARY,
     assert_same,
     pair_scores,
     start_model,
@@ -55,7 +45,7 @@ from finetuning_examples import (
     word_config,
     word_files,
 )
-from model_examples import small_bert, small_config, small_tokenizer
+from model_examples import small_config
 from pretrain_runs import watching
 
 THREE = LabelTask(TaskOptions(labels=("a", "b", "c")))
@@ -114,13 +104,6 @@ def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Pa
     assert report["seeds"][0]["scores"] == result.seeds[0].measurement.scores
 
 
-def test_paths_may_be_given_as_such(config: FinetuneConfig, start: Path, tmp_path: Path) -> None:
-    paths: dict[str, Any] = {"model": start, "run": tmp_path / "as-path", "epochs": 1}
-    found = finetune(dataclasses.replace(config, **paths))
-    same = finetune(dataclasses.replace(config, epochs=1, run=str(tmp_path / "as-text")))
-    assert_same(weights(found.run), weights(same.run))
-
-
 def test_regression_on_pairs(start: Path, tmp_path: Path) -> None:
     task = TaskOptions(
         train=str(pair_scores(tmp_path, 256, 0, "train.jsonl")),
@@ -172,13 +155,6 @@ def test_layers_computed_again_change_no_bit(config: FinetuneConfig, tmp_path: P
     assert_same(weights(config.run, 0), weights(again.run, 0))
 
 
-def test_the_seed_decides_on_dropout_too(config: FinetuneConfig) -> None:
-    """Where order and head have seeds of their own, nothing else is left to differ."""
-    config = dataclasses.replace(config, seeds=(3, 4), order_seeds=(3,), head_seeds=(3,))
-    one, two = (load_file(seed.model / "model.safetensors") for seed in finetune(config).seeds)
-    assert not torch.equal(one["classifier.weight"], two["classifier.weight"])
-
-
 def test_a_loss_is_divided_by_the_targets_of_its_step(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,18 +177,6 @@ def test_a_loss_is_divided_by_the_targets_of_its_step(
     finetune(dataclasses.replace(config, task=task, batch_size=2, run=str(tmp_path / "tags")))
     assert len(counts) == 2
     assert sum(counts) == 8
-
-
-def test_steps_may_be_cut_into_micro_batches(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step of SQuAD is larger than what is computed at once."""
-    finetune(dataclasses.replace(config, dropout=0.0))
-    monkeypatch.setattr("bothways.finetuning.seed.TRAIN_TOKENS", 40)
-    finetune(dataclasses.replace(config, dropout=0.0, run=str(tmp_path / "cut")))
-    one, two = weights(config.run), weights(tmp_path / "cut")
-    for name, value in one.items():
-        torch.testing.assert_close(two[name], value, atol=2e-4, rtol=0, msg=name)
 
 
 def test_every_epoch_has_an_order_of_its_own(
@@ -260,59 +224,6 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path: Path) -> None:
     assert single.report()["std"] == {"f1": None}
 
 
-def test_labelled_files_beyond_dev_are_in_table_and_report(tmp_path: Path) -> None:
-    def seed(number: int, dev: float, test: float, **more: float) -> SeedResult:
-        further = {"test": Measurement({"f1": test}, notes=("a note",))}
-        further |= {name: Measurement({"f1": score}) for name, score in more.items()}
-        return SeedResult(number, Measurement({"f1": dev}), tmp_path, 1.0, further)
-
-    seeds = (seed(0, 0.5, 0.7), seed(1, 0.9, 0.6, added_later=0.3), seed(2, 0.7, 0.2))
-    result = FinetuneResult(tmp_path, "t", ("f1",), seeds, {"f1": 0.4}, 10)
-    assert result.further == {"test": {"f1": [0.7, 0.6, 0.2]}}
-    assert result.summary()[-3:] == [
-        ["test: mean", "0.5000", ""],
-        ["test: standard deviation", "0.2646", ""],
-        ["test: seed 1, the best on dev", "0.6000", ""],
-    ]
-    assert "test: mean" in result.table()
-    assert "seed 2, test: a note" in result.lines()
-    assert result.report()["further"]["test"]["mean"] == {"f1": pytest.approx(0.5)}
-    single = dataclasses.replace(result, seeds=seeds[:1])
-    assert [row[0] for row in single.summary()] == ["baseline: constant prediction", "test"]
-    assert single.report()["further"]["test"]["std"] == {"f1": None}
-
-
-def test_a_vocabulary_for_other_text_is_pointed_out(
-    config: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = Path(config.task.train).read_text().splitlines()
-    (tmp_path / "train.tsv").write_text(
-        "\n".join([lines[0], *(f"한국어 문장 {line}" for line in lines[1:])]) + "\n"
-    )
-    asked = dataclasses.replace(config.task, train=str(tmp_path / "train.tsv"))
-    finetune(dataclasses.replace(config, task=asked, run=str(tmp_path / "run")))
-    shown = capsys.readouterr().out
-    assert "of the tokens are [UNK]: the model's vocabulary does not suit this text" in shown
-    assert f"from {config.model}, " in shown
-
-
-def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
-    """As macOS writes Korean: each syllable in two or three characters."""
-    pieces = [*SPECIAL_PIECES, "한국어", "문장"]
-    tokenizer = Tokenizer.from_pieces(pieces, lowercase=False, normalization="bert")
-    path = tmp_path / "dev.tsv"
-    options = TaskOptions(labels=("a", "b"))
-    for form, noted in (("NFC", False), ("NFD", True)):
-        text = unicodedata.normalize(form, "한국어 문장")  # type: ignore[arg-type]
-        path.write_text(f"sentence\tlabel\n{text}\ta\n{text}\tb\n")
-        rows = LabelTask.read(path, options, labelled=True)
-        task = LabelTask.define(options, rows)
-        encoded = task.encode(tokenizer, rows, length=16)
-        reading = Reading.of(tokenizer, encoded.examples, contents=task.contents(rows))
-        notes = unknown_notes(tokenizer, reading, path)
-        assert any("2 of 2 examples have decomposed" in note for note in notes) == noted
-
-
 @pytest.mark.parametrize(("hidden", "rate"), [(128, 3e-4), (383, 3e-4), (384, 2e-5), (768, 2e-5)])
 @pytest.mark.parametrize(("positions", "length"), [(100, 100), (128, 128), (512, 128)])
 def test_defaults_follow_the_encoder(hidden: int, rate: float, positions: int, length: int) -> None:
@@ -334,57 +245,6 @@ def test_a_default_length_is_at_most_the_encoders(
     assert load_model(folder / "seed-1" / "model").about["length"] == 40
     finetune(dataclasses.replace(own, max_length=40))
     assert "seed 1: finished before, kept" in capsys.readouterr().out
-
-
-def test_the_rate_by_width_is_told_and_recorded(
-    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chosen = dataclasses.replace(config.optimizer, lr=0.0)
-    finetune(dataclasses.replace(config, optimizer=chosen))
-    assert "learning rate 0.0003, by the encoder's width" in capsys.readouterr().out
-    # The same as if it had been given.
-    given = dataclasses.replace(config.optimizer, lr=3e-4)
-    finetune(dataclasses.replace(config, optimizer=given))
-    shown = capsys.readouterr().out
-    assert "seed 0: finished before, kept" in shown
-    assert "by the encoder's width" not in shown
-
-
-@pytest.mark.parametrize(
-    ("rate", "search", "said"),
-    [
-        (2e-5, {}, "the learning rate, 2e-05, "),
-        (3e-4, {}, None),
-        (2e-5, {"lr": (2e-5, 1e-4)}, None),
-        (3e-4, {"paper": True, "batch_size": (24,), "epochs": (1,)}, "the learning rate, 5e-05, "),
-    ],
-)
-def test_a_rate_too_low_for_a_narrow_encoder_is_pointed_out(
-    config: FinetuneConfig, rate: float, search: dict[str, Any], said: str | None
-) -> None:
-    optimizer = dataclasses.replace(config.optimizer, lr=rate)
-    asked = dataclasses.replace(config, optimizer=optimizer, search=SearchOptions(**search))
-    lines = [line for line in advice(asked, small_config()) if "rate" in line]
-    assert bool(lines) == bool(said)
-    assert all(line.startswith(str(said)) for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("own", "asked", "said"), [(0.0, None, True), (0.0, 0.0, False), (0.1, None, False)]
-)
-def test_a_model_without_dropout_is_pointed_out(
-    config: FinetuneConfig,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    own: float,
-    asked: float | None,
-    said: bool,
-) -> None:
-    """Pre-training without it, which short runs gain by, leaves it out of the model folder."""
-    small_model = small_bert(small_config(dropout=own))
-    save_model(tmp_path / "model", small_model, small_tokenizer(97))
-    finetune(dataclasses.replace(config, model=str(tmp_path / "model"), dropout=asked))
-    assert ("the paper's is --dropout 0.1" in capsys.readouterr().out) == said
 
 
 def test_cuts_empty_texts_and_collapse_are_reported(
@@ -468,44 +328,6 @@ def test_scratch_differs_from_the_start_model(config: FinetuneConfig, tmp_path: 
         finetune(dataclasses.replace(scratch, from_scratch=False))
 
 
-def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -> None:
-    """The same batches through transformers' model and torch's AdamW give the same weights."""
-    transformers = pytest.importorskip("transformers")
-    config = dataclasses.replace(config, dropout=0.0, batch_size=24, optimizer=OptimizerOptions(lr=1e-3, warmup=0.25, bias_correction=True))  # fmt: skip # noqa: E501
-    loaded = load_model(config.model)
-    data = load_data(config, loaded)
-    model = new_model(loaded, config, data.task, seed=0)
-    save_model(tmp_path / "theirs", model, loaded.tokenizer, {"labels": ["a", "b"]})
-    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "theirs").train()
-    plain = [p for n, p in theirs.named_parameters() if p.ndim == 1]
-    decayed = [p for n, p in theirs.named_parameters() if p.ndim > 1]
-    adam = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}],
-        eps=1e-6,
-    )
-    trainer = Trainer(model, config.optimizer, total_steps=8, seed=0, dtype=torch.float32)
-    for step in range(8):
-        indices = np.arange(24 * step, 24 * step + 24)
-        batch = TaskInputs.of(data.train.examples.batch(indices, max_positions=40))
-        stats = trainer.step(step, [batch], step_loss([batch], LabelledExamples("class")))
-        rows = torch.zeros(24, 16, dtype=torch.int64)
-        for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905
-            rows[row, : end - begin] = batch.inputs.tokens[begin:end]
-        mask = (torch.arange(16)[None] < torch.from_numpy(batch.inputs.lengths)[:, None]).long()
-        loss = theirs(rows, attention_mask=mask, labels=batch.targets).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        for group in adam.param_groups:
-            group["lr"] = stats["lr"]
-        adam.step()
-        adam.zero_grad()
-        assert stats["loss"] == pytest.approx(loss.item(), rel=1e-4)
-    save_model(tmp_path / "ours", model, loaded.tokenizer, {"labels": ["a", "b"]})
-    own = load_file(tmp_path / "ours" / "model.safetensors")
-    for name, value in theirs.state_dict().items():
-        torch.testing.assert_close(own[name], value, atol=2e-4, rtol=1e-2)
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -532,21 +354,6 @@ def test_what_cannot_be_run_is_refused_before_training(
     assert not Path(config.run).exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epochs": 0}, "epochs is 0"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"seeds": ()}, "at least one"),
-        ({"seeds": (1, 1)}, "each once"),
-        ({"dropout": 1.0}, "dropout is 1.0"),
-    ],
-)
-def test_impossible_options(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        FinetuneConfig(**changes)  # type: ignore[arg-type]
-
-
 def test_an_unknown_dev_label_names_file_and_line(config: FinetuneConfig, tmp_path: Path) -> None:
     dev = tmp_path / "dev.tsv"
     dev.write_text("sentence\tlabel\nw1\twith\nw1\tWith\n")
@@ -559,73 +366,6 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
     wild = dataclasses.replace(FAST, lr=1e30, clip=1e30)
     with pytest.raises((RunError, ModelError), match=r"lr"):
         finetune(dataclasses.replace(config, optimizer=wild, epochs=5))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"choices": ("a", "b")}, "choices is for kind choice"),
-        ({"tagging": TaggingOptions(word=1)}, "tagging is for kind tagging"),
-        ({"kind": "tagging", "spans": SpanOptions(stride=9)}, "spans is for kind spans"),
-        ({"kind": "spans", "text_b": "b"}, "text_b has no effect"),
-        ({"kind": "tagging", "broken": "skip"}, "broken has no effect"),
-        (
-            {"kind": "tagging", "columns": ("word", "tag")},
-            "columns has no effect",
-        ),
-        ({"kind": "spans", "header": False}, "header has no effect"),
-        (
-            {"windows": WindowOptions(pooling="max")},
-            "windows has no effect .* without long",
-        ),
-        (
-            {"kind": "spans", "windows": WindowOptions(stride=9)},
-            "windows has no effect",
-        ),
-    ],
-)
-def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TaskOptions(**options)
-
-
-def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig) -> None:
-    """As earlier versions stored them, where they had no effect."""
-    model = finetune(dataclasses.replace(config, epochs=1)).best.model
-    about = load_model(model).about  # the form of 0.1, too
-    about["options"] |= {"spans": {"stride": 9}, "tagging": {"word": 1}, "choices": ["a", "b"]}
-    about["options"]["windows"] = {"pooling": "max"}
-    about["options"]["text_a"] = about["options"].pop("text", "sentence")
-    (model / "bothways.json").write_text(json.dumps(about))
-    assert predict_texts(load_model(model), ["w1"]).labels
-
-
-def test_a_model_for_pairs_does_not_measure_single_texts(
-    config: FinetuneConfig, tmp_path: Path
-) -> None:
-    loaded = load_model(finetune(config).best.model)
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("a\tb\tlabel\nw1\tw7\twith\n")
-    options = TaskOptions(text="a", text_b="b")
-    with pytest.raises(InputError, match="was fine-tuned on single texts"):
-        evaluate_file(loaded, pairs, options=options)
-
-
-def test_heads_that_are_missing_or_of_another_kind(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no task head"):
-        predict_texts(load_model(start), ["w1"])
-    tokenizer = small_tokenizer(VOCABULARY)
-    save_model(tmp_path / "two", small_bert(classes=2), tokenizer, {"labels": ["a", "b"]})
-    (tmp_path / "two" / "bothways.json").write_text('{"labels": ["a", "b", "c"]}')
-    with pytest.raises(ModelError, match="3 labels, but the head has 2 outputs"):
-        predict_texts(load_model(tmp_path / "two"), ["w1"])
-    save_model(tmp_path / "ok", small_bert(classes=2), tokenizer, {"labels": ["a", "b"]})
-    loaded = load_model(tmp_path / "ok")
-    with pytest.raises(LengthError, match="positions for 40"):
-        predict_texts(loaded, ["w1"], length=41)
-    found = predict_texts(loaded, ["w1 " * 60, "w1"])
-    assert found.cut == 1
-    assert found.names == ("a", "b")
 
 
 @pytest.mark.slow

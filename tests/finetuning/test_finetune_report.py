@@ -7,12 +7,9 @@ import dataclasses
 import json
 import re
 import shlex
-import shutil
-from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.options import FinetuneConfig, SearchOptions
+from bothways.finetuning.options import FinetuneConfig
 from bothways.io import html
-from bothways.tasks.options import TaskOptions
 from bothways.tasks.report_panels import (
     ExampleScores,
     Mistake,
@@ -32,12 +28,9 @@ from bothways.tasks.report_panels import (
     marked_text,
     panel_from_record,
     panel_record,
-    scatter_panel,
     worst,
 )
-from bothways.training import monitor
-from bothways.training.monitor import smoothed
-from finetuning_examples import pair_scores, start_model, word_config, word_files
+from finetuning_examples import start_model, word_config, word_files
 
 EMPTY = {"meta", "img", "br"}
 
@@ -94,14 +87,6 @@ def test_texts_are_escaped(text: str) -> None:
     assert not plain or shown.count(plain) >= 15
 
 
-def test_long_texts_keep_both_ends() -> None:
-    assert html.shorten("short", 10) == "short"
-    found = html.shorten("a" * 400 + "b" * 400, 90)
-    assert found.startswith("a" * 60 + " [")
-    assert found.endswith("] " + "b" * 30)
-    assert "710 characters left out" in found
-
-
 def test_confusions() -> None:
     gold, predicted = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 1, 0, 0])
     found = confusion_panel(predicted, gold, ("x", "y", "z"))
@@ -122,15 +107,6 @@ def test_calibration() -> None:
     assert found.rows[1][2:] == (pytest.approx(2.86 / 3), pytest.approx(2 / 3))
     error = 0.25 * 0.45 + 0.75 * (2.86 / 3 - 2 / 3)
     assert f"error {error:.4f}" in found.note
-
-
-def test_scatter_is_thinned() -> None:
-    gold = np.arange(5000.0)
-    found = scatter_panel(gold + 1, gold)
-    assert len(found.rows) == 1667
-    assert found.rows[1] == (3.0, 4.0)
-    assert found.note == "One example in 3."
-    assert scatter_panel(gold[:3], gold[:3]).note == ""
 
 
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=80))
@@ -172,53 +148,6 @@ def test_gold_and_predicted_places_are_marked() -> None:
     assert "<b>" not in shown
     assert marked_text("", [], []) == ()
     assert marked_text("ab", [(1, 1, "x")], []) == (("ab", "", ""),)  # nothing in it
-
-
-def test_of_places_that_overlap_spaces_are_not_marked() -> None:
-    found = marked_text("In Ann Lee", [(3, 10, "PER")], [(3, 6, "PER"), (7, 10, "PER")])
-    assert found == (
-        ("In ", "", ""),
-        ("Ann", "wrong", "predicted PER"),
-        (" ", "", ""),
-        ("Lee", "wrong", "predicted PER, gold PER “Ann Lee”"),
-    )
-
-
-def test_one_place_for_two_is_marked_whole() -> None:
-    found = marked_text("In Ann Lee", [(3, 6, "PER"), (7, 10, "PER")], [(3, 10, "PER")])
-    assert [mark for _, mark, _ in found] == ["", "wrong", "wrong", "wrong"]
-    assert found[-1][2] == "predicted PER, gold PER “Lee”"
-
-
-@pytest.mark.usefixtures("drawn")
-def test_steps_are_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a curve of three steps."""
-    ticks: list[float] = []
-
-    def look(figure: Any) -> bytes:
-        ticks.extend(figure.axes[0].get_xticks())
-        return b""
-
-    monkeypatch.setattr(monitor, "_png", look)
-    monitor.draw_panels({"loss": {"seed 0": ([0.0, 1.0, 2.0], [3.0, 2.0, 1.0])}})
-    assert ticks
-    assert all(tick == int(tick) for tick in ticks)
-
-
-def test_a_column_of_numbers_is_aligned_with_its_header() -> None:
-    found = html.table(["", "f1", "note"], [["mean", "0.5", "1"], ["deviation", "-", "many"]])
-    assert '<th scope="col" class="n">f1</th>' in found
-    assert found.count('class="n"') == 3
-
-
-def test_losses_are_smoothed() -> None:
-    assert smoothed([1.0, 5.0, 2.0]) == [1.0, 5.0, 2.0]
-    waves = [float(n % 2) for n in range(100)]
-    found = smoothed(waves)
-    assert found[0] == waves[0]
-    assert all(abs(value - 0.5) < 0.06 for value in found[5:95])
-    straight = [float(n) for n in range(40)]
-    assert smoothed(straight) == pytest.approx(straight)
 
 
 @pytest.fixture(scope="module")
@@ -307,63 +236,3 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     (result.best.folder / "dev_report.json").write_text("{")
     finetune(dataclasses.replace(config, seeds=(0, 1), epochs=2))
     assert "Confusion matrix" not in words_of(run / "report.html")
-
-
-def test_one_run_is_not_called_the_best(config: FinetuneConfig, tmp_path: Path) -> None:
-    result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
-    shown = " ".join(Reader((result.run / "report.html").read_text()).texts)
-    shown, _, _ = shown.partition("How this was made")
-    assert not re.search("best|on average|standard deviation|mean of", shown)
-    assert [row[0] for row in result.summary()] == ["baseline: constant prediction"]
-
-
-def test_page_of_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
-    task = TaskOptions(
-        train=str(pair_scores(tmp_path, 32, 0, "train.jsonl")),
-        dev=str(pair_scores(tmp_path, 16, 1, "dev.jsonl")),
-        text="one", text_b="two", label="score", kind="regression",
-    )  # fmt: skip
-    result = finetune(dataclasses.replace(config, task=task, run=str(tmp_path / "run")))
-    found = Reader((result.run / "report.html").read_text())
-    assert len(found.pictures) == 1  # the points; two steps in one epoch make no curve
-    shown = " ".join(found.texts)
-    assert "Mean absolute error by length" in shown
-    best = json.loads((result.run / "report.json").read_text())["best_run"]
-    off = [abs(float(e["predicted"]) - float(e["gold"])) for e in best["errors"]]
-    assert off == pytest.approx(sorted(off, reverse=True), abs=1e-3)
-    assert [name for name, _ in best["errors"][0]["texts"]] == ["one", "two"]
-    mean = sum(count * value for _, count, value in best["panels"][1]["rows"]) / 16
-    assert mean == pytest.approx(np.mean(off), abs=1e-3)
-
-
-def test_page_of_a_search_leads_to_its_settings(config: FinetuneConfig, tmp_path: Path) -> None:
-    asked = dataclasses.replace(
-        config, run=str(tmp_path / "run"), search=SearchOptions(lr=(3e-3, 1e-9))
-    )
-    result = finetune(asked)
-    found = Reader((tmp_path / "run" / "report.html").read_text())
-    assert result.search is not None
-    assert found.links == [f"{s.name}/report.html" for s in result.search.ranked]
-    assert all((tmp_path / "run" / link).exists() for link in found.links)
-    assert result.name in " ".join(found.texts)
-    shutil.rmtree(tmp_path / "run" / found.links[0].split("/")[0])
-
-
-def test_a_kind_without_panels_has_a_page(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a kind of task inherits is enough for a report."""
-    from bothways.tasks.task import Task
-    from bothways.tasks.texts import LabelTask
-
-    inherited: dict[str, Callable[..., Any]] = {
-        name: getattr(Task, name) for name in ("panels", "errors", "example_scores")
-    }
-    for name, default in inherited.items():
-        monkeypatch.setattr(LabelTask, name, default)
-    result = finetune(dataclasses.replace(config, run=str(tmp_path / "run")))
-    found = Reader((result.run / "report.html").read_text())
-    assert len(found.pictures) == 1
-    assert "How this was made" in found.texts
-    best = json.loads((result.run / "report.json").read_text())["best_run"]
-    assert (best["panels"], best["errors"]) == ([], [])

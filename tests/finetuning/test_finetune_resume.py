@@ -24,7 +24,6 @@ from bothways.tasks.task import Task
 from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import (
-    FAST,
     assert_same,
     start_model,
     weights,
@@ -234,19 +233,6 @@ def test_a_signal_lets_it_finish_and_save_a_step(
     assert_same(weights(config.run), weights(tmp_path / "unbroken"))
 
 
-def test_a_precision_given_for_a_run_that_is_continued(
-    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finetune(config)
-    capsys.readouterr()
-    finetune(dataclasses.replace(config, precision="bf16"))
-    shown = capsys.readouterr().out
-    assert "bf16: requested" in shown
-    assert "precision: fp32 -> bf16" in shown
-    finetune(dataclasses.replace(config, precision="auto"))
-    assert "fp32: as when this run began" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("rounds", [True, False])
 def test_a_timer_does_not_change_bits(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: bool
@@ -327,52 +313,3 @@ def test_a_checkpoint_that_cannot_be_read_is_kept(
         with pytest.raises(RunError, match=r"cannot be read \(Input/output error\)"):
             finetune(always)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-
-
-@pytest.mark.parametrize("content", ["null", "[]", "3"])
-def test_a_record_of_something_else_is_told(
-    config: FinetuneConfig, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    finetune(config)
-    path = Path(config.run) / "seed-0" / "metrics.json"
-    path.write_text(content)
-    capsys.readouterr()
-    finetune(config)
-    assert "metrics.json is damaged" in capsys.readouterr().out
-    assert json.loads(path.read_text())["seed"] == 0
-
-
-def test_another_recipe_is_refused_with_the_difference(
-    config: FinetuneConfig, data: Path, tmp_path: Path
-) -> None:
-    finetune(config)
-    before = weights(config.run)
-    other = dataclasses.replace(
-        config, batch_size=32, optimizer=dataclasses.replace(FAST, lr=1e-3), seeds=(3,)
-    )
-    with pytest.raises(RunError) as refused:
-        finetune(other)
-    assert "batch_size: 48" in str(refused.value)
-    assert "32" in str(refused.value)
-    assert "lr: 0.003" in str(refused.value)
-    assert "epochs" not in str(refused.value)
-
-    # The files count by content, not by path.
-    moved = tmp_path / "moved"
-    shutil.copytree(data, moved)
-    names = {name: str(moved / f"{name}.tsv") for name in ("train", "dev", "test")}
-    elsewhere = dataclasses.replace(config, task=dataclasses.replace(config.task, **names))
-    finetune(elsewhere)
-    with (moved / "train.tsv").open("a") as file:
-        file.write("w1 w2\twith\n")
-    with pytest.raises(RunError, match=r"on other content: train \("):
-        finetune(elsewhere)
-    assert_same(before, weights(config.run))
-
-
-def test_a_folder_of_something_else_is_refused(config: FinetuneConfig, tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-    with pytest.raises(RunError, match="thesis"):
-        finetune(dataclasses.replace(config, run=str(tmp_path / "thesis")))
-    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]

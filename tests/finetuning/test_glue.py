@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import shutil
@@ -11,31 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from sklearn.metrics import accuracy_score, f1_score
 
 from bothways import cli
-from bothways.errors import ConfigError, DivergenceError, InputError, ModelError, RunError
+from bothways.errors import ConfigError, DivergenceError, ModelError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning import glue as module
-from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
-from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
+from bothways.finetuning.options import FinetuneConfig, GlueConfig
 from bothways.finetuning.results import SeedResult
-from bothways.finetuning.setup import file_digests
 from bothways.model.engine import as_loaded
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of, predict_texts
-from bothways.tasks.catalogue import recipe_of, task_recipe
+from bothways.tasks.catalogue import recipe_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.options import TaskOptions
-from bothways.training.runfolder import LOCK
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
+
+
 SHAPE = (2, 32, 4, 64, VOCABULARY)
+
+
 NLI = ("contradiction", "entailment", "neutral")
 
 
@@ -153,117 +151,6 @@ def test_more_files_are_measured_as_evaluate_measures_them(finished: Path, data:
     assert not {"train", "measure", "reference", "submission"} & set(about["options"])
 
 
-def test_the_model_reads_files_with_and_without_a_header(
-    finished: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """CoLA's: the folder remembers the columns, each file says whether it names them."""
-    model = str(finished / "cola/seed-0/model")
-    assert cli.main(["evaluate", model, str(data / "CoLA/dev.tsv")]) == 0
-    shown = capsys.readouterr().out
-    kept = json.loads((finished / "cola/seed-0/metrics.json").read_text())["scores"]
-    assert f"matthews: {kept['matthews']:.4f}" in shown
-    words = ["predict", model, "--set", "submission=true", "--file", str(data / "CoLA/test.tsv")]
-    assert cli.main(words) == 0
-    made = (finished / "cola/seed-0/test_predictions.tsv").read_text().splitlines()
-    found = [line.split("\t")[:2] for line in made]
-    assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in found]
-    assert cli.main(["evaluate", model, str(data), "--task", "cola"]) == 1
-    assert "is a folder, but --task needs" in capsys.readouterr().err
-
-
-def test_what_a_file_declares_holds_where_nothing_is_asked(
-    data: Path, start: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
-        "seeds: [3, 4]\nprecision: fp32\nthreads: 1\nepochs: 1\nmax_length: 24\n"
-    )
-    config = GlueConfig(
-        data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
-    )
-    recipe = module._recipe(config, str(own))
-    assert (recipe.seeds, recipe.precision, recipe.threads) == ((3, 4), "fp32", 1)
-    asked = dataclasses.replace(config, seeds=(7,), precision="bf16", threads=2)
-    recipe = module._recipe(asked, str(own))
-    assert (recipe.seeds, recipe.precision, recipe.threads) == ((7,), "bf16", 2)
-    own.write_text(own.read_text() + "model: elsewhere\n")
-    with pytest.raises(ConfigError, match="starts from elsewhere, and --model is"):
-        module._recipe(config, str(own))
-
-
-def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
-        "search_lr: [1.0e-3, 2.0e-3]\nprecision: fp32\nthreads: 1\nepochs: 1\nmax_length: 24\n"
-    )
-    config = GlueConfig(
-        data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
-    )
-    found = glue(config)
-    (result,) = found.results.values()
-    assert result.search is not None
-    shown = (tmp_path / "run/table.md").read_text()
-    assert f"| learning rate | {result.setting['lr']:g} |  |" in shown, "nothing is published"
-    trained = sum(seed.seconds for one in result.search.settings for seed in one.seeds)
-    (seconds,) = json.loads((tmp_path / "run/table.json").read_text())["seconds"].values()
-    assert seconds == pytest.approx(trained)
-    with pytest.raises(ConfigError, match=r"--lr is given, and .* searches it"):
-        glue(dataclasses.replace(config, lr=1e-3))
-
-
-def test_all_tasks_may_search_the_same_settings(data: Path, start: Path, tmp_path: Path) -> None:
-    words = (
-        f"reproduce glue --data {data} --model {start} --run {tmp_path / 'run'} --tasks wnli "
-        "--epochs 1 --max-length 24 --set precision=fp32 threads=1 "
-        "search_lr=[1e-3,2e-3] search_select=best"
-    )
-    assert cli.main(words.split()) == 0
-    own = tmp_path / "own.yaml"
-    own.write_text(
-        "name: own\ntrain: WNLI/train.tsv\ndev: WNLI/dev.tsv\ntext: sentence1\n"
-        "search_lr: [1.0e-3, 2.0e-3]\n"
-    )
-    both = GlueConfig(
-        data=str(data), run="r", search=SearchOptions(batch_size=(8, 16), select="best")
-    )
-    search = module._recipe(both, str(own)).search
-    assert (search.lr, search.batch_size, search.select) == ((1e-3, 2e-3), (8, 16), "best")
-    record = json.loads((tmp_path / "run/wnli/run.json").read_text())["config"]
-    assert (record["search_lr"], record["search_select"]) == ([1e-3, 2e-3], "best")
-    assert len(list((tmp_path / "run/wnli").glob("lr-*/seed-0"))) == 2
-
-
-def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
-    own = tmp_path / "own.yaml"
-    own.write_text("name: own\nkind: tagging\nsubmission: [own.tsv]\n")
-    with pytest.raises(ConfigError, match="one prediction per example; tagging gives many"):
-        task_recipe(str(own))
-
-
-def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(data, folder)
-    options = task_recipe("mnli", data=str(folder)).located().task
-    before = file_digests(options)
-    assert set(before) == {
-        "train",
-        "dev",
-        "test",
-        "measure[0]",
-        "predict[0]",
-    }
-    assert before == file_digests(task_recipe("mnli", data=str(data)).located().task), (
-        "not the place"
-    )
-    with (folder / "MNLI/dev_mismatched.tsv").open("a") as file:
-        file.write("6\ta\tb\tneutral\n")
-    after = file_digests(options)
-    assert [name for name in before if before[name] != after[name]] == ["measure[0]"]
-    assert file_digests(dataclasses.replace(options, test=None))["test"] == ""
-
-
 def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
     finished: Path, data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,79 +196,6 @@ def test_a_task_that_diverges_does_not_hold_up_the_others(
         glue(dataclasses.replace(config, tasks=("cola",), run=str(tmp_path / "alone")))
 
 
-def test_two_commands_do_not_share_a_folder(data: Path, start: Path, tmp_path: Path) -> None:
-    config = config_of(data, start, tmp_path / "run")
-    (tmp_path / "run").mkdir()
-    with (
-        FileLock((tmp_path / "run" / LOCK).absolute(), is_singleton=False),
-        pytest.raises(RunError, match=r"another process is using .*run; two would"),
-    ):
-        glue(config)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK]
-
-
-def test_finished_tasks_that_are_not_named_are_named(
-    finished: Path, data: Path, start: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "copy"
-    shutil.copytree(finished, run)
-    result = glue(dataclasses.replace(config_of(data, start, run), tasks=("wnli",)))
-    told = "finished earlier and not part of this table: cola, mnli; name them too (--tasks)"
-    assert f"- {told}" in result.lines
-
-
-def test_a_file_obtained_later_is_predicted_by_the_finished_models(
-    finished: Path, data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = tmp_path / "data"
-    shutil.copytree(data, few)
-    for name in ("CoLA/test.tsv", "MNLI/dev_mismatched.tsv", "MNLI/test_mismatched.tsv"):
-        (few / name).unlink()
-    config = config_of(few, start, tmp_path / "run")
-    config = dataclasses.replace(config, tasks=("cola", "mnli"))
-    glue(config)
-    submission = tmp_path / "run/submission"
-    assert {path.name for path in submission.iterdir()} == {"MNLI-m.tsv"}
-
-    monkeypatch.setattr(jobs, "train_seed", None)
-    result = glue(dataclasses.replace(config, data=str(data)))
-    assert [row.file for row in result.rows if row.main] == ["dev", "dev_matched", "dev_mismatched"]
-    for name in ("CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"):
-        assert (submission / name).read_bytes() == (finished / "submission" / name).read_bytes()
-
-
-def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_path: Path) -> None:
-    config = config_of(data, start, tmp_path / "run")
-    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task rte\)"):
-        glue(dataclasses.replace(config, tasks=("cola", "rte")))
-    assert not (tmp_path / "run").exists(), "refused before anything was trained"
-    with pytest.raises(InputError, match="no GLUE task"):
-        glue(dataclasses.replace(config, data=str(tmp_path)))
-    with pytest.raises(ConfigError, match="did you mean 'cola'"):
-        glue(dataclasses.replace(config, tasks=("coal",)))
-
-
-# --------------------------------------------------------------- one declared task, and its files
-
-
-def test_missing_and_clashing_files_are_refused(data: Path, start: Path, tmp_path: Path) -> None:
-    def run(name: str, **changes: object) -> None:
-        finetune(task_recipe(name, data=str(data), model=str(start), run=str(tmp_path), **changes))
-
-    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(train, "):
-        run("rte")
-    with pytest.raises(InputError, match=r"WNLI/test\.tsv: .* --set test=null leaves it out"):
-        run("wnli")
-    files = {"measure": ["MNLI/dev_matched.tsv", "CoLA/../MNLI/dev_matched.tsv"]}
-    with pytest.raises(ConfigError, match=r"2 files would write dev_matched_predictions\.tsv"):
-        run("mnli", **files)
-    with pytest.raises(ConfigError, match=r"2 files would write dev_predictions\.tsv"):
-        run("mnli", **{"measure": ["CoLA/dev.tsv"]})
-
-
-# ------------------------------------------------------------- folders that do not name their task
-
-
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     """A classifier as transformers leaves it: three outputs without names, no bothways.json."""
@@ -389,76 +203,6 @@ def theirs(tmp_path: Path) -> Path:
     save_model(folder, small_bert(small_config(SHAPE), classes=3), small_tokenizer(VOCABULARY))
     (folder / "bothways.json").unlink()
     return folder
-
-
-def test_the_user_names_the_columns(
-    theirs: Path, data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = str(data / "MNLI/dev_matched.tsv")
-    assert cli.main(["evaluate", str(theirs), file]) == 1
-    assert "--task mrpc" in capsys.readouterr().err
-    assert cli.main(["evaluate", str(theirs), file, "--task", "mnli"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("accuracy: ")
-    assert "'LABEL_0' as 'contradiction', 'LABEL_1' as 'entailment'" in shown.err
-    out = tmp_path / "MNLI-m.tsv"
-    words = ["--task", "mnli", "--set", "submission=true", "--out", str(out)]
-    test = str(data / "MNLI/test_matched.tsv")
-    assert cli.main(["predict", str(theirs), "--file", test, *words]) == 0
-    lines = [line.split("\t") for line in out.read_text().splitlines()]
-    assert lines[0] == ["index", "prediction"]
-    assert len(lines) == 5
-    assert {label for _, label in lines[1:]} <= set(NLI)
-    assert cli.main(["predict", str(theirs), "one text", "--set", "submission=true"]) == 1
-    assert "need --file" in capsys.readouterr().err
-
-
-def test_columns_by_option(
-    theirs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Of a file that no task declares: texts and pairs, to predict and to evaluate."""
-    file, out = tmp_path / "reviews.csv", tmp_path / "out.csv"
-    rows = [(f"w{n} w{n + 1}", f"w{n + 2}", f"LABEL_{n % 3}") for n in range(6)]
-    file.write_text("review,reply,mark\n" + "".join(",".join(row) + "\n" for row in rows))
-    loaded = load_model(theirs)
-
-    def predicted(*words: str) -> list[str]:
-        assert (
-            cli.main(["predict", str(theirs), "--file", str(file), "--out", str(out), *words]) == 0
-        )
-        with out.open(newline="") as lines:
-            return [row["prediction"] for row in csv.DictReader(lines)]
-
-    firsts, seconds, gold = zip(*rows, strict=True)
-    single, pairs = (
-        predict_texts(loaded, firsts).labels,
-        predict_texts(loaded, firsts, seconds).labels,
-    )
-    assert predicted("--text", "review") == single
-    assert predicted("--text", "review", "--text-b", "reply", "--keep", "mark") == pairs
-    capsys.readouterr()
-    words = ["evaluate", str(theirs), str(file), "--text", "review", "--label", "mark"]
-    assert cli.main(words) == 0
-    right = accuracy_score(gold, single)
-    assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
-    assert cli.main([*words, "--text-b", "reply"]) == 0
-    right = accuracy_score(gold, pairs)
-    assert capsys.readouterr().out.startswith(f"accuracy: {right:.4f}\n")
-    file.write_text(file.read_text().replace("LABEL_", "class "))
-    assert cli.main([*words, "--labels", "class 0", "class 1", "class 2"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith(f"accuracy: {accuracy_score(gold, single):.4f}\n")
-    assert "matched by position: 'LABEL_0' as 'class 0'" in shown.err
-    for more, message in (
-        ([], "unknown label 'class 0'; the labels are 'LABEL_0'"),
-        (["--task", "mnli"], "both say which columns the file has; give one"),
-        (["--label", "stars"], "no column 'stars'"),
-        (["--label", ""], "no column ''"),
-    ):
-        assert cli.main([*words, *more]) == 1
-        assert message in capsys.readouterr().err
-    assert cli.main(["predict", str(theirs), "w1", "--text", "review"]) == 1
-    assert "is a column of --file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", [("yes", "no"), ("Yes", "NO"), ("no", "yes")])

@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +20,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from bothways.config.fields import to_dict
-from bothways.errors import ConfigError, InputError, RunError
+from bothways.errors import InputError, RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning.finetune import SeedRunner, finetune
+from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
 from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
 from bothways.finetuning.setup import load_data, model_digest, training_digests
@@ -196,50 +194,6 @@ def wait_for(run: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < until
         time.sleep(0.02)
-
-
-def test_a_pool_that_broke_before_all_was_handed_over(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accepted, accept = [], ProcessPoolExecutor.submit
-
-    def submit(*args: Any) -> Any:
-        if accepted:
-            accepted[0].result()
-            raise BrokenProcessPool
-        accepted.append(accept(*args))
-        return accepted[0]
-
-    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
-    with pytest.raises(RunError, match="a worker process ended"):
-        finetune(at(config, tmp_path / "run", jobs=2))
-
-
-def test_a_script_without_a_guard_is_told_of_it(config: FinetuneConfig, tmp_path: Path) -> None:
-    """Workers import the script, and must not fine-tune by that."""
-    script = tmp_path / "script.py"
-    script.write_text(RUN.replace('if __name__ == "__main__":', "if True:"))
-    asked = at(config, tmp_path / "run", jobs=2)
-    words = [sys.executable, str(script), json.dumps(to_dict(asked))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
-    assert done.returncode != 0
-    last = done.stderr.splitlines()[-1]
-    assert 'if __name__ == "__main__":' in last, done.stderr
-    assert ConfigError.__name__ in last
-    assert "memory" not in done.stderr
-    assert "another process is using" not in done.stderr
-
-
-def test_other_processes_of_the_caller_are_left_alone() -> None:
-    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
-    other.start()
-    try:
-        with pytest.raises(KeyboardInterrupt), SeedRunner(2):
-            raise KeyboardInterrupt
-        assert other.is_alive()
-    finally:
-        other.kill()
-        other.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -7,10 +7,8 @@ import csv
 import dataclasses
 import html
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,9 +18,8 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 import bothways as bw
-from bothways.cli import main
 from bothways.errors import ConfigError, InputError, RunError
-from bothways.finetuning.finetune import _remedies, finetune
+from bothways.finetuning.finetune import finetune
 from bothways.finetuning.frozen import fit_head, head_inputs
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.seed import SeedTraining, new_model
@@ -413,27 +410,6 @@ def test_a_head_of_tokens_is_trained_by_its_mean(config: FinetuneConfig) -> None
     assert model.loaded.about["options"]["reads"] == "tokens"
 
 
-def test_a_frozen_head_does_not_read_noise(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A constant input of the head, but for rounding, gets no weight: dividing by its deviation
-    would give it one of millions."""
-    rows = lambda *given, **how: noisy(head_inputs(*given, **how))  # noqa: E731
-
-    def noisy(x: np.ndarray) -> np.ndarray:
-        x[:, 3] = 0.5 + 1e-9 * np.random.default_rng(0).standard_normal(len(x))
-        return x
-
-    monkeypatch.setattr("bothways.finetuning.frozen.head_inputs", rows)
-    loaded = load_model(config.model)
-    frozen = dataclasses.replace(config, freeze=True)
-    data = load_data(frozen, loaded)
-    model = new_model(loaded, frozen, data.task, 0)
-    fit_head(model, data, ())
-    assert model.task_head is not None
-    assert model.task_head.output.weight.abs().max() < 1000
-
-
 def test_a_frozen_head_is_scikit_learns(config: FinetuneConfig) -> None:
     """The probabilities of the head are those of the logistic regression with the same strength."""
     from sklearn.linear_model import LogisticRegression
@@ -463,85 +439,6 @@ def test_a_frozen_head_is_scikit_learns(config: FinetuneConfig) -> None:
     assert min(found) < 1e-3
 
 
-@pytest.mark.parametrize("kind", ["multilabel", "regression", "ner"])
-def test_frozen_encoders_of_other_kinds(kind: str, config: FinetuneConfig, tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    path = tmp_path / ("train.txt" if kind == "ner" else "train.jsonl")
-    if kind == "ner":
-        sentences = [[f"w{i}" for i in rng.integers(20, 26, 5)] for _ in range(40)]
-        tagged = [
-            "\n".join(f"{w} {'B-X' if w == 'w22' else 'O'}" for w in sentence)
-            for sentence in sentences
-        ]
-        path.write_text("\n\n".join(tagged) + "\n")
-        task = TaskOptions(train=str(path), dev="0.2", kind="ner")
-        assert task.kind == "tagging"
-    else:
-        items = []
-        for _ in range(60):
-            text = words(rng, 5)
-            value: Any = [w for w in ("w10", "w11", "w12") if rng.random() < 0.3]
-            text[:0] = value
-            label = value if kind == "multilabel" else len(value) / 2
-            items.append(json.dumps({"text": " ".join(text), "label": label}))
-        path.write_text("\n".join(items) + "\n")
-        task = TaskOptions(train=str(path), dev="0.2", text="text", kind=kind)  # type: ignore[arg-type]
-    result = finetune(dataclasses.replace(config, task=task, freeze=True))
-    assert finetune(dataclasses.replace(config, task=task, freeze=True)) == result
-    score = evaluate_file(load_model(result.best.model), path).scores[result.metrics[0]]
-    assert score > 0.3
-
-
-def test_names_of_labels(
-    config: FinetuneConfig, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = with_task(config, label="code", names=("0=fine", "1=complaint"))
-    result = finetune(dataclasses.replace(config, epochs=1))
-    model = bw.load(result.best.model)
-    assert model.loaded.about["labels"] == ["fine", "complaint"]
-    theirs = json.loads((result.best.model / "config.json").read_text())
-    assert theirs["id2label"] == {"0": "fine", "1": "complaint"}
-    assert main(["evaluate", str(result.best.model), str(data)]) == 0
-    shown = capsys.readouterr().out
-    assert "\tprecision\trecall\tf1\tpredicted\tsupport" in shown
-    assert re.search(r"^complaint\t[\d.]+\t[\d.]+\t[\d.]+\t\d+\t30$", shown, re.MULTILINE)
-    for wrong in (("0=fine", "0=good"), ("fine",), ("=x",)):
-        with pytest.raises(ConfigError, match="write each label once, as LABEL=NAME"):
-            TaskOptions(names=wrong)
-
-
-def test_weights_are_no_advice_for_labels_of_equal_shares(
-    config: FinetuneConfig, data: Path, tmp_path: Path
-) -> None:
-    rows = list(csv.DictReader(data.open()))
-    even = tmp_path / "even.csv"
-    with even.open("w", newline="") as file:
-        written = csv.DictWriter(file, [*rows[0]])
-        written.writeheader()
-        written.writerows({**row, "label": "ab"[i % 2]} for i, row in enumerate(rows))
-    slow = dataclasses.replace(config.optimizer, lr=1e-6)
-    config = with_task(dataclasses.replace(config, optimizer=slow, epochs=1), train=str(even))
-    (told,) = finetune(config).advice
-    assert told == "a run collapsed; try --lr 5e-06, more --epochs or --freeze"
-
-
-def test_advice_where_taggers_collapse(config: FinetuneConfig) -> None:
-    slow = dataclasses.replace(config.optimizer, lr=1e-6)
-    config = dataclasses.replace(config, task=TaskOptions(kind="tagging"), optimizer=slow)
-    result = SimpleNamespace(collapsed=["seed 0"], seeds=())
-    data = SimpleNamespace(task=SimpleNamespace(traits=config.task.traits), train=None)
-    told = _remedies(config, data, result)  # type: ignore[arg-type]
-    assert told == ("a run collapsed; try --lr 5e-06, more --epochs or --freeze",)
-    result.collapsed = []
-    assert _remedies(config, data, result) == ()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("dev", ["20%", "2", "0,2"])
-def test_a_share_that_is_none_is_named(dev: str, config: FinetuneConfig) -> None:
-    with pytest.raises(InputError, match="a number between 0 and 1"):
-        finetune(with_task(config, dev=dev))
-
-
 def test_advice_where_runs_collapse(config: FinetuneConfig) -> None:
     slow = dataclasses.replace(config.optimizer, lr=1e-6)
     result = finetune(dataclasses.replace(config, optimizer=slow, epochs=1))
@@ -552,37 +449,3 @@ def test_advice_where_runs_collapse(config: FinetuneConfig) -> None:
         "a run collapsed; try --class-weights balanced, --lr 5e-06, more --epochs or --freeze"
     ]
     assert max(map(len, lines[:-1])) <= 100
-
-
-def test_advice_for_a_frozen_encoder_and_for_weights(config: FinetuneConfig) -> None:
-    """A frozen run that collapsed had no advice, and one with weights was only said to be bad."""
-    frozen = dataclasses.replace(config, freeze=True)
-    data = load_data(frozen, load_model(frozen.model))
-    seed = SimpleNamespace(measurement=Measurement({"accuracy": 0.8}))
-    result: Any = SimpleNamespace(
-        collapsed=[seed], seeds=[seed], at_baseline=(), metrics=("accuracy", "f1")
-    )
-    (told,) = _remedies(frozen, data, result)
-    assert told == "a run collapsed; try --class-weights balanced or all weights (no --freeze)"
-    weighed = dataclasses.replace(frozen, class_weights=("balanced",))
-    (told,) = _remedies(weighed, data, result)
-    assert told == "a run collapsed; try all weights (no --freeze)"
-    result.collapsed, result.at_baseline = [], (seed,)
-    assert _remedies(frozen, data, result) == ()
-    (told,) = _remedies(weighed, data, result)
-    assert told.endswith("--metric f1_macro counts all alike")
-    result.metrics = ("f1_macro",)
-    assert _remedies(weighed, data, result) == ()
-
-
-def test_short_names_on_the_command_line(
-    start: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    where = ["--model", str(start), "--run", str(tmp_path / "run"), "--max-length", "16"]
-    files = ["--train", str(data), "--dev", "0.2", "--text", "text"]
-    where += ["--kind", "text-classification"]
-    assert main(["finetune", *where, *files, "--freeze", "--metric", "average_precision"]) == 0
-    assert "average_precision" in capsys.readouterr().out
-    assert main(["finetune", *where, *files, "--metric", "averageprecision"]) == 1
-    shown = capsys.readouterr().err
-    assert "for classification (did you mean 'average_precision'?); choose from accuracy" in shown

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning.finetune import finetune, prepare, setting_name
-from bothways.finetuning.options import FinetuneConfig, RunSeeds, SearchOptions
+from bothways.finetuning.finetune import finetune, prepare
+from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
 from bothways.model.engine import load_network
 from bothways.tasks.catalogue import task_recipe
@@ -141,38 +136,6 @@ def test_an_interrupted_search_continues_without_repeating(
     assert finished(tmp_path / "run") == after
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from bothways.config.fields import from_dict
-from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.finetune import finetune
-from bothways.training.trainer import Trainer
-import json
-step, steps = Trainer.step, []
-def killed(*args):
-    steps.append(args)
-    if len(steps) == 8:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return step(*args)
-Trainer.step = killed
-finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
-"""
-
-
-def test_a_killed_search_continues(config: FinetuneConfig, unbroken: Path, tmp_path: Path) -> None:
-    asked = at(config, tmp_path / "run", search=SIX)
-    words = [sys.executable, "-c", KILLED, json.dumps(to_dict(asked))]
-    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    before = finished(tmp_path / "run")
-    assert len(before) == 2
-    finetune(asked)
-    after = finished(tmp_path / "run")
-    assert {name: after[name] for name in before} == before
-    assert report(tmp_path / "run") == report(unbroken)
-
-
 def test_values_and_seeds_and_options_may_be_added(
     config: FinetuneConfig, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,20 +159,6 @@ def test_values_and_seeds_and_options_may_be_added(
     assert set(result.search.options()["bias_correction"]) == {"true", "false"}
     left_out = capsys.readouterr().out.split("not part of this result: ")
     assert "epochs-2" in left_out[-1]
-
-
-def test_search_and_single_run_do_not_share_a_folder(
-    config: FinetuneConfig, unbroken: Path
-) -> None:
-    with pytest.raises(RunError, match="finetune search"):
-        finetune(at(config, unbroken))
-    with pytest.raises(RunError, match="max_length: 16 in the folder, 12 requested"):
-        finetune(at(config, unbroken, search=SIX, max_length=12))
-    # A setting's folder is a run folder like any other.
-    before = finished(unbroken)
-    chosen = finetune(at(config, unbroken / "lr-0.003-batch-96-epochs-1"))
-    assert chosen.scores
-    assert finished(unbroken) == before
 
 
 def test_a_search_keeps_other_commands_out_until_its_result_is_collected(
@@ -365,30 +314,3 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
     assert not task_recipe("sst2").search.enabled
     with pytest.raises(ConfigError, match=r"give one of search_paper, search_default; got s"):
         SearchOptions(paper=True, default=True)
-
-
-def test_names(config: FinetuneConfig) -> None:
-    assert setting_name(config) == "lr-0.003-batch-96-epochs-1"
-    assert RunSeeds(2).name == "seed 2"
-    assert RunSeeds(2, head=5).folder == "seed-2-head-5"
-    assert (RunSeeds(2, head=5).order_seed, RunSeeds(2, head=5).head_seed) == (2, 5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epochs": (0,)}, r"search_epochs is 0"),
-        ({"lr": (-1.0,)}, r"search_lr is -1"),
-        ({"batch_size": (16, 16)}, "each value once"),
-        ({"lr": (0.0, 3e-4)}, "must be above 0"),
-    ],
-)
-def test_impossible_searches(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SearchOptions(**changes)
-
-
-@pytest.mark.parametrize("name", ["order_seeds", "head_seeds"])
-def test_seeds_given_twice(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is"):
-        FinetuneConfig(**{name: (1, 1)})  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import RunError
 from bothways.finetuning.glue import write_submission
 from bothways.finetuning.results import SeedResult
 from bothways.tasks.catalogue import task_recipe
@@ -74,14 +73,6 @@ def test_the_diagnostic_set_is_predicted_where_it_is(place: str, tmp_path: Path)
     seed = finished(tmp_path, **{Path(place).stem: "index\tprediction\tp\n0\tneutral\t1\n"})
     (written,) = write_submission(recipe.task, found, seed, tmp_path / "s")
     assert (written.name, written.read_text()) == ("AX.tsv", "index\tprediction\n0\tneutral\n")
-
-
-def test_predictions_that_are_gone(tmp_path: Path) -> None:
-    seed = finished(tmp_path)
-    with pytest.raises(RunError, match=r"test_predictions\.tsv cannot be read .*writes it again"):
-        write_submission(
-            task_recipe("rte").task, data(tmp_path, "RTE/test.tsv"), seed, tmp_path / "s"
-        )
 
 
 @pytest.mark.parametrize(

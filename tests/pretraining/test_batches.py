@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +15,6 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.objectives.masked import LeftToRight
-from bothways.pretraining import batches as module
 from bothways.pretraining.batches import PhaseBatches, prefetch, truncation
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.training.options import MaskKind, PairKind
@@ -176,12 +172,6 @@ def test_prefetching_changes_nothing(store: TokenStore, ahead: int) -> None:
     assert all(map(equal, made, expected))
 
 
-def test_prefetching_can_be_left(store: TokenStore) -> None:
-    made = prefetch(pair_batches(store), range(10**6), ahead=3)
-    next(made)
-    made.close()
-
-
 def test_a_share_is_those_parts_alone(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = pair_batches(store, batch=7, micro_batch=2)
     whole = batches.micro_batches(5)
@@ -224,46 +214,9 @@ def test_threads_and_order_change_nothing() -> None:
     assert shared.epoch_sizes == pair_sizes(store, len(shared.epoch_sizes))
 
 
-def test_threads_plan_an_epoch_once(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    create_instances, planned = module.create_instances, []
-
-    def slow(*args, **named):  # type: ignore[no-untyped-def]
-        planned.append(named["epoch"])
-        time.sleep(0.05)
-        return create_instances(*args, **named)
-
-    monkeypatch.setattr(module, "create_instances", slow)
-    shared = pair_batches(store)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(shared.instances, [0, 0, 0, 0]))
-        list(pool.map(shared._epoch_size, [2, 2, 2, 2]))
-    assert planned == [0, 1, 2]
-
-
 def pair_sizes(store: TokenStore, epochs: int) -> list[int]:
     batches = pair_batches(store)
     return [len(batches.instances(epoch)) for epoch in range(epochs)]
-
-
-def test_known_epoch_sizes_save_planning(
-    store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = pair_batches(store)
-    expected = first.micro_batches(100)
-    assert len(first.epoch_sizes) > 3
-    assert first.epoch_sizes == pair_sizes(store, len(first.epoch_sizes))
-    planned = []
-    create_instances = module.create_instances
-
-    def watch(*args, **named):  # type: ignore[no-untyped-def]
-        planned.append(named["epoch"])
-        return create_instances(*args, **named)
-
-    monkeypatch.setattr(module, "create_instances", watch)
-    continued = pair_batches(store, epoch_sizes=first.epoch_sizes)
-    assert equal(continued.micro_batches(100), expected)
-    assert len(planned) <= 2
-    assert min(planned) >= len(first.epoch_sizes) - 2
 
 
 def test_seed_and_phase_draw_their_own(store: TokenStore) -> None:
@@ -286,16 +239,6 @@ def test_epoch_seed_and_phase_draw_masks_of_their_own(store: TokenStore) -> None
     for other in (masked(1), masked(2), masked(0, seed=2), masked(0, number=1)):
         assert other[0] == tokens
         assert other[1] != first
-
-
-def test_the_store_is_never_written_to(tiny_corpus: Path) -> None:
-    store = TokenStore.open(tiny_corpus)
-    before = copy.deepcopy([ids.copy() for ids in store._ids])
-    batches = pair_batches(store, length=64, batch=16, micro_batch=4)
-    for step in range(10):
-        for part in batches.micro_batches(step):
-            assert part.inputs.tokens.max() < store.tokenizer.vocab_size
-    assert all(map(np.array_equal, before, store._ids))
 
 
 def test_one_document_is_refused_at_once() -> None:

@@ -201,12 +201,6 @@ def test_depends_on_seed_and_epoch_alone() -> None:
         assert order != training_order(99, seed=seed, epoch=epoch).tolist()
 
 
-def test_one_document_has_no_random_next() -> None:
-    for documents in ([[4, 5]], []):
-        with pytest.raises(StoreError, match="at least 2"):
-            make(memory_store(documents))
-
-
 COUNT = 4000
 
 
@@ -241,16 +235,6 @@ def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Instances]
     assert ((counts - expected) ** 2 / expected).sum() < 50  # chi-square of 18, p < 1e-4
 
 
-def test_short_documents_may_have_the_full_length_too() -> None:
-    store = memory_store([[1] * 30] * COUNT)
-    a, b, label = pair_columns(make(store, length=24, options=PairOptions(short=1.0)))
-    firsts = (a[:, 0] % 30 == 0) & ~label
-    targets = np.bincount(b[firsts, 1] - a[firsts, 0], minlength=22)
-    assert targets[:2].sum() == 0
-    assert len(targets) == 22
-    assert all(within_four_sigma(int(n), int(firsts.sum()), 1 / 20) for n in targets[2:])
-
-
 def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Instances]) -> None:
     a, b, label = pair_columns(many[1])
     full = (a[:, 0] % 30 == 0) & ~label & (b[:, 1] - a[:, 0] == 21)
@@ -263,11 +247,6 @@ def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Instanc
     assert ((tenths - tenths.mean()) ** 2 / tenths.mean()).sum() < 38  # of 9
     starts = np.bincount(b[label, 0] % 30, minlength=30)
     assert ((starts - starts.mean()) ** 2 / starts.mean()).sum() < 68  # of 29
-
-
-def test_the_order_mixes_the_corpus() -> None:
-    place = np.corrcoef(training_order(9000, seed=5, epoch=0), np.arange(9000))[0, 1]
-    assert abs(place) < 4 / np.sqrt(9000)
 
 
 # -------------------------------------------------------------------------------- the other kinds

@@ -19,7 +19,7 @@ import torch
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, InputError, RunError, StoreError
+from bothways.errors import ConfigError, StoreError
 from bothways.model.batch import PretrainingBatch, collate
 from bothways.model.engine import load_network, network_of
 from bothways.objectives.masked import MaskedLM
@@ -40,15 +40,15 @@ from bothways.pretraining.options import (
     PairOptions,
 )
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.pretraining.record import Utilization, Window, draw_curves, log_window
+from bothways.pretraining.record import draw_curves
 from bothways.runtime.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
 from bothways.training.checkpoint import ModelCheckpoints
-from bothways.training.monitor import METRICS, Monitor, read_metrics
-from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
+from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.options import ClockOptions, PairKind
 from bothways.training.ranks import Ranks
-from bothways.training.runfolder import LOCK, read_run
+from bothways.training.runfolder import read_run
 from pretrain_runs import (
     ALWAYS,
     STEPS,
@@ -61,7 +61,7 @@ from pretrain_runs import (
     watching,
     weights,
 )
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import memory_store, pair_batches, small_model
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,6 @@ def make(tiny_corpus: Path) -> Make:
 def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PretrainResult:
     """A run that was never stopped. Read only."""
     return pretrain(make(tmp_path_factory.mktemp("unbroken") / "run"))
-
-
-# ------------------------------------------------------------------------------------- the result
 
 
 def test_it_learns(unbroken: PretrainResult) -> None:
@@ -103,39 +100,6 @@ def test_curves_of_a_run_are_drawn(unbroken: PretrainResult, tmp_path: Path) -> 
     shutil.copy(unbroken.run / METRICS, tmp_path)
     draw_curves(tmp_path, MaskedLM().terms)
     assert int.from_bytes((tmp_path / "curves.png").read_bytes()[16:20], "big") > 1000  # wide
-
-
-def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
-    names = {p.name for p in unbroken.run.iterdir()}
-    assert names - {LOCK} == {
-        "run.json",
-        METRICS,
-        "checkpoints",
-        "curves.png",
-        "model",
-        "report.html",
-        "tensorboard",
-    }
-    assert (unbroken.run / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    page = (unbroken.run / "report.html").read_text(encoding="utf-8")
-    record = read_run(unbroken.run)
-    begun = f"Begun {record['started'][:16].replace('T', ' ')} UTC"
-    for shown in (begun, "bothways pretrain", f"{STEPS} steps", "held-out text"):
-        assert shown in page
-    assert [p.name for p in (unbroken.run / "checkpoints").iterdir()] == [f"step-{STEPS}"]
-    assert any((unbroken.run / "tensorboard").iterdir())
-    record = read_run(unbroken.run)
-    assert record["resolved"] == {
-        "device": "cpu",
-        "precision": "fp32",
-        "reason": "fp32: requested",
-        "transposed_gradients": False,
-        "kernels": "fast",
-        "steps": STEPS,
-        "evaluations": 20,
-        "threads": 1,
-        "processes": 1,
-    }
 
 
 def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: Make) -> None:
@@ -225,9 +189,6 @@ def test_checkpoints_are_minutes_apart(
     assert saved == [3, 6, 8]
 
 
-# ----------------------------------------------------------------------- other kinds of sequences
-
-
 @pytest.mark.parametrize("kind", ["order", "full", "single"])
 def test_other_kinds_of_sequences(
     make: Make, tmp_path: Path, kind: PairKind, monkeypatch: pytest.MonkeyPatch
@@ -286,34 +247,6 @@ def test_other_kinds_of_sequences(
         assert f"(standard error {error:.2%})" in said
 
 
-def test_documents_of_one_sentence(make: Make, tmp_path: Path, tiny_tokenizer_folder: Path) -> None:
-    """Titles, for instance: each a document of its own, and a sequence of its own."""
-    text = tmp_path / "titles.txt"
-    text.write_text("\n\n".join(f"Number {n} was told again." for n in range(60)) + "\n")
-    options = CorpusConfig(
-        files=(str(text),),
-        tokenizer=str(tiny_tokenizer_folder),
-        out=str(tmp_path / "titles"),
-        sentences="line",
-        single_sentence="keep",
-        heldout=0.2,
-    )
-    report = build_corpus(options)
-    assert report["train"]["documents"] + report["heldout"]["documents"] == 60
-    assert report["single_sentence_documents"] == {"joined": 0, "dropped": 0}
-    assert report["single_sentence_note"] is None
-    titles = {"corpus": options.out, "clock": ClockOptions(steps=2)}
-    result = pretrain(make(tmp_path / "run", pairs=PairOptions(kind="single"), **titles))
-    assert result.steps == 2
-    assert result.heldout is not None
-    assert result.heldout.sequences == report["heldout"]["documents"]
-    with pytest.raises(StoreError, match=r"--pairs-kind single.*--single-sentence keep"):
-        pretrain(make(tmp_path / "other", pairs=PairOptions(kind="order"), **titles))
-    joined = replace(options, single_sentence="join", out=str(tmp_path / "joined"))
-    with pytest.raises(InputError, match=r"Unrelated texts .* --single-sentence keep"):
-        build_corpus(joined)
-
-
 def test_left_to_right(make: Make, tmp_path: Path) -> None:
     ltr = {"pairs": PairOptions(kind="single"), "objective": "left_to_right"}
     result = pretrain(make(tmp_path / "run", clock=ClockOptions(steps=3), **ltr))
@@ -352,38 +285,6 @@ def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:
     for last, first in ((3, 1), (6, 4), (7, 7)):
         mean = np.mean([one[step] for step in range(first, last + 1)], axis=0)
         assert three[last] == pytest.approx(mean.tolist(), rel=1e-4)
-
-
-def test_speed_is_real_tokens_in_the_time_that_was_not_paused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(recording, "time", SimpleNamespace(perf_counter=lambda: now))
-    store = memory_store(random_documents(np.random.default_rng(0), 30))
-    batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
-    tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
-    assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
-    window = Window(Utilization(small_model(), MaskedLM(), torch.float32), MaskedLM())
-    for _ in range(2):
-        now += 3
-        window.add({"mlm_loss": torch.tensor(2.0)}, batches)
-    with window.paused():
-        now += 5
-    record = window.close(Ranks())
-    assert record["tokens_per_second"] == pytest.approx(2 * tokens / 6)
-
-
-@pytest.mark.parametrize(("share", "shown"), [(0.01, False), (0.2, True)])
-def test_waiting_for_the_loader_is_shown_only_where_it_costs(
-    share: float, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Monitor(tmp_path, 1, "pretrain") as watch:
-        log_window(watch, 1, {"loss": 2.0, "loader_wait": share})
-    assert ("loader_wait" in capsys.readouterr().out) == shown
-    assert read_metrics(tmp_path / METRICS) == [{"step": 1, "loss": 2.0, "loader_wait": share}]
-
-
-# ------------------------------------------------------------------------------ clocks and options
 
 
 def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
@@ -455,33 +356,6 @@ def test_evaluations_take_a_fifth_of_the_minutes_or_there_is_one(
     assert training.minutes == pytest.approx(left)
 
 
-def test_a_short_run_has_as_few_evaluations_as_its_minutes_allow(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clock, "_probe", lambda *_: 2.0)
-    monkeypatch.setattr(clock, "_EVALUATED", 0.075)  # the time of three, by that measure
-    monkeypatch.setattr(clock, "count_heldout", lambda *_: 30)
-    evaluate = EvaluateOptions(sequences=8)
-    config = make(tmp_path / "run", clock=ClockOptions(minutes=1.0), evaluate=evaluate)
-    result = pretrain(config)
-    resolved = read_run(result.run)["resolved"]
-    assert resolved["evaluations"] == 2
-    measured = [r["step"] for r in result.history if any(n.startswith("heldout") for n in r)]
-    assert measured[0] == 0
-    assert measured[-1] == resolved["steps"]
-    assert len(measured) == 1 + resolved["evaluations"]
-
-
-def test_a_finished_run_says_so(
-    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make(tmp_path / "run", clock=ClockOptions(steps=2))
-    pretrain(config)
-    assert "nothing is left" not in capsys.readouterr().out
-    pretrain(config)
-    assert "continuing after step 2, the last; nothing is left to train" in capsys.readouterr().out
-
-
 def test_a_step_has_many_micro_batches_and_one_update(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,11 +387,6 @@ def test_missing_things_are_named(make: Make, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_another_recipe_is_refused(unbroken: PretrainResult, make: Make) -> None:
-    with pytest.raises(RunError, match=r"lr: 0\.02 in the folder, 0\.5 requested"):
-        pretrain(make(unbroken.run, optimizer=OptimizerOptions(lr=0.5, warmup=0.1)))
-
-
 @pytest.fixture
 def build(
     tiny_documents: list[list[str]], tiny_tokenizer_folder: Path, tmp_path: Path
@@ -533,23 +402,6 @@ def build(
         return out
 
     return corpus
-
-
-def test_another_corpus_is_refused(
-    unbroken: PretrainResult, make: Make, build: Callable[..., Path]
-) -> None:
-    other = build("other", 0, 30, heldout=0.2)
-    with pytest.raises(RunError, match=r"on other content: corpus \(.*other\)"):
-        pretrain(make(unbroken.run, corpus=str(other)))
-
-
-def test_one_document_is_refused_before_anything_is_written(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "open_corpus", lambda _: memory_store([[4, 5, 6]]))
-    with pytest.raises(StoreError, match="at least 2"):
-        pretrain(make(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_held_out_part_it_says_so(
@@ -580,10 +432,3 @@ def test_measuring_with_another_vocabulary_is_refused(
     other = build("other", 0, 20, tokenizer=str(tmp_path / "vocabulary"))
     with pytest.raises(StoreError, match="another vocabulary"):
         pretrain(make(tmp_path / "run", evaluate=EvaluateOptions(corpus=str(other))))
-
-
-def test_there_are_no_curves_before_the_first_record(tmp_path: Path) -> None:
-    """Ctrl-C, or a checkpoint, in a run without held-out text."""
-    (tmp_path / "metrics.jsonl").touch()
-    draw_curves(tmp_path, MaskedLM().terms)
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import pytest
 
 from bothways.errors import DiskError, RunError
 from bothways.model import device as precision
-from bothways.pretraining.options import EvaluateOptions, PretrainConfig
+from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.runtime.stored import WEIGHTS
 from bothways.training.options import ClockOptions, OptimizerOptions
@@ -214,56 +213,6 @@ def test_a_checkpoint_of_another_run_is_not_continued(
     assert (ours / ".foreign-step-23" / WEIGHTS).exists()
 
 
-def test_a_checkpoint_under_another_step_is_not_continued(
-    unbroken: PretrainResult,
-    make: Make,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = make(tmp_path / "run", checkpoint=ALWAYS)
-    ours = stopped(config, 12)
-    shutil.copytree(ours / "step-12", ours / "step-16")
-    result = pretrain(config)
-    assert "step-16, which is not this run's: by its training.json" in capsys.readouterr().out
-    assert weights(result.run) == weights(unbroken.run)
-
-
-def test_only_a_checkpoint_of_another_run_is_an_error(make: Make, tmp_path: Path) -> None:
-    theirs = stopped(make(tmp_path / "other", checkpoint=ALWAYS, seed=1), 3)
-    config = make(tmp_path / "run", checkpoint=ALWAYS)
-    ours = stopped(config, 3)
-    shutil.rmtree(ours)
-    shutil.copytree(theirs / "step-3", ours / "step-3")
-    with pytest.raises(RunError, match=r"step-3: it is step 3 of another run .*Remove the run"):
-        pretrain(config)
-    assert (ours / "step-3").exists()
-
-
-def test_a_copy_and_a_twin_of_a_run_are_the_same_run(
-    unbroken: PretrainResult, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The folder, what is evaluated and how it is computed are not what makes a run."""
-    ours = stopped(make(tmp_path / "run", checkpoint=ALWAYS), 9)
-    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
-    result = pretrain(make(copy))
-    assert weights(result.run) == weights(unbroken.run)
-    twin = stopped(make(tmp_path / "twin", checkpoint=ALWAYS, log_every=2, threads=2), 3)
-    shutil.rmtree(twin)
-    shutil.copytree(ours, twin)
-    pretrain(make(tmp_path / "twin", log_every=2))
-    assert "skipping" not in capsys.readouterr().out
-
-
-def test_checkpoints_of_two_sessions_name_the_same_run(make: Make, tmp_path: Path) -> None:
-    config = make(tmp_path / "run", checkpoint=ALWAYS)
-    told = set()
-    for number in (3, 8):
-        ours = stopped(config, number)
-        manifests = [json.loads((p / "training.json").read_text()) for p in ours.iterdir()]
-        told |= {manifest["run"] for manifest in manifests}
-    assert len(told) == 1
-
-
 def test_a_finished_run_stays_as_it_is(
     unbroken: PretrainResult, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,17 +222,6 @@ def test_a_finished_run_stays_as_it_is(
     assert result.heldout == unbroken.heldout
     assert weights(folder) == weights(unbroken.run)
     assert records(folder) == records(unbroken.run)
-
-
-def test_a_finished_run_without_its_checkpoints_is_not_trained_over(
-    make: Make, unbroken: PretrainResult, tmp_path: Path
-) -> None:
-    run = Path(shutil.copytree(unbroken.run, tmp_path / "run"))
-    shutil.rmtree(run / "checkpoints")
-    before = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(RunError, match=r"holds a finished run without its checkpoints: the model"):
-        pretrain(make(run))
-    assert (run / "metrics.jsonl").read_bytes() == before
 
 
 def test_other_numerics_are_taken_said_and_recorded(
@@ -307,34 +245,6 @@ def test_other_numerics_are_taken_said_and_recorded(
     assert noted["from_step"] == 29
     assert sorted(noted["changes"]) == ["precision: fp32 -> bf16", "threads: 1 -> 2"]
     assert weights(result.run) != weights(unbroken.run), "bf16 was really used"
-
-
-def test_numerics_changed_before_the_first_checkpoint_are_recorded(
-    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make(tmp_path / "run", clock=ClockOptions(steps=3))
-    with pytest.raises(StoppedError), after_step(1, stop):
-        pretrain(config)
-    result = pretrain(replace(config, threads=2))
-    assert "bits may differ from step 1: threads: 1 -> 2" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    (noted,) = read_run(result.run)["changes"]
-    assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
-
-
-def test_a_change_is_told_with_the_step_it_was_made_at(
-    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make(tmp_path / "run", clock=ClockOptions(steps=5), checkpoint=ALWAYS)
-    for step, threads in ((1, 1), (3, 2)):
-        with pytest.raises(StoppedError), after_step(step, stop):
-            pretrain(replace(config, threads=threads))
-    capsys.readouterr()
-    pretrain(replace(config, threads=2))
-    assert "bits may differ from step 2: threads: 1 -> 2" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 @pytest.mark.parametrize("ignored", [False, True])
@@ -406,21 +316,3 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(
         result = pretrain(config)
         assert weights(result.run) == weights(unbroken.run)
         assert records(result.run) == records(unbroken.run)
-
-
-def test_another_held_out_corpus_is_told(
-    make: Make, tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No weight depends on it, so the run goes on; its scores before are those of another."""
-    other = tmp_path / "other"
-    shutil.copytree(tiny_corpus, other)
-    config = make(tmp_path / "run", evaluate=EvaluateOptions(every=20, corpus=str(other)))
-    with after_step(3, stop), pytest.raises(StoppedError):
-        pretrain(config)
-    record = read_run(tmp_path / "run")
-    record["resolved"]["evaluate_corpus"] = "another"
-    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    capsys.readouterr()
-    with after_step(3, stop), pytest.raises(StoppedError):
-        pretrain(config)
-    assert "from step 1: evaluate_corpus: another -> " in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors.torch import load_file
 from bothways.api.doctor import diagnose
 from bothways.api.model import load
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, ModelError, RunError, StoreError
+from bothways.errors import ConfigError, ModelError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.heads import NEXT_SENTENCE
 from bothways.families.options import SizeOptions
@@ -32,7 +31,6 @@ from bothways.training.options import ClockOptions
 from bothways.training.runfolder import read_run
 from model_examples import BOTH_HEADS
 from pretrain_runs import (
-    STEPS,
     Make,
     records,
     short_recipe,
@@ -153,16 +151,6 @@ def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
     pretrain(replace(config, model=replace(config.model, size="base")))  # the same run
 
 
-def test_starting_from_an_older_weights_file(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    old = shutil.copytree(unbroken.model, tmp_path / "old")
-    torch.save(load_file(old / WEIGHTS), old / "pytorch_model.bin")
-    (old / WEIGHTS).unlink()
-    result = pretrain(make(tmp_path / "run", start=str(old), clock=ClockOptions(steps=1)))
-    assert read_run(result.run)["recipe"]["input.start"]
-
-
 def test_a_start_with_transposed_matrices(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
@@ -181,24 +169,6 @@ def test_a_start_with_transposed_matrices(
     for file in (WEIGHTS, "training.safetensors"):
         one, other = ((run / "checkpoints" / "step-2" / file).read_bytes() for run in runs)
         assert one == other
-
-
-def test_starting_from_other_weights_is_another_run(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    model = shutil.copytree(unbroken.model, tmp_path / "model")
-    config = make(tmp_path / "run", start=str(model), clock=ClockOptions(steps=1))
-    pretrain(config)
-    shutil.copy(unbroken.run / "checkpoints" / f"step-{STEPS}" / "config.json", model)
-    pretrain(config)  # nothing that counts has changed
-    loaded = load_model(model)
-    save_model(
-        model,
-        EncoderModel(loaded.config, **BOTH_HEADS, seed=8),
-        loaded.tokenizer,
-    )
-    with pytest.raises(RunError, match=r"on other content: start \("):
-        pretrain(config)
 
 
 def test_starting_from_what_does_not_fit_is_refused(
@@ -229,14 +199,6 @@ def test_pairs_need_a_start_with_two_segments(
         pretrain(config)
     assert not (tmp_path / "run").exists()
     assert pretrain(replace(config, pairs=PairOptions(kind="full"))).steps == 1
-
-
-def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
-    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    save_model(tmp_path / "task", EncoderModel(shape, classes=3), tiny_tokenizer)
-    config = make(tmp_path / "run", start=str(tmp_path / "task"), clock=ClockOptions(steps=1))
-    names = json.loads((pretrain(config).model / "config.json").read_text())
-    assert names["architectures"] == ["BertForPreTraining"]
 
 
 def test_places_are_counted_from_behind_the_padding_of_any_vocabulary(

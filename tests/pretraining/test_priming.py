@@ -14,7 +14,6 @@ from bothways.config.fields import fingerprint
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
-from bothways.model.batch import collate
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer, primed_rows
 from bothways.pretraining.options import PretrainConfig
@@ -130,18 +129,6 @@ def test_everything_else_keeps_its_draw() -> None:
     assert positions[:, :64].std() == pytest.approx(1.5 * config.init_std, rel=0.05)
 
 
-def test_the_model_is_an_ordinary_one() -> None:
-    """Same batch through the encoder: finite, and its gradients reach the first heads."""
-    model = EncoderModel(shape(128, 2), **BOTH_HEADS, seed=0)
-    prime_first_layer(model.encoder)
-    inputs = collate([[2, 7, 8, 4, 9, 3], [2, 4, 3]], [[0] * 6, [0] * 3], max_positions=128)
-    model.encoder(inputs).square().sum().backward()
-    gradient = model.encoder.layers[0].attention.qkv.weight.grad
-    assert gradient is not None
-    assert gradient.isfinite().all()
-    assert (gradient[: 2 * 128].abs().sum(1) > 0).all()
-
-
 def test_rows_are_held_while_they_are_as_primed() -> None:
     encoder = EncoderModel(shape(96, 3), seed=1).encoder
     assert not primed_rows(encoder, "encoder"), "random weights"
@@ -161,14 +148,6 @@ def test_rows_are_held_while_they_are_as_primed() -> None:
         qkv.bias[64] -= 1
         qkv.weight[160, 3] += 1
     assert not primed_rows(encoder, "encoder")
-
-
-def test_there_is_nothing_to_hold_with_one_head_or_in_an_empty_model() -> None:
-    one, empty = (EncoderModel(shape(64, heads), seed=1).encoder for heads in (1, 2))
-    prime_first_layer(one)
-    torch.nn.init.zeros_(empty.layers[0].attention.qkv.weight)
-    assert not primed_rows(one, "")
-    assert not primed_rows(empty, "")
 
 
 def test_pre_training_begins_with_it_where_the_recipe_says_so() -> None:

@@ -11,11 +11,10 @@ import pytest
 
 from bothways import cli
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions, ShowConfig
 from bothways.pretraining.show import show_instances
-from bothways.training.options import PairKind, Phase
+from bothways.training.options import Phase
 
 Show = Callable[..., list[str]]
 
@@ -71,22 +70,6 @@ def test_what_was_cut_adds_up(show: Show) -> None:
         assert re.search(r"\(document \d+; (first \d+)?( and )?(last \d+)? tokens cut\)", line)
 
 
-@pytest.mark.parametrize("kind", ["order", "full", "single"])
-def test_other_kinds(show: Show, kind: PairKind) -> None:
-    text = "\n".join(show(pairs=PairOptions(kind=kind), length=48))
-    assert ("label 1, A and B have changed places" in text) == (kind == "order")
-    assert ("\n  B (" in text) == (kind == "order")
-    documents = [re.findall(r"^  A \(document (\d+)", block, re.M) for block in text.split("\n\n")]
-    several = any(len(set(found)) > 1 for found in documents)
-    assert several == (kind == "full"), "a line for each document that a sequence spans"
-
-
-def test_left_to_right_marks_nothing(show: Show) -> None:
-    text = "\n".join(show(pairs=PairOptions(kind="full"), objective="left_to_right"))
-    assert "{" not in text
-    assert "[MASK]" not in text
-
-
 def test_the_command(
     tiny_corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,8 +84,3 @@ def test_the_command(
     assert "\x1b[" in coloured
     bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     assert bare.split() == plain.split()
-
-
-def test_limits() -> None:
-    with pytest.raises(ConfigError, match="instances is 0"):
-        ShowConfig("corpus", instances=0)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from bothways.api.doctor import diagnose
-from bothways.config.fields import fingerprint
-from bothways.errors import ConfigError, RunError
+from bothways.errors import RunError
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.model.engine import network_of
@@ -181,29 +180,3 @@ def test_half_a_snapshot_is_written_again(
     partial.mkdir(parents=True)
     (partial / WEIGHTS).write_bytes(b"half")
     assert digests(pretrain(config))[3] == plain[3]
-
-
-def test_they_may_be_asked_for_later_if_they_can_be_given(
-    make: Make, tmp_path: Path, plain: dict[int, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make(tmp_path / "run", checkpoint=EVERY_STEP)
-    assert fingerprint(config) == fingerprint(replace(config, snapshots=KEPT))
-    stopped_after(8, config)
-    late = r"step 3 was not kept when the run passed it, and the run continues after step 8;"
-    with pytest.raises(ConfigError, match=late):
-        pretrain(replace(config, snapshots=KEPT))
-    result = pretrain(replace(config, snapshots=(8, 10)))  # the 8th step's is there still
-    assert digests(result) == {8: plain[8], 10: plain[10]}
-    with pytest.raises(ConfigError, match=r"step 3 was not kept.*after step 12"):
-        pretrain(replace(config, snapshots=(3,)))
-    monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained again"))
-    assert digests(pretrain(replace(config, snapshots=(8, 10, 12))))[12] == plain[12]
-
-
-def test_steps_that_are_none_of_the_runs(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="step 13 is beyond this run's 12 steps"):
-        pretrain(make(tmp_path / "run", snapshots=(3, 13)))
-    with pytest.raises(ConfigError, match="snapshots is 0; it must be at least 1"):
-        make(tmp_path / "run", snapshots=(0, 3))
-    with pytest.raises(ConfigError, match=r"snapshots is \[3, 3\]; give each step once"):
-        make(tmp_path / "run", snapshots=(3, 3))

@@ -28,7 +28,11 @@ from bothways.tasks import readers
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
+
+
 ROWS = 53
+
+
 # An engine that gives a function of the tokens, and takes its time if that is asked for.
 ENGINE = """
 import contextlib, os, time
@@ -54,6 +58,8 @@ class Dummy:
     def rows(self, tokens, columns):
         return np.sin(tokens[:, None] * np.arange(1, columns + 1)).astype(np.float32)
 """
+
+
 # The program with windows of a few rows.
 SCRIPT = """
 import sys
@@ -224,14 +230,6 @@ def test_values_are_kept_as_they_are(
     assert {row[1 + names.index("note")] for row in found[1:]} == {" a  b c "}
 
 
-def test_cells_of_tables_are_kept_as_they_are(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('text,id,note\nw1,007,"  two  spaces\nand a line "\n')
-    words = ("--file", tmp_path / "a.csv", "--keep", "id", "note", "--out")
-    run("predict", "tuned", *words, tmp_path / "o.jsonl")
-    (found,) = map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines())
-    assert (found["id"], found["note"]) == ("007", "  two  spaces\nand a line ")
-
-
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
@@ -249,43 +247,6 @@ def test_values_that_cannot_be_kept(value: Any, problem: str, run: Run, tmp_path
     assert problem in said
     assert "a.jsonl:1: " in said
     assert not out.exists()
-
-
-@pytest.mark.parametrize("rows", [1000, 10])
-@pytest.mark.parametrize(
-    "pair",
-    [
-        (2**53 + 1, 0.5),
-        (2**63, 1),
-        (1.5, True),
-        (0, False),
-        (1.0, "x"),
-        ({"a": 1}, {"b": 2}),
-        ({}, {}),
-        ([], [1, "x"]),
-        (None, [None]),
-    ],
-)
-def test_values_of_no_one_type_are_json_in_parquet(
-    pair: tuple[Any, Any], rows: int, run: Run, tmp_path: Path
-) -> None:
-    file, out = tmp_path / "a.jsonl", tmp_path / "o.parquet"
-    values = [pair[0]] * 10 + [pair[1]] * 10
-    lines = [json.dumps({"text": "w1", "id": value}) for value in values]
-    file.write_text("\n".join(lines) + "\n")
-    run("predict", "tuned", "--file", file, "--keep", "id", "--out", out, rows=rows)
-    as_text = [v if isinstance(v, str) or v is None else json.dumps(v) for v in values]
-    assert pq.read_table(out)["id"].to_pylist() == as_text
-
-
-def test_line_ends_in_csv(run: Run, tmp_path: Path) -> None:
-    file, out = tmp_path / "a.jsonl", tmp_path / "o.csv"
-    values = ["a\rb", "a\nb", 'a"b', "a\r", "\r\n"]
-    lines = [json.dumps({"text": "w1", "note": value}) for value in values]
-    file.write_text("\n".join(lines) + "\n")
-    run("predict", "tuned", "--file", file, "--keep", "note", "--out", out)
-    with out.open(newline="") as stream:
-        assert [row["note"] for row in csv.DictReader(stream)] == values
 
 
 LONG = "w1 " * 400_000
@@ -373,54 +334,6 @@ def test_rows_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 32
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv", ".txt", ".parquet"])
-@pytest.mark.parametrize("verb", ["predict", "embed"])
-def test_a_row_that_is_too_long_is_left_out(
-    verb: str, ending: str, run: Run, tmp_path: Path
-) -> None:
-    long = "w1 " * 400_000
-    given = ["w1", long, "w2", "w3 " * 800_000, "w4"]
-    file, out = tmp_path / f"in{ending}", tmp_path / "out.jsonl"
-    if ending == ".parquet":
-        pq.write_table(pa.table({"text": given}), file)
-    elif ending == ".jsonl":
-        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
-    else:
-        rows = given if ending == ".txt" else ["text\tid", *(f"{text}\t1" for text in given)]
-        lines = "\n".join(rows) + "\n"
-        file.write_text(lines.replace("\t", ",") if ending == ".csv" else lines)
-    first = 3 if ending in (".csv", ".tsv") else 2
-    words = ["--file", file, "--out", out]
-    if verb == "embed" or ending == ".txt":
-        words = [*words, *([] if ending == ".txt" else ["--text", "text"])]
-    verb = "embed" if ending == ".txt" else verb
-    said = run(verb, "tuned", *words, status=1)
-    assert f"{file}:{first}: " in said
-    assert "1 MiB" in said
-    said = run(verb, "tuned", *words, "--broken", "skip")
-    assert f"2 broken lines were left out: {first}, {first + 2}. Line {first}: " in said
-    assert "longer than 1 MiB" in said
-    found = [json.loads(line) for line in out.read_text().splitlines()]
-    if verb == "embed":
-        assert [row["text"] for row in found] == ["w1", "w2", "w4"]
-    else:
-        assert [row["index"] for row in found] == [0, 2, 4]
-
-
-def test_other_columns_are_named(run: Run, tmp_path: Path) -> None:
-    file = write(tmp_path / "in.parquet")
-    out = tmp_path / "out.npy"
-    said = run("embed", "tuned", "--file", file, "--text", "txt", "--out", out, status=1)
-    assert "no column 'txt'; the columns are 'id', 'text', 'other'. Did you mean" in said
-    said = run("embed", "tuned", "--file", file, "--text", "id", "--out", out, status=1)
-    assert "column 'id' holds 0, not a text" in said
-    nulls = tmp_path / "nulls.parquet"
-    pq.write_table(pa.table({"text": ["w1", None]}), nulls)
-    said = run("embed", "tuned", "--file", nulls, "--text", "text", "--out", out, status=1)
-    assert "nulls.parquet:2: column 'text' holds null" in said
-    assert not out.exists()
-
-
 def test_a_repaired_file_goes_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was computed before a row that cannot be read is kept; what changed is made again."""
     file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
@@ -476,30 +389,6 @@ def test_parts_of_another_engine_are_not_used(
     expected = tmp_path / "expected.jsonl"
     run(*words, "--engine", "onnxruntime", "--out", expected)
     assert out.read_bytes() == expected.read_bytes()
-
-
-def test_only_parts_are_removed(run: Run, tmp_path: Path) -> None:
-    file, out, own = write(tmp_path / "in.jsonl"), tmp_path / "o.jsonl", tmp_path / "o.jsonl.parts"
-    words = ("embed", "tuned", "--file", file, "--text", "text", "--out", out)
-    own.mkdir()
-    (own / "notes.txt").write_text("mine")
-    assert "holds notes.txt, which is none" in run(*words, status=1)
-    assert (own / "notes.txt").read_text() == "mine"
-    (own / "notes.txt").unlink()
-    (own / "00000003.jsonl").mkdir()
-    assert "holds 00000003.jsonl" in run(*words, status=1)
-    (own / "00000003.jsonl").rmdir()
-    (own / "00000000.jsonl").write_text("of a run whose asked.json was removed")
-    run(*words)
-    assert not own.exists()
-    own.write_text("mine")
-    assert "is a file" in run(*words, status=1)
-    assert own.read_text() == "mine"
-    own.unlink()
-    out.unlink()
-    out.mkdir()
-    assert f"{out} is a folder" in run(*words, status=1)
-    assert not own.exists()
 
 
 def test_one_process_writes(tmp_path: Path) -> None:

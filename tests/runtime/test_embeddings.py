@@ -17,7 +17,7 @@ import transformers
 from bothways import cli
 from bothways.api.model import Model, load
 from bothways.api.sklearn import TextEmbedder
-from bothways.errors import ConfigError, LengthError, ModelError, NonFiniteError
+from bothways.errors import ConfigError, LengthError, NonFiniteError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.embeddings import embed_texts
@@ -26,9 +26,16 @@ from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
 
+
 VOCABULARY = 97
+
+
 SHAPE = (3, 32, 4, 50, VOCABULARY)
+
+
 TEXTS = ["w1  w2, w3", "", "w5 W6"]
+
+
 LONG = " ".join(f"w{i % 90}" for i in range(100))
 
 
@@ -204,26 +211,6 @@ def test_a_folder_of_sentence_transformers_says_how_it_pools(
     np.testing.assert_allclose(again, expected, atol=2e-5)
 
 
-def test_what_is_not_computed_after_the_encoder_is_said(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = Path(shutil.copytree(folder, tmp_path / "model"))
-    (path / "bothways.json").unlink()
-    modules = [
-        {"type": "sentence_transformers.models.Transformer", "path": ""},
-        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
-        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
-    ]
-    (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir(exist_ok=True)
-    (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
-    with pytest.raises(ConfigError, match=r"a layer after pooling, Dense\. Set"):
-        load(path).embed(["w1"])
-    argv = ["embed", str(path), "w1", "--pooling", "mean", "--out", str(tmp_path / "v.npz")]
-    assert cli.main(argv) == 0
-    assert "further layers (Dense), which are not computed" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("cased", [False, True])
 def test_what_sentence_transformers_does_to_texts_is_said(
     cased: bool, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -269,37 +256,6 @@ def test_what_sentence_transformers_does_to_texts_is_said(
     assert re.search(f"note: with sentence-transformers {message}", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            '{"pooling_mode_cls_token": false, "pooling_mode_max_tokens": true}',
-            "pooling is pooling_mode_max_tokens",
-        ),
-        ('{"pooling_mode": ["cls", "mean"]}', "pooling is cls, mean"),
-        (None, r"pooling is in .*config\.json, which cannot be read"),
-    ],
-)
-def test_pooling_that_is_not_known_is_not_replaced_by_the_mean(
-    folder: Path, tmp_path: Path, settings: str | None, message: str
-) -> None:
-    path = Path(shutil.copytree(folder, tmp_path / "model"))
-    (path / "bothways.json").unlink()
-    modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
-    (path / "modules.json").write_text(json.dumps(modules))
-    (path / "1_Pooling").mkdir(exist_ok=True)
-    (path / "1_Pooling/config.json").unlink()
-    if settings is not None:
-        (path / "1_Pooling/config.json").write_text(settings)
-    with pytest.raises(ConfigError, match=message):
-        load(path).embed(["w1"])
-    assert load(path).embed(["w1"], pooling="mean").shape == (1, 32)
-    if settings is not None:
-        (path / "1_Pooling/config.json").write_text("{")
-        with pytest.raises(ModelError, match=r"config\.json:1: is not JSON"):
-            load(path)
-
-
 @pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])
 def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> None:
     loaded = load(folder).loaded
@@ -311,15 +267,6 @@ def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> 
     assert sound.long == 1
     with pytest.raises(NonFiniteError, match="a vector is not finite"):
         embed_texts(loaded, ["w1", LONG.replace("w7 ", ""), LONG], pooling=pooling)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("pooling", "max"), ("combine", "max"), ("long", "Cut")]
-)
-def test_misspelt_choices_are_refused(model: Model, option: str, value: str) -> None:
-    given: Any = {option: value}
-    with pytest.raises(ConfigError, match=f"{option} is '{value}'; choose from "):
-        embed_texts(model.loaded, ["w1"], **given)
 
 
 def test_many_texts_are_read_in_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

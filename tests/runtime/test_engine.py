@@ -144,36 +144,6 @@ def test_nothing_needs_torch_but_its_engine(
     assert (tmp_path / "out.npz").exists()
 
 
-def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_path: Path) -> None:
-    script = (
-        "import sys\nsys.modules['torch'] = sys.modules['onnxruntime'] = None\n"
-        "from bothways import cli\n"
-        f"sys.exit(cli.main(['predict', {folders['classifier']!r}, 'w1']))\n"
-    )
-    done = run(script, tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.endswith(
-        "the engine onnxruntime needs onnxruntime, which is not installed: pip install "
-        "onnxruntime; the engine torch needs torch, which is not installed: pip install "
-        "'bothways[train]'; the engine openvino needs onnxruntime, which is not installed: pip "
-        "install onnxruntime.\n"
-    )
-
-
-def test_loading_leaves_torch_out_until_something_is_computed(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
-    script = (
-        "import sys, bothways\n"
-        f"model = bothways.load({folders['classifier']!r})\n"
-        "assert model.tokens_cut('w1 w2') == 0 and model.loaded.heads == {'classifier': 3}\n"
-        "assert 'torch' not in sys.modules\n"
-        "model.embed(['w1'])\nassert 'torch' in sys.modules\n"
-    )
-    done = run(script, tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_command_with_a_few_texts_starts_without_torch(
     folders: dict[str, str], tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tokenization.tokenizer import Tokenizer
-from finetuning_examples import pair_scores, start_model, word_config, word_files
+from finetuning_examples import start_model, word_config, word_files
 from model_examples import small_bert, small_tokenizer
 
 
@@ -150,19 +150,6 @@ def test_a_search_stands_for_the_seeds_of_its_choice(
     assert loaded.about["setting"] == result.setting
 
 
-def test_scores_of_regressions(config: FinetuneConfig, tmp_path: Path) -> None:
-    task = TaskOptions(
-        train=str(pair_scores(tmp_path, 32, 0, "train.jsonl")),
-        dev=str(pair_scores(tmp_path, 16, 1, "dev.jsonl")),
-        text="one", text_b="two", label="score", kind="regression",
-    )  # fmt: skip
-    asked = dataclasses.replace(config, task=task, run=str(tmp_path / "run"), seeds=(0, 1))
-    result = finetune(asked)
-    found = load(asked.run).predict(["w7 w8"], ["w9"]).values
-    each = [load(s.model).predict(["w7 w8"], ["w9"]).values for s in result.seeds]
-    np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5)
-
-
 def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
     model = run / "seed-0" / "model"
     tokenizer = small_tokenizer(97)
@@ -214,10 +201,3 @@ def test_an_unfinished_run_names_the_remedy(run: Path, tmp_path: Path) -> None:
     assert (
         task_of(load_ensemble([run])).options == task_of(load_model(run / "seed-0/model")).options
     )
-
-
-def test_only_predictions_take_run_folders(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The vectors of the first of some models would be passed off as those of all."""
-    assert cli.main(["embed", str(run), "w7", "--out", str(run / "vectors.npz")]) == 1
-    assert "config.json does not exist" in capsys.readouterr().err
-    assert not (run / "vectors.npz").exists()

@@ -12,18 +12,13 @@ import pytest
 import torch
 
 from bothways.api.model import Model
-from bothways.errors import NonFiniteError
-from bothways.finetuning import features, setup
 from bothways.model import engine
-from bothways.model.encoder import Encoder
 from bothways.model.engine import evaluating, fast_kernels, network_of
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.evaluation import measure
 from bothways.runtime.folder import load_model
-from bothways.tasks.examples import encode_examples
 from finetuning_examples import start_model
-from model_examples import small_tokenizer
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 
@@ -87,15 +82,6 @@ def test_each_part_of_a_model_is_put_back_in_its_own_mode() -> None:
     assert [module.training for module in model.modules()] == modes
 
 
-def test_fillings_and_next_sentences_have_no_dropout(folder: Path) -> None:
-    loaded = load_model(folder)
-    model = Model(loaded)
-    expected = model.fill_mask("w8 [MASK] w9"), model.next_sentence("w8 w9", "w10")
-    network_of(loaded).train()
-    assert (model.fill_mask("w8 [MASK] w9"), model.next_sentence("w8 w9", "w10")) == expected
-    assert network_of(loaded).training
-
-
 class BrokenError(Exception):
     pass
 
@@ -113,33 +99,3 @@ def test_an_error_in_a_held_out_evaluation_puts_the_model_back(
     with pytest.raises(BrokenError):
         measure(model, pair_batches(store).micro_batches(0), torch.float32, MaskedLM())
     assert model.training
-
-
-def test_an_error_in_the_scores_of_a_training_puts_the_model_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = small_model().train()
-    model.shared.fast = False
-    monkeypatch.setattr(setup, "predict_outputs", broken)
-    with pytest.raises(BrokenError):
-        setup.measured_outputs(model, None)  # type: ignore[arg-type]
-    assert not model.shared.fast
-
-
-def test_features_leave_the_encoder_in_its_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = small_model().train()
-    monkeypatch.setattr(Encoder, "hidden_states", broken)
-    examples = encode_examples(small_tokenizer(97), ["w1 w2"], None, length=8)
-    with pytest.raises(BrokenError):
-        features._compute(np.zeros(0), model, examples, torch.float32)
-    assert model.training
-
-
-def test_damaged_weights_leave_the_mode(folder: Path) -> None:
-    loaded = load_model(folder)
-    with torch.no_grad():
-        network_of(loaded).encoder.embeddings.tokens.weight.fill_(float("nan"))
-    network_of(loaded).train()
-    with pytest.raises(NonFiniteError):
-        Model(loaded).embed(["w8"])
-    assert network_of(loaded).training

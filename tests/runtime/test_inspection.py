@@ -12,19 +12,24 @@ import pytest
 import torch
 
 import bothways
-from bothways import cli
 from bothways.api.model import Model, load
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.inspection import MOST_SHOWN, Attribution, Inspection, shown_page
+from bothways.runtime.inspection import MOST_SHOWN, Attribution, Inspection
 from family_examples import EXAMPLES, save_theirs
 from model_examples import BOTH_HEADS, randomise, small_bert, small_config, small_tokenizer
 
 TOKENIZER = small_tokenizer(97)
+
+
 TEXT, PAIR = "w1 w2 w3 w40 w5 w60 w7 w8 w19 w10 w11", "w12 w3"
+
+
 HOSTILE = '</script><img src="x" onerror="alert(1)"> & w1'
+
+
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "classes": ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}),
     "labels": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
@@ -50,9 +55,6 @@ def save(folder: Path, name: str) -> Path:
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     return {name: save(root / name, name) for name in KINDS}
-
-
-# ---------------------------------------------------------------------------- states and attention
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -149,9 +151,6 @@ def test_a_gpu_shows_the_same(folders: dict[str, Path]) -> None:
     for method in ("occlusion", "gradients"):
         scores = [model.attribute(TEXT, PAIR, method=method).scores for model in (one, two)]  # type: ignore[arg-type]
         np.testing.assert_allclose(*scores, atol=1e-2)
-
-
-# ------------------------------------------------------------------------------------- attribution
 
 
 def log_odds(model: Model, kind: str, column: int, *texts: str) -> float:
@@ -278,27 +277,10 @@ def test_an_ensemble_is_explained_as_it_predicts(folders: dict[str, Path], tmp_p
         both.attribute("w1", method="gradients")
 
 
-# ------------------------------------------------------------------------------------ pages, verbs
-
-
 def given(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="given">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
-
-
-def test_a_page_holds_it(folders: dict[str, Path], tmp_path: Path) -> None:
-    model = load(folders["classes"], engine="onnxruntime")
-    for found in (model.inspect(TEXT), model.attribute(TEXT)):
-        path = found.to_html(tmp_path / "page.html")
-        page = path.read_text(encoding="utf-8")
-        content = given(page)
-        assert content["tokens"] == list(found.tokens)
-        assert not re.search(r"(src|href)\s*=\s*[\"']?https?:", page)
-    inspected = model.inspect(TEXT)
-    inspected.to_html(tmp_path / "page.html")
-    maps = given((tmp_path / "page.html").read_text(encoding="utf-8"))["attentions"]
-    np.testing.assert_allclose(maps, inspected.attentions, atol=6e-5)
 
 
 def test_a_hostile_token_stays_text(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -320,37 +302,6 @@ def test_too_much_for_a_page_is_refused(folders: dict[str, Path], tmp_path: Path
         changed.to_html(tmp_path / "page.html")
 
 
-def test_the_verb(
-    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(folders["classes"])
-    assert cli.main(["inspect", folder, "w1 w2", "--text-b", "w3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split("\t") == [
-        *("token", "id", "characters"),
-        *("layer 1 reads", "layer 2 reads"),
-    ]
-    assert lines[2].split("\t")[::2][:2] == ["w1", "0-2"]
-    assert cli.main(["inspect", folder, "w1 w2", "--attribute", "gradients", "--target", "b"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("b: ")
-    assert re.match(r".+: log odds -?[0-9.e-]+, without any token", lines[0])
-    assert lines[1] == "log odds that each token adds:"
-    assert [line.split()[1] for line in lines[2:]] == ["w1", "w2"]
-    for name, words in (("i", []), ("a", ["--attribute", "occlusion"])):
-        out = tmp_path / f"{name}.json"
-        assert cli.main(["inspect", folder, "w1 w2", *words, "--out", str(out)]) == 0
-        assert json.loads(out.read_text())["tokens"] == ["[CLS]", "w1", "w2", "[SEP]"]
-    assert cli.main(["inspect", folder, "w1", "--out", str(tmp_path / "p.html")]) == 0
-    assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    capsys.readouterr()
-    assert cli.main(["inspect", folder, "w1", "--out", "p.txt"]) == 1
-    assert cli.main(["inspect", folder, "w1", "--target", "b"]) == 1
-    message = capsys.readouterr().err
-    assert "out is 'p.txt'; end it in .html or .json." in message
-    assert "target needs --attribute." in message
-
-
 def test_a_network_of_ones_own_can_be_trained_afterwards(folders: dict[str, Path]) -> None:
     """Gradients of inputs leave none with the weights."""
     model = load(folders["classes"], engine="torch")
@@ -358,27 +309,3 @@ def test_a_network_of_ones_own_can_be_trained_afterwards(folders: dict[str, Path
     network = network_of(model.loaded)
     assert isinstance(network, EncoderModel)
     assert all(parameter.grad is None for parameter in network.parameters())
-
-
-def test_the_darkest_tokens_are_legible() -> None:
-    """In light and in dark, with a contrast of 4.5 (WCAG 2.2, 1.4.3)."""
-
-    def parts(colour: str) -> list[float]:
-        digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
-        return [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
-
-    def luminance(colour: list[float]) -> float:
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in colour]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    page = shown_page()
-    for block in re.findall(r":root \{(.*?)\}", page, re.DOTALL):
-        colours = {n: parts(c) for n, c in re.findall(r"--(\w+): #([0-9a-f]+);", block)}
-        for kind, name in (("up", "blue"), ("down", "orange")):
-            (share,) = re.findall(rf"\.token\.{kind} .* (\d+)%\)", page)
-            mixed = [
-                int(share) / 100 * own + (1 - int(share) / 100) * back
-                for own, back in zip(colours[name], colours["card"], strict=True)
-            ]
-            light, dark = sorted((luminance(mixed), luminance(colours["ink"])), reverse=True)
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (kind, colours["card"])

@@ -17,7 +17,6 @@ from bothways.finetuning import setup
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
-from bothways.io.files import write_json
 from bothways.model.engine import TorchEngine
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
@@ -172,26 +171,6 @@ def test_files_added_later_are_measured_in_the_same_way(start: Path, tmp_path: P
     folder = tmp_path / "run" / "seed-0"
     copied = (folder / "copy_predictions.tsv").read_bytes()
     assert copied == (folder / "dev_predictions.tsv").read_bytes()
-
-
-def test_folders_of_0_1_say_that_they_were_measured_in_bf16(
-    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = run_of(start, tmp_path, "classification")
-    finetune(config)
-    folder = tmp_path / "run" / "seed-0"
-    about = load_model(folder / "model").about  # in the form of 0.1
-    scores = json.loads((folder / "metrics.json").read_text())
-    written = {folder / "model" / "bothways.json": about, folder / "metrics.json": scores}
-    for path, content in written.items():
-        assert (content["precision"], content.pop("measured_in")) == ("bf16", "fp32")
-        write_json(path, content)
-    assert cli.main(["evaluate", str(folder / "model"), config.task.dev]) == 0
-    assert "measured on dev in bf16, this is fp32" in capsys.readouterr().err
-    (tmp_path / "copy.tsv").write_bytes(Path(config.task.dev).read_bytes())
-    task = dataclasses.replace(config.task, measure=(str(tmp_path / "copy.tsv"),))
-    finetune(dataclasses.replace(config, task=task))
-    assert "seed 0: these in fp32, its other scores were in bf16" in capsys.readouterr().out
 
 
 def test_a_run_measures_with_the_kernels_of_a_loaded_folder(

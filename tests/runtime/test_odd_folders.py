@@ -16,10 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import RobertaModel
 
-from bothways.api.calls import finetune
 from bothways.api.model import load
-from bothways.cli import main
-from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import save_model
 from bothways.runtime.folder import load_model
@@ -27,6 +24,8 @@ from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config, small_tokenizer
 
 TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "w4 W5"]
+
+
 Weights = dict[str, Tensor]
 
 
@@ -38,10 +37,6 @@ def vectors(foreign: Path) -> np.ndarray:
 def weights_of(folder: Path) -> Weights:
     found = load_file(folder / "model.safetensors")  # mapped, and may be written again
     return {name: value.clone() for name, value in found.items()}
-
-
-def others(weights: Weights) -> Weights:
-    return {name: value + 1 for name, value in weights.items()}
 
 
 def set_json(path: Path, **changes: Any) -> None:
@@ -59,71 +54,6 @@ def with_head(folder: Path, outputs: int, **config: Any) -> None:
     save_file({n: v.contiguous() for n, v in weights.items()}, folder / "model.safetensors")
     config["architectures"] = ["BertForSequenceClassification"]
     set_json(folder / "config.json", **config)
-
-
-# --------------------------------------------------------------------- weights that are there twice
-
-
-@pytest.mark.parametrize(
-    ("nest", "used", "left"),
-    [
-        (lambda w: {"model": w, "ema": others(w)}, "model", "ema"),
-        (lambda w: {"ema_state_dict": others(w), "state_dict": w}, "state_dict", "ema_state_dict"),
-        (
-            lambda w: {"model": w, "swa": {f"module.{n}": v for n, v in others(w).items()}},
-            "model",
-            "swa",
-        ),
-        (lambda w: {"model": {"net": w, "ema": others(w)}}, "net", "ema"),
-        (
-            lambda w: {"state_dict": w, "callbacks": {"EMA": {"ema_weights": others(w)}}},
-            "state_dict",
-            "callbacks",
-        ),
-        (lambda w: {**w, "ema": others(w)}, "no key", "ema"),
-    ],
-)
-def test_which_of_several_sets_of_weights_is_used_is_said(
-    nest: Callable[[Weights], Any], used: str, left: str, folder: Path, vectors: np.ndarray
-) -> None:
-    torch.save(nest(weights_of(folder)), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    (note,) = load_model(folder).notes
-    assert f"those under {used} are used, and those under {left} are not" in note
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-    # The remedy, for the set that is not used.
-    content = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    inner = content.get("model", {}).get("ema") or content.get(left)
-    if left != "callbacks":
-        torch.save(inner, folder / "pytorch_model.bin")
-        assert not load_model(folder).notes
-        assert not np.allclose(load(folder).embed(TEXTS), vectors)
-
-
-@pytest.mark.parametrize(
-    "nest",
-    [
-        lambda w: {"model": w, "optimizer": {"state": {n: {"exp_avg": v} for n, v in w.items()}}},
-        lambda w: {"model": w, "opt": {"exp_avg": dict(w)}},
-        lambda w: {"model": w, "scaler": {"scale": torch.tensor(1.0)}, "epoch": 3},
-    ],
-)
-def test_what_an_optimizer_keeps_is_no_second_set(
-    nest: Callable[[Weights], Any], folder: Path, vectors: np.ndarray
-) -> None:
-    torch.save(nest(weights_of(folder)), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    assert not load_model(folder).notes
-    np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
-
-
-def test_an_averaged_classifier_keeps_its_head(folder: Path) -> None:
-    """Of torch.optim.swa_utils, with the number of averages beside the weights."""
-    with_head(folder, 3)
-    expected = load(folder).predict(TEXTS).values
-    wrapped = {f"module.{name}": value for name, value in weights_of(folder).items()}
-    save_file({**wrapped, "n_averaged": torch.tensor(3)}, folder / "model.safetensors")
-    np.testing.assert_array_equal(load(folder).predict(TEXTS).values, expected)
 
 
 def into_parts(folder: Path) -> list[Path]:
@@ -160,9 +90,6 @@ def test_a_file_under_the_name_of_the_other_kind(
     np.testing.assert_array_equal(load(folder).embed(TEXTS), vectors)
 
 
-# -------------------------------------------------------------------------------------- config.json
-
-
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
@@ -177,44 +104,6 @@ def test_names_of_labels_that_are_none(names: str, problem: str, folder: Path) -
     loaded = load_model(folder)
     assert loaded.about["labels"] == ["LABEL_0", "LABEL_1"]
     assert any(problem in note for note in loaded.notes)
-
-
-def test_two_labels_and_one_output(folder: Path) -> None:
-    with_head(folder, 1, id2label={"0": "ham", "1": "spam"})
-    assert any("names 2 labels, but the head has one output" in n for n in load_model(folder).notes)
-
-
-def test_labels_that_are_no_map_of_one_output(folder: Path) -> None:
-    with_head(folder, 1, id2label=7)
-    loaded = load_model(folder)
-    assert loaded.about["kind"] == "regression"
-    assert not any("labels" in note for note in loaded.notes)
-
-
-def test_a_misspelt_problem_type_is_told_the_right_ones(folder: Path) -> None:
-    with_head(folder, 3, problem_type="multi-label")
-    with pytest.raises(ModelError, match="'multi_label_classification' or 'regression' only"):
-        load_model(folder)
-
-
-def test_a_config_that_is_no_json_names_the_line(folder: Path) -> None:
-    path = folder / "config.json"
-    path.write_text('{\n"model_type": "bert",\n}')
-    with pytest.raises(ModelError, match=r"config\.json cannot be read \(line 3 is not JSON"):
-        load_model(folder)
-
-
-def test_a_class_of_another_family_without_a_type(folder: Path) -> None:
-    path = folder / "config.json"
-    values = json.loads(path.read_text())
-    path.write_text(json.dumps({n: v for n, v in values.items() if n != "model_type"}))
-    assert not load_model(folder).notes
-    set_json(path, architectures=["FunnelForMaskedLM"])
-    (note,) = load_model(folder).notes
-    assert "its class 'FunnelForMaskedLM' is none that is known; it is computed as BERT" in note
-
-
-# -------------------------------------------------------------------------------- hostile folders
 
 
 def set_tokenizer(folder: Path, **changes: Any) -> None:
@@ -273,9 +162,6 @@ def test_links_into_the_cache_of_the_hub_are_followed(
     np.testing.assert_array_equal(load(snapshot).embed(TEXTS), vectors)
 
 
-# ---------------------------------------------------------------------------- sentence-transformers
-
-
 def as_sentence_transformer(folder: Path, encoder: str = "", **pooling: Any) -> None:
     (folder / "1_Pooling").mkdir(exist_ok=True)
     kinds = (("Transformer", encoder), ("Pooling", "1_Pooling"))
@@ -318,32 +204,12 @@ def test_texts_are_cut_where_the_folder_says(
     np.testing.assert_allclose(theirs(tmp_path / "again"), found, atol=1e-5)
 
 
-def test_an_encoder_beside_another_config(folder: Path, vectors: np.ndarray) -> None:
-    """The encoder is where modules.json says, whatever the folder itself holds."""
-    inner = folder / "0_Transformer"
-    inner.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(folder / name, inner)
-    save_file(others(weights_of(folder)), folder / "model.safetensors")
-    as_sentence_transformer(folder, "0_Transformer", pooling_mode_mean_tokens=True)
-    np.testing.assert_allclose(load(folder).embed(TEXTS), vectors, atol=1e-6)
-    np.testing.assert_allclose(theirs(folder), vectors, atol=1e-5)
-
-
 def test_vectors_that_are_cut_are_refused(folder: Path) -> None:
     as_sentence_transformer(folder, pooling_mode_mean_tokens=True)
     set_json(folder / "config_sentence_transformers.json", truncate_dim=8)
     assert theirs(folder).shape == (2, 8)
     with pytest.raises(ConfigError, match="vectors are cut to 8 numbers"):
         load(folder).embed(TEXTS)
-
-
-def test_modes_of_pooling_as_numbers(folder: Path) -> None:
-    as_sentence_transformer(folder, pooling_mode_cls_token=1, pooling_mode_mean_tokens=0)
-    np.testing.assert_allclose(load(folder).embed(TEXTS), theirs(folder), atol=1e-5)
-
-
-# --------------------------------------------------------------------------------------- tokenizers
 
 
 def grow(folder: Path, rows: int) -> None:
@@ -382,48 +248,6 @@ def test_special_tokens_that_are_named_without_an_id(
     assert [int(i) for i in load(folder).tokenizer(text).ids] == other(text)["input_ids"]
 
 
-def test_special_tokens_without_a_row_stay_text(folder: Path) -> None:
-    set_json(folder / "tokenizer_config.json", additional_special_tokens=["<new>"])
-    assert "<new>" not in load(folder).tokenizer("w1 <new>").tokens
-
-
-# ---------------------------------------------------------------------- what is said, and where
-
-
-@pytest.mark.parametrize("verb", ["load", "convert", "export", "ensemble"])
-def test_what_was_guessed_is_said_wherever_a_folder_is_opened(
-    verb: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with_head(folder, 2, id2label={"0": "bad", "1": "bad"})
-    first = shutil.copytree(folder, tmp_path / "first")
-    set_json(first / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1"})
-    if verb == "load":
-        load(folder)
-    elif verb == "ensemble":
-        load(first, folder)
-    else:
-        assert main([verb, str(folder), str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().err.count("a name is there twice") == 1
-    load(first)
-    assert not capsys.readouterr().err
-
-
-def test_a_label_that_a_table_cannot_hold(folder: Path, tmp_path: Path) -> None:
-    with_head(folder, 3, id2label={"0": "a\tb", "1": "c\r\nd", "2": " e"})
-    model = load(folder)
-    assert model.classes_ == ["a b", "c d", " e"]
-    assert sum("'a\\tb' holds a tab or a line break" in note for note in model.loaded.notes) == 1
-    (texts := tmp_path / "texts.tsv").write_text("sentence\nw1 w2\nw3\n")
-    out = tmp_path / "out.tsv"
-    given = ["--file", str(texts), "--text", "sentence", "--out", str(out)]
-    assert main(["predict", str(folder), *given]) == 0
-    rows = [line.split("\t") for line in out.read_text().splitlines()]
-    assert [len(row) for row in rows] == [5, 5, 5]
-    assert rows[0] == ["index", "prediction", "p(a b)", "p(c d)", "p( e)"]
-    set_json(folder / "config.json", id2label={"0": "a\tb", "1": "a b", "2": "c"})
-    assert load(folder).classes_ == ["LABEL_0", "LABEL_1", "LABEL_2"]  # no two of one name
-
-
 @pytest.mark.parametrize(
     "names", [["fc.weight", "fc.bias"], ["classifier.0.weight", "classifier.2.weight"]]
 )
@@ -435,44 +259,6 @@ def test_a_head_of_ones_own_class_is_named(names: list[str], folder: Path) -> No
     save_file(weights, folder / "model.safetensors")
     with pytest.raises(ModelError, match=f"{min(names)}.* are of no head that bothways computes"):
         load(folder).predict(TEXTS)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "options", "message"),
-    [
-        ("initializer_range", 0, {"from_scratch": True}, "model.init_std is 0"),
-        ("initializer_range", 0.0, {"from_scratch": True}, "model.init_std is 0"),
-        ("hidden_dropout_prob", 1, {}, "dropout is 1, which drops everything"),
-        ("attention_probs_dropout_prob", 1.0, {}, "attention_dropout is 1, which drops"),
-        ("classifier_dropout", 1.0, {}, "model.head_dropout is 1, which drops everything"),
-    ],
-)
-def test_values_that_matter_in_training_alone(
-    key: str,
-    value: float,
-    options: dict[str, Any],
-    message: str,
-    folder: Path,
-    vectors: np.ndarray,
-    tmp_path: Path,
-) -> None:
-    set_json(folder / "config.json", **{key: value})
-    assert load(folder).embed(TEXTS) == pytest.approx(vectors, abs=1e-6)
-    rows = "".join(f"w{n % 9} w{n % 2}\t{n % 2}\n" for n in range(16))
-    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + rows)
-    given: dict[str, Any] = {"train": str(tmp_path / "train.tsv"), "dev": "0.5", "max_length": 16}
-    with pytest.raises(ConfigError, match=message):
-        finetune(str(folder), run=str(tmp_path / "run"), **given, **options)
-    finetune(
-        *(str(folder),), run=str(tmp_path / "other"), **given, dropout=0.1, epochs=1, batch_size=4
-    )
-
-
-@pytest.mark.parametrize("value", [-0.1, float("nan"), "0.1", 1.5])
-def test_values_of_training_that_are_none(value: Any, folder: Path) -> None:
-    set_json(folder / "config.json", hidden_dropout_prob=value)
-    with pytest.raises(ModelError, match="hidden_dropout_prob is"):
-        load(folder)
 
 
 @pytest.mark.parametrize("pad", [2, 3])
@@ -500,38 +286,6 @@ def test_positions_that_do_not_count_another_piece(pad: int, tmp_path: Path) -> 
             states = theirs(torch.tensor([encoding.ids])).last_hidden_state[0, 1:-1]
         found = model.embed_tokens([text])[0].vectors
         assert found == pytest.approx(states.numpy(), abs=1e-4)
-
-
-@pytest.mark.parametrize("named", ["beside", "whole"])
-def test_an_adapter_has_the_vocabulary_of_its_base(
-    named: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """For what reads a vocabulary alone, whatever kind of adapter it is."""
-    adapter = tmp_path / "adapter"
-    base = f"../{folder.name}" if named == "beside" else str(folder)
-    adapter.mkdir()
-    set_json(adapter / "adapter_config.json", peft_type="IA3", base_model_name_or_path=base)
-    found, wanted = Tokenizer.from_folder(adapter), Tokenizer.from_folder(folder)
-    assert found.fingerprint == wanted.fingerprint
-    assert main(["tokenize", str(adapter), "w1 w2"]) == 0
-    (tmp_path / "texts.txt").write_text("w1 w2 w3\nw4 w5\n\nw6 w7\nw8 w9\n")
-    given = [
-        "--sentences",
-        "line",
-        "--files",
-        str(tmp_path / "texts.txt"),
-        "--out",
-        str(tmp_path / "corpus"),
-    ]
-    assert main(["corpus", *given, "--tokenizer", str(adapter), "--workers", "1"]) == 0
-    assert TokenStore.open(tmp_path / "corpus").tokenizer.fingerprint == wanted.fingerprint
-    small_tokenizer(50).save(adapter)  # its own, such as with tokens of its own
-    assert Tokenizer.from_folder(adapter).vocab_size == 50
-    (adapter / "tokenizer.json").unlink()
-    (adapter / "vocab.txt").unlink()
-    set_json(adapter / "adapter_config.json", base_model_name_or_path=str(tmp_path / "gone"))
-    assert main(["tokenize", str(adapter), "w1"]) == 1
-    assert "put the base where adapter_config.json names it" in capsys.readouterr().err
 
 
 def test_a_vocabulary_in_the_folder_of_the_encoder(folder: Path, tmp_path: Path) -> None:

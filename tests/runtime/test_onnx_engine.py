@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -162,45 +161,6 @@ def test_a_session_has_its_own_copy_of_the_weights() -> None:
         value[...] = np.nan
     for before, after in zip(expected, session.run(given, outputs), strict=True):
         np.testing.assert_array_equal(before, after)
-
-
-def test_a_model_whose_folder_is_another_by_now_computes_all_its_graphs(
-    tmp_path: Path,
-) -> None:
-    """Those that are asked for later, too."""
-    for seed, name in enumerate(("m", "other")):
-        network = EncoderModel(small_bert().config, seed=seed)
-        save_model(tmp_path / name, network, TOKENIZER, {})
-    expected = {
-        name: load(tmp_path / name, engine="torch").inspect("w1 w2").attentions
-        for name in ("m", "other")
-    }
-    model = load(tmp_path / "m", engine="onnxruntime")
-    model.embed(["w1 w2"])
-    shutil.rmtree(tmp_path / "m")
-    (tmp_path / "other").rename(tmp_path / "m")
-    np.testing.assert_allclose(model.inspect("w1 w2").attentions, expected["m"], **CLOSE)
-    later = load(tmp_path / "m", engine="onnxruntime")
-    np.testing.assert_allclose(later.inspect("w1 w2").attentions, expected["other"], **CLOSE)
-    shutil.rmtree(tmp_path / "m")
-    assert later.embed(["w1 w2"]).shape == (1, 16)
-
-
-@pytest.mark.parametrize("where", ["/proc/nothing", "relative", ""])
-def test_a_cache_where_nothing_can_be_kept_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """That of a user without a name or a home, too, as in containers."""
-    monkeypatch.setenv("XDG_CACHE_HOME", where)
-    monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr("os.getuid", lambda: 123_456)
-    monkeypatch.chdir(tmp_path)
-    save_model(tmp_path / "m", small_bert(), TOKENIZER, {})
-    found = load("m", engine="onnxruntime", precision="auto").embed(["w1 w2"])
-    np.testing.assert_allclose(found, load("m", engine="torch").embed(["w1 w2"]), **CLOSE)
-    with pytest.raises(ModelError, match="there is no such folder here"):
-        load("someone/something")
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_threads_may_use_it_together(tmp_path: Path) -> None:

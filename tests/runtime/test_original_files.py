@@ -12,10 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import bothways as bw
 from bothways import cli
-from bothways.api.doctor import diagnose
-from bothways.api.info import info
 from bothways.errors import ModelError
 from bothways.io.crc32c import crc32c, masked
 from bothways.io.tensor_bundle import read_bundle
@@ -106,24 +103,6 @@ def test_there_and_back(original: Path, tmp_path: Path) -> None:
     assert bits(tmp_path / "back") == bits(original / "tf1") == bits(original / "ours")
     for name in ("config.json", "vocab.txt"):
         assert (tmp_path / "back" / name).read_text() == (original / "ours" / name).read_text()
-
-
-def test_every_way_to_name_them(original: Path, tmp_path: Path) -> None:
-    expected = bw.load(original / "ours").embed(["w1 w2"])
-    folder = tmp_path / "uncased_L-1"
-    shutil.copytree(original / "tf1", folder)
-    for name in (folder, folder / "bert_model.ckpt", folder / "bert_model.ckpt.index"):
-        assert np.array_equal(bw.load(name).embed(["w1 w2"]), expected), name
-        assert diagnose(name) == []
-        assert info(name).facts["family"] == "bert"
-        assert "fill-mask" in info(name).verbs
-    shutil.copy(folder / "bert_model.ckpt.index", folder / "model.ckpt-7.index")
-    with pytest.raises(ModelError, match=r"several checkpoints.*bert_model.ckpt, model.ckpt-7"):
-        bw.load(folder)
-    assert bw.load(folder / "bert_model.ckpt").embed(["w1"]).shape == (1, 16)
-    (folder / "checkpoint").write_text('model_checkpoint_path: "/elsewhere/bert_model.ckpt"\n')
-    assert bw.load(folder).embed(["w1"]).shape == (1, 16)
-    assert diagnose(str(folder)) == []
 
 
 def test_a_cased_vocabulary_is_told_by_its_capitals(original: Path, tmp_path: Path) -> None:

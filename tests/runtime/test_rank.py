@@ -123,11 +123,6 @@ def test_other_heads_are_refused(tmp_path: Path) -> None:
         load(tmp_path).rank(QUERY, "w1 w2")
 
 
-def test_the_verb_says_what_was_cut(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rank", str(folder), QUERY, *TEXTS]) == 0
-    assert "1 of 5 texts were cut to 40 tokens; the rest is ignored" in capsys.readouterr().err
-
-
 def test_the_verb(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = load(folder).rank(QUERY, ["w7", "w4 w5"])
     assert main(["rank", str(folder), QUERY, "w7", "w4 w5", "--top", "1"]) == 0

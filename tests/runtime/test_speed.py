@@ -16,9 +16,7 @@ from bothways.model.engine import TorchEngine
 from bothways.model.folder import save_model
 from bothways.runtime import speed
 from bothways.runtime.engine import EngineOptions, engines
-from bothways.runtime.folder import load_model
 from bothways.runtime.onnx_engine import GraphEngine, OnnxEngine
-from bothways.runtime.options import EmbedConfig, PredictConfig
 from bothways.runtime.speed import measured_once, settled
 from model_examples import small_bert, small_tokenizer
 
@@ -100,14 +98,6 @@ def test_a_damaged_cache_is_made_anew(timed: Any, cache: Path, content: bytes) -
     assert calls == ["torch cpu", "onnxruntime cpu"]
 
 
-def test_damaged_figures_are_measured_again(timed: Any, cache: Path) -> None:
-    calls = timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
-    settled(AUTO)
-    cache.write_text(cache.read_text().replace("3.0", '"three"'))
-    assert settled(AUTO).precision == "bf16"
-    assert len(calls) == 4
-
-
 def test_the_first_of_two_measurements_holds(cache: Path) -> None:
     """Of two processes that begin at once; and a line that was cut spoils no other."""
     cache.parent.mkdir(parents=True)
@@ -119,14 +109,6 @@ def test_the_first_of_two_measurements_holds(cache: Path) -> None:
 
     assert measured_once("what", measure, 1, []) == {"x": 2.0}
     assert measured_once("what", measure, 1, []) == {"x": 2.0}
-
-
-def test_other_work_does_not_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of one's times are disturbed."""
-    times = iter([1.0, 1.1, *[9.0, 1.2] * 13, 1.05, 1.1])
-    monkeypatch.setattr(speed, "_seconds", lambda action: [action(), next(times)][1] / 100)
-    least = speed.least_seconds(lambda: None, lambda: None)
-    assert least == pytest.approx([0.01, 0.011])
 
 
 def test_a_cache_that_cannot_be_written_means_fp32(
@@ -155,25 +137,6 @@ def test_real_products_are_timed(cache: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all(0 < taken < 10 for taken in seconds.values())
 
 
-def test_verbs_say_what_auto_chose(
-    timed: Any, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert EmbedConfig(folder, "o.npz").precision == "auto"
-    assert PredictConfig(folder).precision == "fp32"
-    timed({"fp32": 3.0, "bf16": 1.0}, {"fp32": 3.0})
-    out = str(tmp_path / "o.npz")
-    assert cli.main(["embed", folder, "w1 w2", "--out", out]) == 0
-    assert "note: bf16 with torch, which is fastest here" in capsys.readouterr().err
-    assert cli.main(["embed", folder, "w1 w2", "--out", out]) == 0
-    assert "fastest" not in capsys.readouterr().err, "it is known"
-    assert cli.main(["embed", folder, "w1 w2", "--out", out, "--precision", "fp32"]) == 0
-    assert cli.main(["predict", folder, "w1 w2"]) == 0
-    assert "fastest" not in capsys.readouterr().err
-    loaded = load_model(folder, options=AUTO)
-    assert loaded.engine.precision == "bf16"
-    assert loaded.options.precision == "bf16"
-
-
 def test_a_precision_that_an_engine_lacks_is_refused_by_name(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,11 +148,3 @@ def test_a_precision_that_an_engine_lacks_is_refused_by_name(
         load(folder, engine="torch", precision="int8")
     with pytest.raises(ConfigError, match=r"the engine onnxruntime computes in .*, not in bf16"):
         load(folder, engine="onnxruntime", precision="bf16")
-
-
-def test_without_an_engine_named_one_that_has_the_precision_is_taken(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TorchEngine, "precisions", ("bf16",))
-    assert load_model(folder).engine.name == "onnxruntime"
-    assert load_model(folder, options=EngineOptions(precision="bf16")).engine.name == "torch"

@@ -21,12 +21,12 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.entities import Entity, Tagged, tag_texts
+from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
-from bothways.tasks.sentences import Sentences, read_sentences
+from bothways.tasks.sentences import read_sentences
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import split_words
 from bothways.tokenization.tokenizer import Tokenizer
@@ -106,12 +106,6 @@ def test_capitals_that_the_vocabulary_loses_are_pointed_out(
     )
     told = "the vocabulary is lower-cased" in capsys.readouterr().out
     assert told == (word == "London")
-
-
-def test_words_that_are_spaces_are_pointed_out() -> None:
-    rows = Sentences(Path("a"), words=[["a", " ", "b"]], lines=[[1, 2, 3]], documents=[0])
-    told = TaggingTask(TaskOptions(kind="tagging")).hints(TOKENIZER, rows)
-    assert "--tagging-spaces false" in told[0]
 
 
 def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
@@ -290,11 +284,6 @@ def test_a_word_of_a_text_is_read_as_in_a_file(trained: Path) -> None:
     assert found.entities[0].text == "w50 w62-w1's"
 
 
-def test_words_in_memory_may_show_nothing(trained: Path) -> None:
-    data = {"tokens": [["w50", "\u00a0", "\u200b", " "]], "tags": [["B-X", "O", "O", "O"]]}
-    assert "f1" in load(trained / "run/seed-0/model").evaluate(data)
-
-
 def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
     model = small_bert(small_config(SHAPE), classes=2)
     save_model(
@@ -326,17 +315,3 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]
     assert entity_spans(best) == entity_spans(found.tags)
     np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)
-
-
-def test_a_notebook_shows_entities_in_colour_with_their_type() -> None:
-    words, spans = ("by", "Nora", "<Bell>"), ((0, 2), (3, 7), (8, 14))
-    entity = Entity("PER", 3, 14, "Nora <Bell>", (1, 3), 0.7)
-    tagged = Tagged(
-        "by Nora <Bell>", words, spans, ("O", "B-PER", "I-PER"), (1, 0.8, 0.7), (entity,)
-    )
-    shown = tagged._repr_html_()
-    assert shown.count("background:") == 2
-    assert "PER 0.70" in shown
-    assert "&lt;Bell&gt;" in shown
-    parts = dataclasses.replace(tagged, tags=("IN", "NNP", "NNP"), entities=())._repr_html_()
-    assert parts.count("NNP") == 4  # below the words, and in the notes

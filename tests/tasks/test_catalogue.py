@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +9,8 @@ import pytest
 import yaml
 
 import bothways
-from bothways import cli
 from bothways.config.fields import to_dict, values_of
-from bothways.config.parsing import CommandLine
 from bothways.errors import ConfigError
-from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import part_name
 from bothways.tasks.catalogue import GLUE, declared, recipe_of, show_tasks, task_files, task_recipe
 from bothways.tasks.kinds import KINDS
@@ -30,6 +26,8 @@ PLACES = {
     "klue-nli": "ko/klue",
     "klue-sts": "ko/klue",
 }
+
+
 # Examples of each real file, as the files' sources state them.
 EXAMPLES = {
     "CoLA/train.tsv": 8551,
@@ -84,47 +82,6 @@ def test_every_declaration_is_a_task(name: str) -> None:
     assert len(options.submission) in (0, 1 + len(options.predict) + len(options.optional))
     text = recipe_of(name).read_text(encoding="utf-8")
     assert f"#     bothways finetune {name} --data " in text
-
-
-def test_settings_that_scores_depend_on() -> None:
-    """What would go unnoticed in a declaration: the tasks would still train and measure."""
-    assert task_recipe("korquad").task.spans.convention == "korean"
-    assert task_recipe("conll2003").task.tagging.context == "document"
-    for name, no_answer in (("squad", False), ("squad2", True)):
-        spans = task_recipe(name).task.spans
-        given = (spans.stride, spans.query_length, spans.answer_length, spans.n_best)
-        assert given == (128, 64, 30, 20)
-        assert spans.no_answer is no_answer
-    trained = {
-        name: (config.epochs, config.batch_size, config.optimizer.lr, config.sequence_length)
-        for name in ("squad", "squad2", "swag")
-        for config in [task_recipe(name)]
-    }
-    assert trained == {
-        "squad": (3, 32, 5e-5, 384),
-        "squad2": (2, 48, 5e-5, 384),
-        "swag": (3, 16, 2e-5, 128),
-    }
-
-
-def test_published_scores() -> None:
-    """Devlin et al. 2019, tables 2, 3, 4 and 7 (table 1's are checked by their average)."""
-    found = {
-        (name, r.metric, r.split): r.score
-        for name in ("squad", "squad2", "swag", "conll2003")
-        for r in task_recipe(name).task.reference
-        if r.model == "BERT-large"
-    }
-    assert found == {
-        ("squad", "f1", "dev-v1.1"): 90.9,
-        ("squad", "exact_match", "dev-v1.1"): 84.1,
-        ("squad2", "f1", "dev-v2.0"): 81.9,
-        ("squad2", "exact_match", "dev-v2.0"): 78.7,
-        ("swag", "accuracy", "val"): 86.6,
-        ("swag", "accuracy", "test"): 86.3,
-        ("conll2003", "f1", "eng.testa"): 96.6,
-        ("conll2003", "f1", "eng.testb"): 92.8,
-    }
 
 
 @pytest.mark.parametrize("name", ["cola", "mrpc", "qqp", "sst2", "wnli"])
@@ -196,49 +153,3 @@ def test_from_python() -> None:
     assert located.located() == located
     with pytest.raises(ConfigError, match=r"'epoch'; did you mean 'epochs'"):
         task_recipe("rte", epoch=1)
-
-
-def test_absolute_names_do_not_move() -> None:
-    config = task_recipe("rte", data="glue", **{"dev": "/elsewhere/dev.tsv", "test": None})
-    assert config.located().task.dev == "/elsewhere/dev.tsv"
-    assert config.located().task.test is None
-    assert task_recipe("rte").located().task.train == "RTE/train.tsv"
-
-
-def test_names_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["cola", "--data", "glue", "--epochs", "2"]
-    config = CommandLine(FinetuneConfig, "x", recipes=declared()).parse(words)
-    assert config.task.columns == ("source", "label", "star", "sentence")
-    assert (config.data, config.epochs) == ("glue", 2)
-    assert cli.main(["finetune", "mrcp"]) == 2
-    assert "there is no recipe 'mrcp'; did you mean 'mrpc'?" in (capsys.readouterr().err)
-    assert cli.main(["finetune", "--help"]) == 0
-    assert "[NAME | RECIPE.yaml]" in capsys.readouterr().out
-
-
-def test_the_verb_tasks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["tasks"]) == 0
-    shown = capsys.readouterr().out
-    for name in declared():
-        assert f" {name} " in shown
-    assert "MNLI/dev_mismatched.tsv" in shown
-    assert "BERT-large 89.3 (test)" in shown
-    assert cli.main(["tasks", "mrpc"]) == 0
-    assert capsys.readouterr().out == recipe_of("mrpc").read_text()
-    assert cli.main(["tasks", "sst-2"]) == 1
-    assert "there is no declared task 'sst-2'; did you mean 'sst2'?" in capsys.readouterr().err
-
-
-def test_a_file_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe")
-    for name in ("nope.yaml", str(tmp_path / "broken.yaml")):
-        with pytest.raises(ConfigError, match="cannot be read"):
-            show_tasks(name)
-
-
-def test_declarations_are_packaged() -> None:
-    root = Path(__file__).parents[2]
-    built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
-    package = Path(bothways.__file__).parent
-    packed = {p for pattern in built["package-data"]["bothways"] for p in package.glob(pattern)}
-    assert set(declared().values()) <= packed

@@ -152,28 +152,6 @@ def test_neighbours_do_not_matter() -> None:
             np.testing.assert_allclose(together[i], logits[0].numpy(), atol=2e-6)
 
 
-def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
-    found = examples()
-    indices = np.arange(len(found))
-    gradients, sums = [], []
-    for limit in (10**6, 60, 1):
-        model = small_bert(small_config(dropout=0.0), classes=3)
-        parts = cut_by_tokens(indices, found.lengths, limit)
-        losses = []
-        batches = [TaskInputs.of(found.batch(part, max_positions=40)) for part in parts]
-        loss = step_loss(batches, LabelledExamples("class"))
-        for batch in batches:
-            value, stats = loss(model, batch, torch.float32)
-            value.backward()
-            losses.append(float(stats["loss"]))
-        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
-        sums.append(sum(losses))
-    assert sums[1:] == pytest.approx([sums[0]] * 2, rel=1e-5)
-    for other in gradients[1:]:
-        for one, two in zip(gradients[0], other, strict=True):
-            torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
-
-
 def windows() -> Examples:
     """Items of 2, 1 and 3 sequences; the second and every fourth token of each are read."""
     lengths = np.array([5, 9, 4, 6, 12, 7])

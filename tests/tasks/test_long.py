@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways import cli
-from bothways.errors import ConfigError, InputError, LengthError
+from bothways.errors import InputError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
@@ -31,9 +31,17 @@ from bothways.training.options import OptimizerOptions
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
+
+
 TOKENIZER = small_tokenizer(VOCABULARY)
+
+
 CLS, SEP = TOKENIZER.cls_id, TOKENIZER.sep_id
+
+
 WINDOWS = TaskOptions(labels=("a", "b", "c"), long="windows")
+
+
 SHORT = st.lists(st.integers(0, 91), max_size=60)
 
 
@@ -53,9 +61,6 @@ def owned(options: TaskOptions = WINDOWS, *, pair: bool = False, classes: int = 
     stored |= {"text_b": "b"} if pair else {}
     about = {"kind": "classification", "labels": ["a", "b", "c"], "pair": pair, "length": 12}
     return as_loaded(model, TOKENIZER, {**about, "options": stored})
-
-
-# ---------------------------------------------------------------------------------------- encoding
 
 
 @given(st.lists(SHORT, min_size=1, max_size=6), st.integers(3, 20), st.integers(1, 25) | st.none())
@@ -124,17 +129,6 @@ def test_pairs_that_do_not_match(encode: Callable[..., Examples], counts: tuple[
         encode(TOKENIZER, a, b, length=20)
 
 
-def test_no_room() -> None:
-    for second, least in ((None, 3), (["w1"], 5)):
-        with pytest.raises(LengthError, match=f"at least {least}"):
-            encode_windows(TOKENIZER, ["w1"], second, length=least - 1)
-    with pytest.raises(ConfigError, match=r"windows_stride is 0"):
-        WindowOptions(stride=0)
-
-
-# --------------------------------------------------------------------------------------- combining
-
-
 def test_how_outputs_are_combined() -> None:
     examples = encode_windows(
         TOKENIZER, [text(range(7)), "w1", text(range(12))], None, length=7, stride=5
@@ -169,9 +163,6 @@ def test_a_long_text_is_what_its_windows_are(pooling: str) -> None:
     np.testing.assert_allclose(long.values[0], expected, atol=1e-5)
     short = predict_texts(owned(TaskOptions(labels=("a", "b", "c"))), ["w5 w6"])
     np.testing.assert_allclose(long.values[1], short.values[0], atol=1e-6)
-
-
-# -------------------------------------------------------------------------------------- end to end
 
 
 def document_file(path: Path, count: int, seed: int, *, pair: bool = False) -> Path:
@@ -246,14 +237,6 @@ def test_documents_are_learned_beyond_the_length(
     shown = capsys.readouterr()
     assert "1 of 2 texts are longer than 16 tokens: read in windows" in shown.err
     assert len(shown.out.splitlines()) == 3
-
-
-def test_long_pairs_run_whole(tmp_path: Path, start: Path) -> None:
-    options = TaskOptions(text_b="query", long="windows")
-    result = finetune(config(tmp_path, start, options, epochs=1))
-    (note, cut, *_) = [note for note in result.notes if note.startswith("dev.jsonl")]
-    assert "texts are longer than 16 tokens" in note
-    assert "of 40 pairs both texts are long; the shorter one was cut to 6 tokens" in cut
 
 
 def test_targets_and_baselines_count_documents(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from bothways.errors import ConfigError, InputError
+from bothways.errors import InputError
 from bothways.tasks.examples import Examples
-from bothways.tasks.metrics import measure_labels, measure_scores, tuned_threshold
+from bothways.tasks.metrics import tuned_threshold
 from bothways.tasks.options import MultiLabelOptions, TaskOptions
 from bothways.tasks.readers import Texts, read_rows
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.texts import LabelTask, ScoreTask
 
 LABELS = TaskOptions(kind="multilabel")
+
+
 SCORES = TaskOptions(kind="multiregression")
 
 
@@ -106,24 +107,11 @@ def test_what_is_no_list_of_labels(
         labels_in(tmp_path, name, content, **options)
 
 
-def test_labels_that_differ_in_spelling_only(tmp_path: Path) -> None:
-    content = "sentence\tlabel\nx\ta|b\ny\tA"
-    with pytest.raises(InputError, match=r"a\.tsv:3: the labels 'A' here and 'a'"):
-        labels_in(tmp_path, "a.tsv", content, label_separator="|")
-    named = labels_in(tmp_path, "a.tsv", content, label_separator="|", labels=("a", "A", "b"))
-    assert named == [("a", "b"), ("A",)]
-
-
-def test_broken_lines_are_skipped_if_asked(tmp_path: Path) -> None:
-    options = replace(LABELS, label_columns=("a",), broken="skip")
-    rows = read(tmp_path, "a.tsv", "sentence\ta\nx\t1\ny\t?\nz\t0", options)
-    assert (rows.a, rows.labels) == (["x", "z"], [("a",), ()])
-    assert [line for _, line, _ in rows.broken.first] == [3]
-
-
 NAMES = st.text(
     st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), min_size=1, max_size=8
 ).map(str.strip)
+
+
 SETS = st.lists(st.lists(NAMES.filter(bool), max_size=4, unique=True), min_size=1, max_size=5)
 
 
@@ -142,50 +130,6 @@ def test_what_is_written_is_read_back(
     lines = [f"x\t{task.shown(found)}" for found in sets]
     content = "\n".join(["sentence\tlabel", *lines]) + "\n"
     assert read(folder, "a.tsv", content, task.options).labels == [tuple(s) for s in sets]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"label_columns": ("a",), "label_separator": "|"}, "label_columns and label_sep"),
-        ({"label_columns": ("a",), "labels": ("a", "b")}, "2 names for the 1 columns"),
-        ({"label_separator": "\t"}, "label_separator is"),
-        ({"labels": ("a",), "multilabel": MultiLabelOptions(thresholds=(0.1, 0.2))}, "2 values"),
-        ({"kind": "classification", "label_separator": "|"}, "has no effect"),
-        ({"kind": "multiregression", "multilabel": MultiLabelOptions(tune="one")}, "for kind mult"),
-    ],
-)
-def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TaskOptions(**{"kind": "multilabel", **options})
-    with pytest.raises(ConfigError, match="must be between 0 and 1"):
-        MultiLabelOptions(threshold=1.5)
-
-
-@pytest.mark.parametrize(
-    ("options", "sets", "message"),
-    [
-        ({}, [(), ()], "no example has a label"),
-        ({"labels": ("a", "a")}, [("a",)], "each once"),
-        ({"labels": ("a|b",), "label_separator": "|"}, [("a",)], "holds label_separator"),
-        ({"metrics": ("hamming_loss",)}, [("a",)], "lowest is best"),
-        ({"metrics": ("accuracy",)}, [("a",)], "not a metric for multilabel"),
-        ({}, [("a", "b", "c", "d")], "4 different labels for 1 examples"),
-    ],
-)
-def test_what_makes_no_task(
-    options: dict[str, Any], sets: list[tuple[str, ...]], message: str
-) -> None:
-    with pytest.raises((ConfigError, InputError), match=message):
-        LabelTask.define(replace(LABELS, **options), several(*sets))
-
-
-def test_an_unknown_label_is_named_with_its_line() -> None:
-    task = LabelTask.define(LABELS, several(("b",), ("a", "b")))
-    assert task.labels == ("a", "b")
-    assert task.targets(several(("b", "a"), ())).tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(InputError, match=r"x\.tsv:3: unknown label 'c'; the labels are 'a', 'b'"):
-        task.targets(several(("a",), ("c",)))
 
 
 def test_scores_of_several_columns_and_lists(tmp_path: Path) -> None:
@@ -254,42 +198,6 @@ def test_tuning_each_one_or_none() -> None:
     # A file with the labels in another order has the thresholds in that order.
     other, _ = tuned.for_file(replace(LABELS, labels=("b", "a")), learned=True)
     assert other.options.multilabel.thresholds == tuned.options.multilabel.thresholds[::-1]
-
-
-def test_measures_are_those_of_scikit_learn() -> None:
-    rng = np.random.default_rng(1)
-    gold, p = rng.random((50, 4)) < 0.3, np.round(rng.random((50, 4)), 2)
-    gold[:, 3] = False
-    given_, names = p >= 0.5, ("a", "b", "c", "d")
-    all_metrics = LabelTask.define(LABELS, several(("a",), ("b",))).metrics
-    measured = measure_labels(all_metrics, p, given_, gold.astype(np.float32), names)
-    expected = {
-        "f1_micro": oracle.f1_score(gold, given_, average="micro"),
-        "f1_macro": oracle.f1_score(gold, given_, average="macro", zero_division=0),
-        "ap_micro": oracle.average_precision_score(gold, p, average="micro"),
-        "ap_macro": sum(oracle.average_precision_score(gold[:, i], p[:, i]) for i in range(3)) / 4,
-        "subset_accuracy": oracle.accuracy_score(gold, given_),
-        "hamming_loss": oracle.hamming_loss(gold, given_),
-    }
-    assert measured.scores == pytest.approx(expected, abs=1e-12)
-    by_label = oracle.precision_recall_fscore_support(gold, given_, average=None, zero_division=0)
-    for i, name in enumerate(names):
-        part = measured.parts[name]
-        found = [part[m] for m in ("precision", "recall", "f1", "support")]
-        assert found == pytest.approx([values[i] for values in by_label])
-    assert "'d'" in measured.notes[0]
-    # One label alone is measured as a label, not as a class.
-    one = measure_labels(all_metrics, p[:, :1], given_[:, :1], gold[:, :1], names[:1])
-    assert one.scores["f1_micro"] == pytest.approx(oracle.f1_score(gold[:, 0], given_[:, 0]))
-    ours, theirs = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
-    names = ("p", "q")
-    found = measure_scores(("pearson", "r2", "mse", "mae"), ours, theirs, names)
-    assert found.scores["r2"] == pytest.approx(oracle.r2_score(theirs, ours))
-    assert found.scores["mse"] == pytest.approx(oracle.mean_squared_error(theirs, ours))
-    assert found.scores["mae"] == pytest.approx(oracle.mean_absolute_error(theirs, ours))
-    correlation = np.corrcoef(ours[:, 1], theirs[:, 1])[0, 1]
-    assert found.parts["q"]["pearson"] == pytest.approx(correlation)
-    assert json.loads(json.dumps(found.record())) == found.record()
 
 
 def test_baselines_are_constant() -> None:

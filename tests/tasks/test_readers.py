@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Texts, read_rows
 
 SINGLE = TaskOptions()
+
+
 PAIR = TaskOptions(text="s1", text_b="s2", label="score", kind="regression")
-NUMBERED = TaskOptions(text="3", label="1", header=False)
-MRPC = TaskOptions(text="#1 String", text_b="#2 String", label="Quality")
 
 
 def lines_left_out(rows: Texts) -> list[int]:
@@ -32,15 +31,6 @@ def write(folder: Path, content: str | bytes, name: str = "data.tsv") -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
-
-
-def test_columns_by_number(tmp_path: Path) -> None:
-    rows = read_rows(
-        write(tmp_path, "gj\t1\t\tFine.\ngj\t0\t*\tIs not.\n"), NUMBERED, labelled=True
-    )
-    assert rows.a == ["Fine.", "Is not."]
-    assert rows.labels == [("1",), ("0",)]
-    assert rows.lines == [1, 2]
 
 
 def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
@@ -80,7 +70,6 @@ def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
         read_rows(tmp_path / "folder.tsv", SINGLE, labelled=True)
 
 
-TSV_TEXT = st.text(st.characters(exclude_characters="\t\n\r\0", codec="utf-8"))
 JSON_TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
 
 
@@ -94,34 +83,6 @@ def test_any_text_survives_jsonl(
     path = write(tmp_path_factory.mktemp("jsonl"), "\n".join(lines), "d.jsonl")
     assert read_rows(path, SINGLE, labelled=False).a == texts
 
-
-@pytest.mark.parametrize(
-    ("options", "folder", "counts"),
-    [
-        (MRPC, "MRPC", {"train": 3668, "dev": 408}),
-        (SINGLE, "SST-2", {"train": 67349, "dev": 872}),
-        (TaskOptions(text="sentence1", text_b="sentence2"), "RTE", {"train": 2490, "dev": 277}),
-        (
-            TaskOptions(text="sentence1", text_b="sentence2", label="score", kind="regression"),
-            "STS-B",
-            {"train": 5749, "dev": 1500},
-        ),
-        (NUMBERED, "CoLA", {"train": 8551, "dev": 1043}),
-    ],
-)
-def test_official_files(
-    shared_data: Callable[[str], Path],
-    options: TaskOptions,
-    folder: str,
-    counts: dict[str, int],
-) -> None:
-    for part, count in counts.items():
-        rows = read_rows(shared_data(f"glue/{folder}/{part}.tsv"), options, labelled=True)
-        assert len(rows) == count
-        assert rows.empty == 0
-
-
-# ------------------------------------------------- files of one task with and without a header line
 
 COLA = TaskOptions(columns=("source", "label", "star", "sentence"))
 
@@ -161,9 +122,6 @@ def test_mnli_and_qqp_and_stsb_in_their_official_columns(tmp_path: Path) -> None
     )
     rows = read_rows(write(tmp_path, stsb), task_recipe("stsb").task, labelled=True)
     assert rows.labels == [("5.000",)]
-
-
-# ------------------------------------------------------------------------- broken lines, JSON lists
 
 
 def test_broken_lines_are_left_out_only_if_asked_and_only_of_labelled_files(tmp_path: Path) -> None:

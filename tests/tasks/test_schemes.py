@@ -121,16 +121,6 @@ def test_scores_are_those_of_an_independent_scorer(
     assert sum(s.gold for s in by_type.values()) == total.gold
 
 
-def test_scores_by_hand() -> None:
-    gold = ["B-PER I-PER O B-LOC".split(), "B-LOC O".split()]
-    predicted = ["B-PER I-PER O B-PER".split(), "O O".split()]
-    total, by_type = score_entities(predicted, gold)
-    assert (total.correct, total.predicted, total.gold) == (1, 2, 3)
-    assert (total.precision, total.recall) == (1 / 2, 1 / 3)
-    assert total.f1 == pytest.approx(0.4)
-    assert (by_type["LOC"].predicted, by_type["LOC"].gold, by_type["LOC"].f1) == (0, 2, 0.0)
-
-
 def test_the_scheme_of_a_file_is_that_which_it_breaks_least() -> None:
     iob2 = ["B-A I-A".split()] * 5
     assert find_scheme(tag_pairs([*iob2, ["I-A"]])) == "iob2"

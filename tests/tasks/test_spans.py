@@ -20,7 +20,7 @@ from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
-from bothways.io.annotations.squad import GoldAnswer, Questions, read_questions
+from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.model.batch import collate
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
@@ -42,7 +42,11 @@ from model_examples import BOTH_HEADS, padded, small_config, small_tokenizer
 from question_examples import question, squad_file, word_questions
 
 VOCABULARY = 97
+
+
 SHAPE = (2, 32, 4, 64, VOCABULARY)
+
+
 FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 
 
@@ -118,30 +122,6 @@ def test_it_learns_and_the_folder_answers(tuned: FinetuneConfig) -> None:
     answers = bw.load(folder / "model").answer(asked["question"], passage, top=3)
     assert [a.text for a in answers] == [a["text"] for a in best[asked["id"]][:3]]
     assert all(passage[a.start : a.end] == a.text for a in answers)
-
-
-def test_the_page_shows_which_questions_are_hard(
-    tuned: FinetuneConfig, tuned_v2: FinetuneConfig
-) -> None:
-    for config, panels in ((tuned, 3), (tuned_v2, 4)):
-        report = json.loads((Path(config.run) / "report.json").read_text())
-        (run,), best = report["seeds"], report["best_run"]
-        assert len(best["panels"]) == panels
-        for panel in best["panels"][:2]:
-            assert sum(row[1] for row in panel["rows"]) == 60
-            for column, metric in ((2, "f1"), (3, "exact_match")):
-                mean = sum(row[1] * row[column] for row in panel["rows"]) / 60
-                assert mean == pytest.approx(run["scores"][metric])
-        wrong = round(60 * (1 - run["scores"]["exact_match"]))
-        assert best["errors_total"] == wrong
-        shown = (Path(config.run) / "report.html").read_text()
-        assert "Scores by first word" in shown
-        assert "F1 by length" in shown
-    lengths, (_, yes, no) = best["panels"][1]["rows"], best["panels"][2]["rows"][1]
-    assert [row[:2] for row in lengths] == [["none", 20], ["3 to 4", 40]]
-    recall, precision = (run["scores"][f"no_answer_{n}"] for n in ("recall", "precision"))
-    assert no / (yes + no) == pytest.approx(recall)
-    assert no / max(1, no + best["panels"][2]["rows"][0][2]) == pytest.approx(precision)
 
 
 def test_errors_show_question_and_passage_around_both_answers() -> None:
@@ -298,15 +278,6 @@ def test_the_longest_answer_is_asked_for(tuned: FinetuneConfig) -> None:
             model.answer(*asked, answer_length=wrong)  # type: ignore[call-overload]
 
 
-def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:
-    shutil.copytree(model_of(tuned), tmp_path / "m")
-    about = json.loads((tmp_path / "m" / "bothways.json").read_text())
-    about["tasks"]["span"]["options"]["spans"] = {"threshhold": 1.0}
-    (tmp_path / "m" / "bothways.json").write_text(json.dumps(about))
-    with pytest.raises(ModelError, match=r"options cannot be read .*threshhold"):
-        bw.load(tmp_path / "m").answer("w3", "w4")
-
-
 def test_going_on_from_a_tuned_folder(
     tuned: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,61 +296,6 @@ def test_going_on_from_a_tuned_folder(
     fresh = dataclasses.replace(again, run=str(tmp_path / "new"), head="new", seeds=(7,))
     assert finetune(fresh).mean() < before["f1"] / 2
     assert "continues from the task head" not in capsys.readouterr().out
-
-
-def test_the_verbs(
-    tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, dev, out = str(model_of(tuned_v2)), tuned_v2.task.dev, tmp_path / "answers.json"
-    assert cli.main(["predict", model, "--file", dev, "--out", str(out)]) == 0
-    assert "60 predictions" in capsys.readouterr().out
-    trained = Path(tuned_v2.run) / "seed-0" / "dev_predictions.json"
-    assert json.loads(out.read_text()) == json.loads(trained.read_text())
-    assert {p.name for p in tmp_path.iterdir()} == {
-        "answers.json",
-        "answers_nbest.json",
-        "answers_null_odds.json",
-    }
-    assert cli.main(["predict", model, "--file", dev]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "id\tprediction\tprobability"
-    assert len(lines) == 61
-    assert cli.main(["evaluate", dev, "--predictions", str(out)]) == 0
-    scores = json.loads(capsys.readouterr().out)
-    assert cli.main(["evaluate", model, dev]) == 0
-    shown = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
-    assert float(shown["f1"]) == pytest.approx(scores["f1"] / 100, abs=1e-4)
-    assert cli.main(["evaluate", model, dev, "--precision", "bf16"]) == 0
-    rounded = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
-    assert float(rounded["f1"]) == pytest.approx(scores["f1"] / 100, abs=0.1)
-
-    text = tmp_path / "text.txt"
-    text.write_text("w50 w51 w1 w33\nw6")
-    given = ["predict", model, "--question", "w3 w4", "--top", "2"]
-    assert cli.main([*given, "--file", str(text)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.splitlines() == lines
-    assert "cut" not in shown.err
-    assert "windows" not in shown.err
-    assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6 " * 20]) == 0
-    assert "1 of 1 texts are longer than" in capsys.readouterr().err
-    long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
-    assert cli.main(["predict", model, *long]) == 0
-    assert "the question was cut to " in capsys.readouterr().err
-    shutil.copytree(model, tmp_path / "short")
-    about = json.loads((tmp_path / "short" / "bothways.json").read_text())
-    about["tasks"]["span"]["options"]["spans"]["query_length"] = 4
-    (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
-    assert cli.main(["predict", str(tmp_path / "short"), *long]) == 0
-    assert "the question was cut to 4 of its 65 tokens" in capsys.readouterr().err
-    assert cli.main(given) == 1
-    assert "context or file" in capsys.readouterr().err
-    text.write_text(" \n")
-    assert cli.main([*given, "--file", str(text)]) == 1
-    assert "the text to search is empty" in capsys.readouterr().err
 
 
 def test_a_long_question_is_cut_and_counted(
@@ -445,25 +361,6 @@ def test_a_question_whose_answer_is_astray_changes_nothing(start: Path, tmp_path
         finetune(dataclasses.replace(config, task=task, run=str(tmp_path / "lost")))
 
 
-def test_korean_answers_compared_by_english_rules_are_pointed_out(tmp_path: Path) -> None:
-    asked = question("q", "w1", ("서울은", 0))
-    path = squad_file(tmp_path / "ko.json", [{"context": "서울은 크다", "qas": [asked]}])
-    rows = read_questions(path, labelled=True)
-    for convention, noted in (("squad", True), ("korean", False)):
-        options = TaskOptions(kind="spans", spans=SpanOptions(convention=convention))  # type: ignore[arg-type]
-        part = SpanTask.define(options, rows).encode(small_tokenizer(VOCABULARY), rows, length=20)
-        assert any("most answers are Korean" in note for note in part.notes) == noted
-
-
-def test_the_convention_is_that_of_fine_tuning(tuned: FinetuneConfig) -> None:
-    loaded = load_model(model_of(tuned))
-    korean = TaskOptions(kind="spans", spans=SpanOptions(convention="korean"))
-    task, notes = task_for_file(loaded, korean)
-    assert task.options.spans.convention == "squad"
-    assert any("convention=korean" in note for note in notes)
-    assert task_for_file(loaded, TaskOptions(kind="spans"))[1] == ()
-
-
 def test_settings_of_fine_tuning_stay_and_others_are_told(tuned: FinetuneConfig) -> None:
     loaded = load_model(model_of(tuned))
     own = task_of(loaded).options.spans
@@ -476,35 +373,6 @@ def test_settings_of_fine_tuning_stay_and_others_are_told(tuned: FinetuneConfig)
         asked = TaskOptions(kind="spans", spans=SpanOptions(no_answer=no_answer))
         notes = task_for_file(loaded, asked)[1]
         assert ("no_answer is false as in fine-tuning" in notes) == noted
-
-
-@pytest.mark.parametrize("table", [False, True])
-def test_predictions_do_not_replace_the_questions(
-    table: bool, tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, dev = str(model_of(tuned_v2)), tmp_path / "dev.json"
-    shutil.copyfile(tuned_v2.task.dev, dev)
-    shutil.copyfile(dev, tmp_path / "x_predictions_nbest.json")
-    shutil.copyfile(dev, tmp_path / "x_nbest.json")
-    (tmp_path / "link.json").symlink_to(dev)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def status(file: str, out: str) -> int:
-        argv = ["predict", model, "--file", str(tmp_path / file), "--out", str(tmp_path / out)]
-        return cli.main(argv)
-
-    refused = [("dev.json", "dev.json"), ("dev.json", "link.json"), ("link.json", "dev.json")]
-    refused += [("x_nbest.json", "x.json"), ("x_predictions_nbest.json", "x.tsv")]
-    for file, out in refused:
-        assert status(file, out) == 1
-        assert f"--out would overwrite {tmp_path / file}" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    out = "dev.tsv" if table else "dev_predictions.json"
-    assert status("dev.json", out) == 0
-    assert {name: (tmp_path / name).read_bytes() for name in before} == before
-    new = {"dev_predictions", "dev_predictions_nbest", "dev_predictions_null_odds"}
-    expected = {f"{name}.json" for name in new} | ({"dev.tsv"} if table else set())
-    assert {path.name for path in tmp_path.iterdir()} - before.keys() == expected
 
 
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:

@@ -251,6 +251,7 @@ def test_a_folder_of_brat(tmp_path: Path) -> None:
         ("New York-based", [[0, 8, "L"]], ["B-L", "I-L"]),
         (" Ann ", [[0, 5, "P"]], ["B-P"]),
         ("Bank of Rome", [[0, 12, "ORG"], [8, 12, "L"]], ["B-ORG", "I-ORG", "I-ORG"]),
+        ("Bank of Rome", [[0, 4, "X"], [0, 12, "ORG"]], ["B-ORG", "I-ORG", "I-ORG"]),
         ("Ann Bob", [[0, 3, "P"], [4, 7, "P"]], ["B-P", "B-P"]),
         ("東京に行く", [[0, 2, "L"]], ["B-L", "I-L", "O", "O"]),
     ],
@@ -385,13 +386,6 @@ def test_types_without_prefixes(tmp_path: Path) -> None:
     assert (found.scheme, found.tags) == ("none", [["PER", "PER", "O", "O", "LOC", "O"]])
     with pytest.raises(InputError, match="the tag 'PER' has no prefix"):
         read(tmp_path, "a.conll", content, scheme="iob2")
-
-
-def test_sentences_in_lines_to_predict(tmp_path: Path) -> None:
-    for content in ("Mary Shelley lived in London .\n", "She wrote novels\n\nHe wrote poems\n"):
-        path = write(tmp_path, "a.txt", content)
-        with pytest.raises(InputError, match="found running text"):
-            read_sentences(path, TaggingOptions(), labelled=False)
 
 
 # -------------------------------------------------------------------------- labels of whole texts

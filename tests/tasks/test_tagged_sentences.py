@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways import tasks
-from bothways.config.parsing import load_recipe
 from bothways.errors import InputError
-from bothways.finetuning.options import FinetuneConfig
 from bothways.tasks.options import TaggingOptions
 from bothways.tasks.sentences import Sentences, read_sentences
 
@@ -88,30 +85,6 @@ def test_prefixes_of_other_schemes(tmp_path: Path) -> None:
             read(tmp_path, "a B-X\nb C-X\n", options)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            "a N O\nb O\n",
-            r":2: expected 3 columns as in the lines before, found 2: 'b', 'O'",
-        ),
-        ("a O\nb O extra\n", r":2: expected 2 columns as in the lines before, found 3"),
-        ("a\tO\n\tO\n", r":2: the word is empty"),
-        ("a\tO\nb\t\n", r":2: the tag is empty"),
-        ("a\nb\n", r":1: has 1 column, so there is no column -1 for the tag"),
-        ("\n\n-DOCSTART- O\n\n", "has no sentences"),
-        ("", "has no sentences"),
-        ("a O\nb\0 O\n", r":2: .*NUL"),
-        (b"a O\nb\xff O\n", r":2: .*UTF-8"),
-    ],
-)
-def test_what_cannot_be_read_is_named_with_its_line(
-    content: str | bytes, message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=message):
-        read(tmp_path, content)
-
-
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r":1: .*no column 5 for the tag.*tagging_tag"):
         read(tmp_path, "a O\n", TaggingOptions(tag=5))
@@ -137,11 +110,6 @@ def test_running_text_is_not_taken_for_columns(tmp_path: Path) -> None:
         assert read(tmp_path, content, labelled=False).words == [["London"], ["Yes"]]
 
 
-def test_a_huge_sentence(tmp_path: Path) -> None:
-    found = read(tmp_path, "word O\n" * 100_000)
-    assert [len(words) for words in found.words] == [100_000]
-
-
 # Sentences as the sets are published (the first lacks its first -DOCSTART- line here).
 REAL = [
     ("ner/conll2003/eng.train", SIMPLE, 14_041, "iob1"),
@@ -163,22 +131,3 @@ def test_real_files(
 ) -> None:
     found = read_sentences(shared_data(name), options, labelled=True)
     assert (len(found), found.scheme, found.broken) == (sentences, scheme, 0)
-
-
-DECLARED = sorted((Path(tasks.__file__).parent / "declared").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("name", ["conll2003", "wnut17", "klue-ner"])
-def test_declared_options_read_the_real_files(
-    name: str, shared_data: Callable[[str], Path]
-) -> None:
-    (path,) = [path for path in DECLARED if path.stem == name]
-    task = load_recipe(FinetuneConfig, path).task
-    options = task.tagging
-    assert task.kind == "tagging"
-    folder = {"klue-ner": "ko/klue"}.get(name, f"ner/{name}")
-    found = read_sentences(shared_data(f"{folder}/{task.dev}"), options, labelled=True)
-    assert found.scheme == options.scheme
-    # What is no file of words would have read as one long sentence or as thousands of types.
-    assert found.tags is not None
-    assert 5 <= len({tag for tags in found.tags for tag in tags}) <= 15

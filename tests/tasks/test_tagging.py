@@ -10,23 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.api.model import load
-from bothways.errors import ConfigError, InputError, LengthError
-from bothways.finetuning.finetune import finetune
-from bothways.finetuning.options import FinetuneConfig
-from bothways.model.folder import save_model
-from bothways.runtime.folder import load_model
-from bothways.runtime.pipeline import evaluate_file
-from bothways.tasks.options import TaggingOptions, TaskOptions
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.options import TaskOptions
 from bothways.tasks.tagging import TaggedFile, TaggingTask, encode_sentences
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
-from model_examples import small_bert, small_config
-from tagging_examples import LETTERS, SHAPE, TOKENIZER, joined, tagging
+from tagging_examples import LETTERS, TOKENIZER, joined, tagging
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
-
-ALONE = TaggingOptions(context="sentence")
 
 
 def encode(
@@ -62,9 +53,6 @@ def shown(tokenizer: Tokenizer, part: TaggedFile) -> list[tuple[str, str]]:
         ]
         found.append((pieces[0], pieces[1]))
     return found
-
-
-# --------------------------------------------------------------------------------- what is read
 
 
 def test_a_word_is_read_at_its_first_piece(tmp_path: Path) -> None:
@@ -182,13 +170,6 @@ def test_a_sentence_of_nothing_but_spaces_has_tags(tmp_path: Path) -> None:
     assert task.decode(part, perfect(task, part)) == [["O", "O"], ["B-X"]]
 
 
-def test_no_room_for_text(tmp_path: Path) -> None:
-    with pytest.raises(LengthError, match="at least 3"):
-        encode(tmp_path, "w1 B-X\n", tagging(), length=2)
-
-
-# ------------------------------------------------------------------------------------ tags
-
 FILES = {
     "iob1": "w1 I-A\nw2 I-A\nw3 B-A\nw4 O\n\nw5 I-B\nw6 I-A\n",
     "iob2": "w1 B-A\nw2 I-A\nw3 B-A\nw4 O\n\nw5 B-B\nw6 B-A\n",
@@ -298,29 +279,6 @@ def test_tags_that_only_look_like_those_of_a_scheme(tmp_path: Path) -> None:
     assert task.decode(part, perfect(task, part)) == [["B-X", "I-X", *"OOOO"]]
 
 
-def test_a_segmenter_is_trained_and_used_again(tmp_path: Path) -> None:
-    (tmp_path / "train.conll").write_text(SEGMENTED)
-    save_model(tmp_path / "model", small_bert(small_config(SHAPE)), TOKENIZER)
-    options = dataclasses.replace(
-        tagging(), train=str(tmp_path / "train.conll"), dev=str(tmp_path / "train.conll")
-    )
-    config = FinetuneConfig(
-        task=options,
-        model=str(tmp_path / "model"),
-        run=str(tmp_path / "run"),
-        epochs=1,
-        max_length=16,
-    )
-    score = finetune(config).scores["accuracy"][0]
-    loaded = load_model(tmp_path / "run/seed-0/model")
-    assert evaluate_file(loaded, tmp_path / "train.conll").scores == {"accuracy": score}
-    # A file whose tags are all of a scheme says nothing of what the model learned.
-    (tmp_path / "part.conll").write_text("w1 B\nw3 E\nw4 S\n")
-    found = evaluate_file(loaded, tmp_path / "part.conll", options=tagging())
-    assert list(found.scores) == ["accuracy"]
-    assert set(load(tmp_path / "run/seed-0/model").tag("w1 w2 w3").tags) <= set("BMES")
-
-
 @pytest.mark.parametrize(
     ("labels", "scheme"),
     [
@@ -338,13 +296,6 @@ def test_heads_trained_elsewhere_in_other_schemes(tmp_path: Path, labels: str, s
     decoded = task.decode(part, perfect(task, part))
     assert decoded == [["B-A", "I-A", "E-A", "O", "S-A"]]
     assert task.measure(part, decoded).scores == dict.fromkeys(task.metrics, 1.0)
-
-
-def test_metrics_do_not_matter_where_nothing_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "words.conll").write_text("w1\nw2\n")
-    options = dataclasses.replace(tagging(), labels=("O", "NAME"), metrics=("f1",))
-    rows = TaggingTask.read(tmp_path / "words.conll", options, labelled=False)
-    assert TaggingTask.define(options, rows).metrics == ()
 
 
 def test_an_unknown_tag_in_dev_is_named_with_its_line(tmp_path: Path) -> None:

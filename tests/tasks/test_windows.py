@@ -18,7 +18,6 @@ from bothways.tasks.windows import (
     best_window,
     cut_windows,
     encode_windows,
-    windows_note,
 )
 from bothways.tokenization.tokenizer import Tokenizer
 from pretraining_examples import TOKENIZER
@@ -116,18 +115,3 @@ def test_without_a_piece_for_it_nothing_is_unknown() -> None:
     assert tokenizer.unk_id is None
     examples = encode_windows(tokenizer, ["abba", "c"], None, length=8)
     assert Reading.of(tokenizer, examples) == Reading(texts=2, tokens=6 + 3)
-
-
-@pytest.mark.parametrize(
-    ("pooling", "how"),
-    [
-        ("mean", "their outputs are averaged"),
-        ("max", "their highest outputs count"),
-        ("first", "only the first window's outputs count"),
-    ],
-)
-def test_the_note_says_how_outputs_are_combined(pooling: str, how: str) -> None:
-    read = "20 of 1,500 texts are longer than 128 tokens and are read in 1,040 windows"
-    notes = windows_note(TOKENIZER, "dev.tsv", Reading(1500, 20, 1040), 128, pooling)
-    assert notes == [f"dev.tsv: {read}; {how}"]
-    assert windows_note(TOKENIZER, "dev.tsv", Reading(1500), 128, pooling) == []

@@ -45,11 +45,20 @@ from model_examples import BOTH_HEADS
 from pretraining_examples import bert_loss, memory_store, pair_batches
 
 _LOADED = fully_shard, loops
+
+
 """What every process would import again."""
+
+
 Hook = Callable[[int, int], None]
+
+
 """Called after a step with the rank and the number of steps done."""
 
+
 STEPS, STOP = 8, 4
+
+
 RECIPE = """\
 size: tiny
 layers: 2
@@ -93,13 +102,6 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     def other_seed(rank: int) -> list[str]:
         return pretrain("other", "--seed", str(rank))(rank)
 
-    def other_heldout(rank: int) -> list[str]:
-        """In the process of rank 1, as if its folder for evaluation held other text."""
-        if rank == 1:
-            batches = pretraining.heldout_batches
-            pretraining.heldout_batches = lambda *text: batches(*text)[1:]
-        return pretrain("other-text")(rank)
-
     def unsaved(rank: int) -> list[str]:
         """In the process that writes, as if the library could not save the vocabulary."""
         if rank == 0:
@@ -135,20 +137,12 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("killed", 2, pretrain("killed", "--checkpoint-minutes", "1e-9"), at(1, kill))
     yield Job("continued", 2, pretrain("killed", "--checkpoint-minutes", "1e-9"))
     yield Job("broken", 2, pretrain("broken"), at(1, fail))
-    yield Job("defect", 2, pretrain("defect"), at(0, fall_over))
     yield Job("unsaved", 2, unsaved)
     yield Job("other options", 2, other_seed)
-    yield Job("other held-out text", 2, other_heldout)
-    yield Job("other recipe", 2, pretrain("ddp", "--lr", "1"))
     yield Job("too many", 3, pretrain("too-many"))
-    yield Job("misspelt", 2, pretrain("misspelt", "--clock.stesp", "3"))
-    yield Job("another verb", 2, lambda _: ["finetune", "--model", "m", "--run", "r"])
 
 
 MINUTES = "--minutes", "1"
-
-
-# ----------------------------------------------------------------------- what happens to a process
 
 
 def at(rank: int, action: Callable[[], None], after: int = STOP) -> Hook:
@@ -170,9 +164,6 @@ def fail() -> None:
 
 def fall_over(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a defect")
-
-
-# --------------------------------------------------------------------------------------- the jobs
 
 
 def gradients(notes: Path) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from bothways.config.fields import digest, to_dict
-from bothways.errors import ConfigError, DiskError
+from bothways.config.fields import to_dict
+from bothways.errors import DiskError
 from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.options import FinetuneConfig, SearchOptions
+from bothways.finetuning.options import FinetuneConfig
 from bothways.training import checkpoint, fit
 from bothways.training.checkpoint import LAST as FOLDER
 from bothways.training.checkpoint import LastCheckpoint
@@ -282,17 +282,7 @@ def test_a_damaged_one_is_named_and_the_run_starts_again(
     assert contents(config) == unbroken
 
 
-def test_one_of_another_arithmetic_is_not_taken(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    interrupted(config, monkeypatch, 5)
-    plain = dataclasses.replace(config, kernels="plain")
-    assert steps_of(plain, monkeypatch)[0] == 0
-    assert "its checkpoint was made with another kernels" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("changes", [{"seeds": (1,)}, {"epochs": EPOCHS + 1}])
-@pytest.mark.parametrize("version", [0.1, 0.2])
 def test_one_of_another_run_is_named_and_kept_but_not_used(
     config: FinetuneConfig,
     unbroken: dict[str, Any],
@@ -300,14 +290,11 @@ def test_one_of_another_run_is_named_and_kept_but_not_used(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     changes: dict[str, Any],
-    version: float,
 ) -> None:
     other = dataclasses.replace(config, run=str(tmp_path / "other"), **changes)
     interrupted(other, monkeypatch, 5)
     interrupted(config, monkeypatch, 7)
     (theirs,) = (tmp_path / "other").glob(f"seed-*/{FOLDER}")
-    if version == 0.1:
-        as_by_version_0_1(theirs)
     folder = Path(config.run) / "seed-0"
     shutil.rmtree(folder / FOLDER)
     shutil.copytree(theirs, folder / FOLDER)
@@ -323,44 +310,6 @@ def test_one_of_another_run_is_named_and_kept_but_not_used(
         path.read_bytes() for path in sorted(theirs.iterdir())
     ]
     assert found == unbroken
-
-
-def test_one_of_pretraining_is_not_used(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    interrupted(config, monkeypatch, 5)
-    folder = Path(config.run) / "seed-0" / FOLDER
-    manifest = json.loads((folder / "training.json").read_text())
-    del manifest["digest"]
-    manifest.update(run="a run of pre-training", extra={"epoch_sizes": []})
-    (folder / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
-    assert steps_of(config, monkeypatch)[0] == 0
-    assert "its checkpoint is not its own: it is step 5 of another run" in capsys.readouterr().out
-
-
-def test_one_of_version_0_1_goes_on(
-    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(config, monkeypatch, 5)
-    as_by_version_0_1(Path(config.run) / "seed-0" / FOLDER)
-    assert steps_of(config, monkeypatch)[0] == 5
-    assert contents(config) == unbroken
-
-
-def as_by_version_0_1(path: Path) -> None:
-    """Its manifest does not say which run it is of."""
-    manifest = json.loads((path / "training.json").read_text())
-    del manifest["run"], manifest["digest"]
-    (path / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
-
-
-def test_short_runs_have_none(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, unbroken: dict[str, Any]
-) -> None:
-    config = dataclasses.replace(config, checkpoint=SavingOptions())
-    monkeypatch.setattr(LastCheckpoint, "save", None)
-    finetune(config)
-    assert contents(config) == unbroken
 
 
 def test_a_full_disk_leaves_the_one_before(
@@ -380,23 +329,6 @@ def test_a_full_disk_leaves_the_one_before(
             finetune(config)
     assert steps_of(config, monkeypatch)[0] == 6
     assert contents(config) == unbroken
-
-
-def test_settings_of_a_search_go_on_too(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = SearchOptions(lr=(3e-3, 1e-3))
-    config = dataclasses.replace(config, epochs=1, search=search)
-    whole = dataclasses.replace(config, run=str(tmp_path / "whole"))
-    expected = finetune(whole)
-    interrupted(config, monkeypatch, STEPS + 4)
-    assert steps_of(config, monkeypatch) == list(range(4, STEPS))
-    assert finetune(config).scores == expected.scores
-
-
-def test_minutes_are_not_negative() -> None:
-    with pytest.raises(ConfigError, match=r"checkpoint_minutes"):
-        FinetuneConfig(checkpoint=SavingOptions(-1.0))
 
 
 def test_the_steps_are_what_this_file_thinks(base: FinetuneConfig) -> None:

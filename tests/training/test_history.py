@@ -44,12 +44,6 @@ def weights(folder: Path, precision: str, cache: str, history: str = "") -> list
     return [sha256(out / run / "model" / WEIGHTS) for run in RUNS]
 
 
-@pytest.mark.slow  # half a minute of compiling; test_loops.py does the same for each loop
-def test_the_process_that_compiles_trains_as_one_that_did_other_work(folder: Path) -> None:
-    first = weights(folder, "fp32", "cache")
-    assert first == weights(folder, "fp32", "cache", OTHER_WORK)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_histories(folder: Path, precision: str) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -61,21 +58,6 @@ def test_a_damaged_line_costs_only_itself(
     assert steps(tmp_path) == [0, 1, 3, 6, 7]
 
 
-def test_starting_again_drops_everything(tmp_path: Path) -> None:
-    with Monitor(tmp_path, 10, "test") as watch:
-        watch.record(0, {"loss": 1.0})
-        watch.record(3, {"loss": 1.0})
-    with Monitor(tmp_path, 10, "test") as watch:
-        watch.record(0, {"loss": 1.0})
-    assert steps(tmp_path) == [0]
-
-
-def test_no_metrics_are_no_records(tmp_path: Path) -> None:
-    assert read_metrics(tmp_path / METRICS) == []
-    (tmp_path / METRICS).write_bytes(b"\x00\x00\x00")
-    assert read_metrics(tmp_path / METRICS) == []
-
-
 def test_plain_lines_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Monitor(tmp_path, 500, "training") as watch:
         for step in range(1, 501):
@@ -103,38 +85,6 @@ def test_a_reader_that_went_away_stops_nothing(
     assert [r["step"] for r in read_metrics(tmp_path / METRICS)] == [1]
 
 
-def test_a_bar_on_a_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    values = {
-        "loss": 6.123,
-        "mlm_loss": 5.4,
-        "mlm_accuracy": 0.15,
-        "nsp_accuracy": 0.7,
-        "lr": 1e-4,
-        "tokens_per_second": 12345.6,
-    }
-    with Monitor(tmp_path, 60_000, "pretrain", done=1) as watch:
-        watch.log(59_999, values)
-        watch.say("said above the bar")
-    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
-    assert "59999/60000 loss 6.123 mlm 0.150 nsp 0.700 tok/s 12,346 0 s left" in out
-    assert "said above the bar" in out
-
-
-def test_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr("bothways.training.monitor.time.monotonic", lambda: now)
-    with Monitor(tmp_path, 1000, "test", done=100) as watch:
-        assert watch._time_left(100) == "?"
-        now = 110.0  # ten seconds for 100 steps, 800 to go
-        assert watch._time_left(200) == "80 s"
-        now = 200.0
-        assert watch._time_left(200) == "13 min"
-
-
 def test_tensorboard(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -146,47 +96,6 @@ def test_tensorboard(tmp_path: Path) -> None:
     events.Reload()
     found = [(e.step, round(e.value, 3)) for e in events.Scalars("loss")]
     assert found == [(1, 1.0), (2, 2.0), (3, 3.2)], "later records of the broken run are purged"
-
-
-def test_a_refused_write_is_one_clear_error(tmp_path: Path) -> None:
-    class Full:
-        def write(self, _: Any) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        def close(self) -> None:
-            pass
-
-    def record() -> None:
-        with Monitor(tmp_path, 4, "test") as watch:
-            watch._file.close()
-            watch._file = Full()  # type: ignore[assignment]
-            watch.record(1, {"loss": 1.0})
-
-    with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
-        record()
-
-
-def test_a_record_of_tensorboard_is_written_whole_or_refused(tmp_path: Path) -> None:
-    """A nearly full disk takes a part, and does not call it an error."""
-
-    class NearlyFull:
-        def __init__(self, file: Any) -> None:
-            self.file = file
-
-        def write(self, data: bytes) -> int:
-            return int(self.file.write(data[:-1]))
-
-        def close(self) -> None:
-            self.file.close()
-
-    def record() -> None:
-        with Monitor(tmp_path, 4, "test", tensorboard=True) as watch:
-            assert watch._events is not None
-            watch._events._file = NearlyFull(watch._events._file)  # type: ignore[assignment]
-            watch.record(1, {"loss": 1.0})
-
-    with pytest.raises(DiskError, match="No space left"):
-        record()
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

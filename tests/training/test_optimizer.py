@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -343,16 +340,3 @@ def test_frozen_parameters_are_left_out() -> None:
     model.vector.requires_grad_(False)
     optimizer = make_optimizer(model, OptimizerOptions())
     assert [len(group["params"]) for group in optimizer.param_groups] == [1, 0]
-
-
-def test_training_does_without_torchs_compiler(tiny_corpus: Path, tmp_path: Path) -> None:
-    """And without pandas. Importing the one takes as long as torch, the other a third of that."""
-    words = ["pretrain", "--size", "tiny", "--layers", "1", "--steps", "2"]
-    words += ["--corpus", str(tiny_corpus), "--run", str(tmp_path / "run"), "--precision", "fp32"]
-    script = (
-        "import sys\nfrom bothways import cli\n"
-        f"assert cli.main({words!r}) == 0\n"
-        "assert not {'torch._dynamo', 'pandas'} & set(sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

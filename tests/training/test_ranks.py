@@ -21,17 +21,19 @@ from safetensors.torch import load_file
 
 from bothways import cli
 from bothways.errors import ConfigError
-from bothways.model.device import set_threads
 from bothways.model.engine import load_network
-from bothways.runtime.folder import load_model
 from bothways.runtime.stored import WEIGHTS
 from bothways.training import ranks
 from bothways.training.monitor import METRICS, read_metrics
-from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
+from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import read_run
 
 STOP = 4
+
+
 Outcomes = Mapping[str, list[dict[str, Any]]]
+
+
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
@@ -39,6 +41,8 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "CUDA_VISIBLE_DEVICES": "",  # two processes would want a card each
 }
+
+
 DIED = "another process of the run has died"
 
 
@@ -79,19 +83,6 @@ def steps_of(jobs: Outcomes, *names: str) -> dict[tuple[int, int], str]:
                 assert (step, number) not in found, "trained on twice"
                 found[step, number] = content
     return found
-
-
-# ---------------------------------------------------------------------------------- as one process
-
-
-def test_without_a_store_a_failure_is_told() -> None:
-    """Its host has gone, and may have been killed without a word."""
-
-    class Gone:
-        def add(self, key: str, count: int) -> int:
-            raise RuntimeError(f"cannot add {count} to {key}")
-
-    assert ranks._first_to_fail(Gone())  # type: ignore[arg-type]
 
 
 def test_gradients_are_those_of_one_process(jobs: Outcomes) -> None:
@@ -181,11 +172,6 @@ def test_buckets_hold_every_gradient_once_and_in_order(monkeypatch: pytest.Monke
     assert [id(g) for bucket in buckets for g in bucket] == [*map(id, gradients)]
 
 
-@pytest.mark.usefixtures("jobs")
-def test_dropout_was_on(folder: Path) -> None:
-    assert load_model(folder / "one" / "model").config.dropout == 0.1
-
-
 def test_initial_weights_are_the_first_processs(jobs: Outcomes, folder: Path) -> None:
     assert [o["status"] for o in jobs["other weights"]] == [0, 0]
     expected, found = weights(folder / "ddp"), weights(folder / "other-weights")
@@ -208,9 +194,6 @@ def test_minutes_are_decided_for_all(jobs: Outcomes, folder: Path) -> None:
     assert "interrupted after step 1" in jobs["minutes"][0]["out"]
     assert [len(o["notes"].splitlines()) for o in jobs["minutes"]] == [2, 1]
     assert read_run(folder / "minutes")["resolved"]["steps"] > 1
-
-
-# ------------------------------------------------------------------------------ stopping, going on
 
 
 def test_a_signal_to_one_stops_all(jobs: Outcomes) -> None:
@@ -254,20 +237,13 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     assert records(folder / "killed") == records(folder / "ddp")
 
 
-# ------------------------------------------------------------------------------------------ errors
-
-
 @pytest.mark.parametrize(
     ("job", "status", "said"),
     [
         ("broken", 1, "the disk of this process is full; empty it."),
         ("unsaved", 1, "step-1 could not be saved (ZeroDivisionError: a defect)"),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
-        ("other held-out text", 1, "held-out sequences: "),
-        ("other recipe", 1, "lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
-        ("misspelt", 2, "did you mean '--steps'?"),
-        ("another verb", 2, "finetune runs in one process; start it without torchrun."),
     ],
 )
 def test_an_error_is_shown_once(jobs: Outcomes, job: str, status: int, said: str) -> None:
@@ -283,12 +259,6 @@ def test_an_error_is_shown_once(jobs: Outcomes, job: str, status: int, said: str
 def test_no_process_trains_if_nothing_could_be_saved(jobs: Outcomes, folder: Path) -> None:
     assert [outcome["notes"] for outcome in jobs["unsaved"]] == ["", ""]
     assert not (folder / "unsaved" / "checkpoints").exists()
-
-
-def test_a_defect_shows_its_own_traceback_alone(jobs: Outcomes) -> None:
-    first, second = jobs["defect"]
-    assert "ZeroDivisionError: a defect" in first["err"]
-    assert (second["status"], second["err"]) == (1, "")
 
 
 def test_processes_that_cannot_meet(
@@ -313,39 +283,10 @@ def test_processes_that_cannot_meet(
         pass
 
 
-# ---------------------------------------------------------------------------------------- in parts
-
-
-def test_one_process_exchanges_nothing() -> None:
-    with process_group() as ranks:
-        assert ranks == SINGLE_PROCESS
-    assert not torch.distributed.is_initialized()
-    values = torch.tensor([1.5])
-    assert ranks.sum(values) is values
-    assert ranks.run_on_rank0(lambda: 3) == 3
-    ranks.check_same({"a": 1})
-    ranks.barrier()
-
-
-def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
-    try:
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(cores))
-        assert set_threads(0) == 1
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * cores))
-        assert set_threads(0) == 1
-        assert set_threads(3) == 3
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_micro_batch_slices_cover_the_step() -> None:
     parts = list(range(7))
     shares = [parts[Ranks(rank, 3).micro_batch_slice] for rank in range(3)]
     assert shares == [[0, 3, 6], [1, 4], [2, 5]]
-
-
-# ----------------------------------------------------------------------------------------- torchrun
 
 
 def torchrun(folder: Path, run: str, corpus: Path, *options: str) -> list[str]:

@@ -18,14 +18,12 @@ from filelock import FileLock, Timeout
 
 from bothways.errors import ConfigError, RunError
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
-from bothways.training import runfolder
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.runfolder import (
     LOCK,
     RUN_FILE,
     Run,
     changed_numerics,
-    locks_released,
     open_run,
     read_run,
     record_changes,
@@ -71,18 +69,6 @@ def test_a_run_of_another_format_is_refused_by_its_number(tmp_path: Path) -> Non
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 1}))
     with pytest.raises(RunError, match=r"a run of format 1, and this version continues format 2"):
         start(tmp_path / "run")
-
-
-def test_processors_of_the_same_name_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "cpuinfo"
-    monkeypatch.setattr(runfolder, "_CPU_INFO", info)
-    assert versions()["machine"]  # there is no such file on this system
-    info.write_text("processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n")
-    assert versions()["machine"] == "AMD EPYC, family 26, model 2"
-    info.write_text("processor\t: 0\nmodel name\t: ARMv7 Processor rev 4 (v7l)\n")
-    assert versions()["machine"] == "ARMv7 Processor rev 4 (v7l)"
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
@@ -156,39 +142,6 @@ def test_of_threads_that_open_a_folder_at_once_one_has_it(tmp_path: Path) -> Non
     assert sum("another thread of this process" in text for text in found) == threads - 1
 
 
-def test_a_thread_that_has_ended_holds_nothing(tmp_path: Path) -> None:
-    kept = in_thread(lambda: start(tmp_path / "run"))  # as the traceback of its error may
-    assert not start(tmp_path / "run").new
-    assert kept.new
-
-
-def test_a_lock_ends_with_the_call_that_took_it(tmp_path: Path) -> None:
-    """Although the traceback of an error keeps it alive, in a thread that waits for more work."""
-
-    @locks_released()
-    def failing() -> None:
-        run = start(tmp_path / "run")
-        raise ConfigError(f"{run.folder} and its lock are in the traceback")
-
-    with ThreadPoolExecutor(1) as pool:
-        failed = pool.submit(failing)
-        assert isinstance(failed.exception(timeout=60), ConfigError)
-        assert not start(tmp_path / "run").new
-
-
-def test_a_file_system_without_locks_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise NotImplementedError("no locks here")
-
-    monkeypatch.setattr(FileLock, "acquire", refuse)
-    run = start(tmp_path / "run")
-    assert run.new
-    with pytest.raises(RunError, match="another thread"):
-        in_thread(lambda: start(tmp_path / "run"))
-
-
 def test_options_without_effect_are_not_compared_or_recorded(tmp_path: Path) -> None:
     start(tmp_path / "run")
     other = replace(CONFIG, seed=5)
@@ -253,12 +206,6 @@ def test_another_recipe_is_refused_with_the_difference(
     assert (tmp_path / "run" / RUN_FILE).read_bytes() == before
 
 
-def test_changed_content_is_not_called_another_option(tmp_path: Path) -> None:
-    start(tmp_path / "run")
-    with pytest.raises(RunError, match=r"on other content: corpus \(here\) is not what"):
-        start(tmp_path / "run", inputs={"corpus": "xyz"})
-
-
 def test_a_run_that_began_while_this_one_made_its_choices(tmp_path: Path) -> None:
     def resolve() -> dict[str, Any]:
         start(tmp_path / "run", replace(CONFIG, seed=5))
@@ -317,14 +264,6 @@ def test_changes_that_may_change_bits(tmp_path: Path) -> None:
         "threads: 2 -> 3",
         f"torch: 1.0 -> {versions()['torch']}",
     ]
-
-
-def test_what_an_earlier_version_did_not_record_may_have_changed(tmp_path: Path) -> None:
-    run = start(tmp_path / "run")
-    del run.record["versions"]["compiled loops"]
-    numerics = {"threads": 2, "precision": "fp32", "processes": 1}
-    (found,) = changed_numerics(run, numerics)
-    assert found == f"compiled loops: not recorded -> {versions()['compiled loops']}"
 
 
 def test_changes_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
