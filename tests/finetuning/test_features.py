@@ -283,7 +283,7 @@ def test_a_tagger_that_was_interrupted_ends_the_same(
     capsys.readouterr()
     tag_by_features(config)
     assert steps == [*range(moment + 1), *range(moment, 20)]
-    told = f"sum-all seed 0: continuing after step {moment} of 20, from its checkpoint in epoch"
+    told = f"sum-all seed 0: continuing after step {moment} of 20"
     assert told in capsys.readouterr().out
     assert whole(config.run) == whole(tmp_path / "unbroken")
 
@@ -319,7 +319,7 @@ def test_a_signal_lets_a_tagger_save_its_step(
     assert "interrupted after step 5; the state is saved" in capsys.readouterr().out
     tag_by_features(config)
     assert "continuing after step 5 of 20" in capsys.readouterr().out
-    assert not (Path(config.run) / "last/seed-0/checkpoint").exists()
+    assert not (Path(config.run) / "last/seed-0/checkpoints").exists()
 
 
 def test_the_test_file_has_scores_of_its_own(config: FeaturesConfig) -> None:

@@ -23,11 +23,11 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
-from bothways.finetuning.finetune import advice, finetune
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.notes import advice
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.finetuning.seed import new_model
-from bothways.finetuning.setup import load_data, model_digest
+from bothways.finetuning.setup import load_data, model_digest, new_model
 from bothways.model.batch import TaskInputs
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
@@ -208,7 +208,7 @@ def test_steps_may_be_cut_into_micro_batches(
 ) -> None:
     """A step of SQuAD is larger than what is computed at once."""
     finetune(dataclasses.replace(config, dropout=0.0))
-    monkeypatch.setattr("bothways.finetuning.seed.TRAIN_TOKENS", 40)
+    monkeypatch.setattr("bothways.finetuning.finetune.TRAIN_TOKENS", 40)
     finetune(dataclasses.replace(config, dropout=0.0, run=str(tmp_path / "cut")))
     one, two = weights(config.run), weights(tmp_path / "cut")
     for name, value in one.items():

@@ -309,7 +309,7 @@ def test_two_commands_do_not_share_a_folder(data: Path, start: Path, tmp_path: P
     (tmp_path / "run").mkdir()
     with (
         FileLock((tmp_path / "run" / LOCK).absolute(), is_singleton=False),
-        pytest.raises(RunError, match=r"another process is using .*run; two would"),
+        pytest.raises(RunError, match=r"another process or thread is using .*run; two would"),
     ):
         glue(config)
     assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -40,11 +41,11 @@ from bothways.pretraining.options import (
     PairOptions,
 )
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.pretraining.record import Utilization, Window, draw_curves, log_window
+from bothways.pretraining.record import Records, draw_curves, log_window
 from bothways.runtime.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
-from bothways.training.checkpoint import ModelCheckpoints
+from bothways.training.checkpoint import Checkpoint
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks
@@ -213,8 +214,9 @@ def test_checkpoints_are_minutes_apart(
 ) -> None:
     """A clock on which a minute passes at each look: one a step, and one after each save."""
     minutes, saved = count(step=60), []
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
-    monkeypatch.setattr(ModelCheckpoints, "save", lambda _, step, *__: saved.append(step))
+    clock = SimpleNamespace(monotonic=lambda: next(minutes), perf_counter=time.perf_counter)
+    monkeypatch.setattr(fit, "time", clock)
+    monkeypatch.setattr(Checkpoint, "save", lambda _, step: saved.append(step))
     pretrain(
         make(
             tmp_path / "run",
@@ -354,23 +356,32 @@ def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:
         assert three[last] == pytest.approx(mean.tolist(), rel=1e-4)
 
 
-def test_speed_is_real_tokens_in_the_time_that_was_not_paused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(recording, "time", SimpleNamespace(perf_counter=lambda: now))
+def test_speed_is_real_tokens_in_the_time_of_training() -> None:
     store = memory_store(random_documents(np.random.default_rng(0), 30))
     batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
     tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
     assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
-    window = Window(Utilization(small_model(), MaskedLM(), torch.float32), MaskedLM())
+    records, clock = Records(small_model(), MaskedLM(), torch.float32, Ranks()), fit.Clock()
     for _ in range(2):
-        now += 3
-        window.add({"mlm_loss": torch.tensor(2.0)}, batches)
-    with window.paused():
-        now += 5
-    record = window.close(Ranks())
+        clock.seconds += 3
+        clock.waited += 1
+        stats: Any = {"mlm_loss": torch.tensor(2.0)}
+        step: Any = SimpleNamespace(stats=stats, batches=batches, clock=clock)
+        records.add(step)
+    record = records.close(step)
     assert record["tokens_per_second"] == pytest.approx(2 * tokens / 6)
+    assert record["loader_wait"] == pytest.approx(2 / 6)
+
+
+def test_the_clock_stands_still_while_the_body_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(fit, "time", SimpleNamespace(perf_counter=lambda: now))
+    clock = fit.Clock()
+    for waiting in (True, False):
+        now += 100
+        with clock.running(waiting=waiting):
+            now += 3
+    assert (clock.seconds, clock.waited) == (6, 3)
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.01, False), (0.2, True)])

@@ -16,7 +16,7 @@ from bothways.errors import NonFiniteError
 from bothways.finetuning import features, setup
 from bothways.model import engine
 from bothways.model.encoder import Encoder
-from bothways.model.engine import evaluating, fast_kernels, network_of
+from bothways.model.engine import TorchEngine, evaluating, fast_kernels, network_of
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.evaluation import measure
@@ -122,7 +122,7 @@ def test_an_error_in_the_scores_of_a_training_puts_the_model_back(
     model.shared.fast = False
     monkeypatch.setattr(setup, "predict_outputs", broken)
     with pytest.raises(BrokenError):
-        setup.measured_outputs(model, None)  # type: ignore[arg-type]
+        setup.measured_outputs(TorchEngine(model), None)  # type: ignore[arg-type]
     assert not model.shared.fast
 
 

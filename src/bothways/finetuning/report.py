@@ -1,14 +1,13 @@
 """The reports of a fine-tuning run: report.json for programs, report.html for people.
 
 The page is a single file without scripts or external resources. It shows scores and curves of every
-seed, and for the seed that is best on dev the panels and errors of its kind of task, which are kept
-in the seed's folder as ``dev_report.json``; then how it was made: command, data, settings, versions
-and date, as the run's record has them, so that the same run has the same page.
+seed, and for the seed that is best on dev the panels and errors of its kind of task; then how it
+was made: command, data, settings, versions and date, as the run's record has them, so that the same
+run has the same page.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +40,7 @@ from bothways.training.monitor import (
 from bothways.training.origin import PAGE, origin_section
 from bothways.training.runfolder import read_run
 
-DEV_REPORT, REPORT = "dev_report.json", "report.json"
+REPORT = "report.json"
 
 Points = list[tuple[float, float]]
 
@@ -76,7 +75,7 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
         DiskError: they could not be written.
     """
     curves = {run.name: read_curves(run.folder) for run in result.seeds}
-    best = read_dev_report(result.best.folder)
+    best = result.best.examples
     record = {**result.report(), "curves": curves, "best_run": {"name": result.best.name, **best}}
     write_json(result.run / REPORT, record)
     main, runs = result.metrics[0], len(result.seeds)
@@ -138,17 +137,6 @@ def read_curves(folder: Path) -> dict[str, Points]:
             if (name == "loss" or name.startswith("dev_")) and value is not None:
                 curves.setdefault(name, []).append((record["step"], value))
     return curves
-
-
-def read_dev_report(folder: Path) -> dict[str, Any]:
-    """The saved result of :func:`describe` for a seed; empty if it is missing or damaged."""
-    try:
-        report = json.loads((folder / DEV_REPORT).read_text(encoding="utf-8"))
-        for panel in report["panels"]:
-            panel_from_record(panel)
-        return {name: report[name] for name in ("panels", "errors_total", "errors")}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"panels": [], "errors_total": 0, "errors": []}
 
 
 def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]]) -> list[str]:

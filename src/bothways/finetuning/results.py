@@ -16,6 +16,10 @@ from bothways.io.terminal import table_text
 from bothways.tasks.metrics import Measurement
 
 
+def _no_examples() -> dict[str, Any]:
+    return {"panels": [], "errors_total": 0, "errors": []}
+
+
 @dataclass(frozen=True)
 class SeedResult:
     """The result of one seed.
@@ -31,6 +35,7 @@ class SeedResult:
         fold: the part of the training file that is its dev, from 1, if there are folds.
         epoch: that whose model is kept, if it was chosen on dev.
         baseline: scores of a constant prediction on its dev, if that is a fold.
+        examples: panels and errors on dev (:func:`bothways.finetuning.report.describe`).
     """
 
     seed: int
@@ -43,6 +48,7 @@ class SeedResult:
     fold: int | None = None
     epoch: int | None = None
     baseline: dict[str, float] | None = None
+    examples: dict[str, Any] = field(default_factory=_no_examples, repr=False, compare=False)
 
     @property
     def run_seeds(self) -> RunSeeds:
@@ -97,6 +103,7 @@ class SeedResult:
             fold=record.get("fold"),
             epoch=record.get("epoch"),
             baseline=record.get("baseline"),
+            examples=record.get("examples", _no_examples()),
         )
 
 
