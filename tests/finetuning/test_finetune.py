@@ -589,17 +589,6 @@ def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], messag
         TaskOptions(**options)
 
 
-def test_runs_that_recorded_options_without_effect_go_on(config: FinetuneConfig) -> None:
-    """As earlier versions recorded them; now they are refused."""
-    finetune(config)
-    run = Path(config.run) / "run.json"
-    record = json.loads(run.read_text())
-    assert not any(name.startswith("task.windows") for name in record["recipe"])
-    record["recipe"]["task.windows.pooling"] = "max"
-    run.write_text(json.dumps(record))
-    assert finetune(dataclasses.replace(config, seeds=(5,))).seeds[0].seed == 5
-
-
 def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig) -> None:
     """As earlier versions stored them, where they had no effect."""
     model = finetune(dataclasses.replace(config, epochs=1)).best.model

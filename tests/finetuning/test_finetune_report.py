@@ -279,10 +279,10 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     assert sum(count for _, count, _ in lengths) == 64
     mean = sum(count * value for _, count, value in lengths) / 64
     assert mean == pytest.approx(result.best.measurement.scores["accuracy"])
-    curves = report["curves"]["seed 1"]
-    assert [step for step, _ in curves["dev_accuracy"]] == [4, 8]
-    assert curves["dev_accuracy"][1][1] == result.seeds[1].measurement.scores["accuracy"]
-    assert len(curves["loss"]) == 8
+    steps, scores = result.curves()["accuracy on dev"]["seed 1"]
+    assert steps == [4, 8]
+    assert scores[1] == result.seeds[1].measurement.scores["accuracy"]
+    assert len(result.curves()["training loss"]["seed 1"][0]) == 8
 
     assert "The best run is chosen on dev" in shown
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from bothways.config.fields import digest
 from bothways.errors import RunError
 from bothways.finetuning import finetune as jobs
 from bothways.finetuning.finetune import finetune
@@ -175,23 +174,6 @@ def test_predictions_of_another_file_do_not_stay_for_an_earlier_one(
     assert (seed / "one_predictions.tsv").read_bytes() != expected
     finetune(predicting("monday"))
     assert (seed / "one_predictions.tsv").read_bytes() == expected
-
-
-def test_a_run_whose_recipe_names_the_test_file_is_continued(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As runs of earlier versions do."""
-    first = finetune(config)
-    run, scores = Path(config.run) / "run.json", first.best.folder / "metrics.json"
-    record = json.loads(run.read_text())
-    record["recipe"] |= {"input.task.test": "0123", "input.task.measure[0]": "4567"}
-    run.write_text(json.dumps(record))
-    seed = json.loads(scores.read_text())
-    del seed["files"]
-    scores.write_text(json.dumps({**seed, "fingerprint": digest(record["recipe"])}))
-    monkeypatch.setattr(jobs, "train_seed", None)
-    assert finetune(config).scores == first.scores
-    assert finetune(config).scores == first.scores
 
 
 @pytest.mark.parametrize("moment", ["step", "save", "scores"])

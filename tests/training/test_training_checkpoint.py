@@ -275,7 +275,7 @@ def test_one_of_another_run_is_named_passed_over_and_kept(
     (said,) = training.said
     assert said == (
         f"skipping checkpoint {name}, which is not this run's: it is step {name[5:]} of another "
-        "run (seed 5); move it back there"
+        "run; move it back there"
     )
     training.save(10, keep=1)
     assert names(damaged) == [f".foreign-{name}", "step-10"]

@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,11 @@ from bothways.finetuning.setup import (
     check_required,
     file_digests,
     model_digest,
-    recorded_without_effect,
 )
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.device import (
-    ChosenPrecision,
     borrowed_process,
     choose_precision,
     set_threads,
@@ -49,7 +46,7 @@ from bothways.tasks.task import Outputs
 from bothways.training.checkpoint import CHECKPOINTS, Checkpoint, remove_checkpoints
 from bothways.training.fit import EpochScores, Window, epochs_of, fit
 from bothways.training.monitor import Monitor
-from bothways.training.runfolder import Run, locks_released, open_run_with_precision, read_result
+from bothways.training.runfolder import locks_released, open_run_with_precision, read_result
 from bothways.training.trainer import Trainer
 
 # --------------------------------------------------------------------------------
@@ -278,7 +275,14 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     config = replace(config, length=length)
     layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
-    run, precision = _open_run(config, loaded, say)
+    run, precision = open_run_with_precision(
+        config,
+        lambda: choose_precision(config.precision),
+        verb="features",
+        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
+        numerics={"threads": set_threads(config.threads)},
+        say=say,
+    )
     folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
     notes = tuple(note for file in tagged.values() for note in file.notes)
@@ -292,7 +296,14 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
             f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
             "name them too (--layers, --seeds)"
         )
-    files = _add_features(tagged, loaded, folder / "features", key, precision.dtype, say)
+    network, states = network_of(loaded), {"fingerprint": key, "dtype": precision.dtype}
+    files = {
+        name: FeatureFile(
+            file,
+            cached_layers(folder / "features" / name, network, file.examples, say=say, **states),
+        )
+        for name, file in tagged.items()
+    }
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
@@ -300,11 +311,8 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         for seed in config.seeds:
             seed_folder = folder / choice / f"seed-{seed}"
             name = training_name(choice, seed)
-            # Those of version 0.1 name the fingerprint alone.
             own = {"layers": choice, "seed": seed}
-            scores = read_result(
-                seed_folder / _SCORES, fingerprint, name, partial(_whose, own), say
-            )
+            scores = read_result(seed_folder / _SCORES, fingerprint, name, _whose, say)
             if scores is None:
                 scores = train_tagger(
                     *(config, task, files, choice, layers[choice], seed, seed_folder),
@@ -328,10 +336,9 @@ def training_name(choice: str, seed: int) -> str:
     return f"{choice} seed {seed}"
 
 
-def _whose(own: dict[str, Any], record: dict[str, Any]) -> str:
-    """The name of the training that a record is of, if it does not leave that out."""
-    found = {**own, **record}
-    return training_name(found["layers"], found["seed"])
+def _whose(record: dict[str, Any]) -> str:
+    """The name of the training that a record is of."""
+    return training_name(record["layers"], record["seed"])
 
 
 def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
@@ -347,44 +354,6 @@ def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dic
         name: task.encode(loaded.tokenizer, rows, length=config.sequence_length)
         for name, rows in files.items()
     }
-
-
-def _add_features(
-    tagged: dict[str, TaggedFile],
-    loaded: LoadedModel,
-    folder: Path,
-    fingerprint: str,
-    dtype: torch.dtype,
-    say: Callable[[str], None],
-) -> dict[str, FeatureFile]:
-    """The files with their hidden states, which are computed unless the folder has them."""
-    files = {}
-    for name, file in tagged.items():
-        layers = cached_layers(
-            folder / name,
-            network_of(loaded),
-            file.examples,
-            fingerprint=fingerprint,
-            dtype=dtype,
-            say=say,
-        )
-        files[name] = FeatureFile(file, layers)
-    return files
-
-
-def _open_run(
-    config: FeaturesConfig, loaded: LoadedModel, say: Callable[[str], None]
-) -> tuple[Run, ChosenPrecision]:
-    """Create or continue the run folder; files and encoder count by content."""
-    return open_run_with_precision(
-        config,
-        lambda: choose_precision(config.precision),
-        verb="features",
-        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
-        numerics={"threads": set_threads(config.threads)},
-        say=say,
-        without=recorded_without_effect(config.task),
-    )
 
 
 def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:

@@ -40,8 +40,6 @@ from bothways.finetuning.options import SEARCHED, FinetuneConfig, RunSeeds
 from bothways.finetuning.report import REPORT, describe, write_reports, write_search_reports
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult, setting_value
 from bothways.finetuning.setup import (
-    EXTRA_INPUTS,
-    WITH_LABELS,
     FinetuningData,
     OpenedRun,
     check_required,
@@ -54,7 +52,6 @@ from bothways.finetuning.setup import (
     model_digest,
     new_model,
     predictions_name,
-    recorded_without_effect,
     training_digests,
 )
 from bothways.io.files import explain_disk_errors, write_json, write_text
@@ -312,11 +309,7 @@ def open_folder(
         inputs=inputs,
         numerics=numerics,
         say=say,
-        without=(
-            *EXTRA_INPUTS,
-            *(SEARCHED if searches else ()),
-            *recorded_without_effect(config.task),
-        ),
+        without=SEARCHED if searches else (),
     )
     return OpenedRun(
         run.folder,
@@ -735,10 +728,7 @@ def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult
 
 
 def update_extra_files(
-    data: FinetuningData,
-    run: OpenedRun,
-    result: SeedResult,
-    say: Say,
+    data: FinetuningData, run: OpenedRun, result: SeedResult, say: Say
 ) -> SeedResult:
     """Bring a finished seed up to date with the files to measure on and to predict: those that are
     new or have changed since are predicted and measured with its model.
@@ -752,10 +742,7 @@ def update_extra_files(
     """
     extra, path = data.extra, result.folder / SCORES
     record = json.loads(path.read_text(encoding="utf-8"))
-    known, further = dict(record.get("files", {})), dict(result.further)
-    for name in further.keys() & known.keys():
-        if not known[name].endswith(WITH_LABELS):  # earlier versions did not say so
-            known[name] += WITH_LABELS
+    known, further = record["files"], result.further
     names = [
         name
         for name, digest in extra.digests.items()
@@ -775,9 +762,6 @@ def update_extra_files(
         further = {name: found for name, found in further.items() if name not in names}
         write_json(path, {**record, "files": kept})
         say(f"{result.name}: predicts {listed}, added or changed since it was trained")
-        earlier = record.get("measured_in", record.get("precision", MEASURED_IN))
-        if earlier != MEASURED_IN:  # 0.1 measured in the precision of training
-            say(f"{result.name}: these in {MEASURED_IN}, its other scores were in {earlier}")
         loaded = load_model(result.model)
         model, task = network_of(loaded).to(run.device.torch), loaded.task
         further |= measure_extra_files(extra, names, task, model, result.folder)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
@@ -116,10 +115,6 @@ def check_files(options: TaskOptions) -> None:
                 f"task.measure and task.predict: {count} files would write "
                 f"{predictions_name(name)}; rename one of them."
             )
-
-
-EXTRA_INPUTS = ("input.task.test", "input.task.measure", "input.task.predict")
-"""Digests of these files in run.json, which earlier versions made part of the recipe."""
 
 
 def training_digests(options: TaskOptions) -> dict[str, str]:
@@ -524,16 +519,6 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")
-
-
-def recorded_without_effect(task: TaskOptions) -> list[str]:
-    """Options that earlier versions recorded although they change nothing, by dotted name."""
-    names = [f"task.{name}" for name in task.without_effect if name != "windows"]
-    if "windows" in task.without_effect:
-        names += ["task.windows.stride", "task.windows.pooling"]
-    if not (task.traits.has_labels and task.traits.several):  # 0.1 had no such kind
-        names += [f"task.multilabel.{name}" for name in to_dict(task.multilabel)]
-    return names
 
 
 def new_model(

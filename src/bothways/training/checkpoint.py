@@ -26,7 +26,7 @@ from bothways.io.files import PARTIAL, explain_disk_errors, new_folder, sha256, 
 from bothways.model.engine import load_network
 from bothways.model.model import EncoderModel
 from bothways.model.weight_files import read_safetensors, write_tensors
-from bothways.runtime.folder import ABOUT, CONFIG, STATE
+from bothways.runtime.folder import CONFIG, STATE
 from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.trainer import Trainer
 
@@ -234,9 +234,7 @@ def read_manifest(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnusableError(f"{path / STATE} is damaged ({error!r})") from None
     if run not in (None, manifest.get("run")):
-        raise UnusableError(
-            f"it is step {step} of another run{_recipe(path)}; move it back there", FOREIGN
-        )
+        raise UnusableError(f"it is step {step} of another run; move it back there", FOREIGN)
     if (named := _NAME.match(path.name)) and int(named[1]) != step:
         renamed = f"if it is this run's, name it step-{step} again"
         raise UnusableError(f"by its {STATE} it is step {step}; {renamed}", FOREIGN)
@@ -307,16 +305,6 @@ def _readable(file: Path, read: Callable[[Path], Any]) -> Any:
             f"{file} cannot be read ({error.strerror}), so its checkpoint may be good. Make it "
             f"readable, or remove {file.parent} to do without it."
         ) from None
-
-
-def _recipe(path: Path) -> str:
-    """What bothways.json of a checkpoint says of its run, in brackets."""
-    try:
-        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-        known = [name for name in ("seed", "corpus", "start") if about.get(name) is not None]
-    except (OSError, ValueError, AttributeError):
-        return ""
-    return f" ({', '.join(f'{name} {about[name]}' for name in known)})" if known else ""
 
 
 # --------------------------------------------------------------------------------
