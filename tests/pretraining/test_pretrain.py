@@ -50,6 +50,7 @@ from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks
 from bothways.training.runfolder import LOCK, read_run
+from bothways.training.trainer import Trainer
 from pretrain_runs import (
     ALWAYS,
     STEPS,
@@ -471,7 +472,7 @@ def test_a_short_run_has_as_few_evaluations_as_its_minutes_allow(
 ) -> None:
     monkeypatch.setattr(clock, "_probe", lambda *_: 2.0)
     monkeypatch.setattr(clock, "_EVALUATED", 0.075)  # the time of three, by that measure
-    monkeypatch.setattr(clock, "count_heldout", lambda *_: 30)
+    monkeypatch.setattr(module, "count_heldout", lambda *_: 30)
     evaluate = EvaluateOptions(sequences=8)
     config = make(tmp_path / "run", clock=ClockOptions(minutes=1.0), evaluate=evaluate)
     result = pretrain(config)
@@ -493,18 +494,18 @@ def test_a_finished_run_says_so(
     assert "continuing after step 2, the last; nothing is left to train" in capsys.readouterr().out
 
 
-def test_a_step_has_many_micro_batches_and_one_update(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_has_many_micro_batches_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that ticks when it is read: a micro-batch takes one tick, and so does an update."""
     ticks = count()
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     store = memory_store([[9, 9]] * 30)  # of which each two are a full sequence
     pairs = PairOptions(kind="full")
     source = pair_batches(store, length=22, batch=10, micro_batch=2, pairs=pairs)
-    model, config = small_model(), make(tmp_path / "run")
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        small_model(), OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32
+    )
     mean = clock.sequence_tokens(source)
-    assert clock._probe(config, model, source, torch.float32, Ranks(), mean) == 5 + 1
+    assert clock._probe(trainer, MaskedLM(), source, mean) == 5 + 1
 
 
 def test_the_probe_leaves_no_trace(make: Make, tmp_path: Path) -> None:

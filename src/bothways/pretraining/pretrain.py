@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from bothways.model.device import (
     DTYPES,
     borrowed_process,
     choose_device,
+    choose_for_training,
     describe_kernels,
     peak_memory_note,
     reset_peak_memory,
@@ -32,8 +34,8 @@ from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
 from bothways.objectives.objective import PretrainingObjective
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.clock import EVALUATIONS, phase_steps, resolve_clock
-from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
+from bothways.pretraining.clock import EVALUATIONS, count_steps, phase_steps
+from bothways.pretraining.evaluation import HeldOut, count_heldout, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Records, draw_curves, log_window
 from bothways.pretraining.report import write_page
@@ -212,7 +214,33 @@ def open_training(config: PretrainConfig, ranks: Ranks) -> Opened:
 
     def decide() -> dict[str, Any]:  # when a run starts, and never again
         ranks.run_on_rank0(lambda: refuse_damaged(config.corpus))
-        return {**resolve_clock(config, store, model, sources, ranks), **numerics}
+        choice = ranks.run_on_rank0(lambda: choose_for_training(config.precision, model.device))
+        model.shared.transposes = choice.transposes
+
+        def new_trainer() -> Trainer[PretrainingBatch]:
+            return Trainer(
+                copy.deepcopy(model),
+                replace(config.optimizer, lr=PretrainConfig().optimizer.lr),  # it is timed alone
+                total_steps=1000,
+                seed=0,
+                dtype=DTYPES[choice.name],
+                ranks=ranks,
+                parallel=config.parallel,
+            )
+
+        steps, evaluations = count_steps(
+            *(config.clock, sources, new_trainer, objective, ranks),
+            every=config.evaluate.every,
+            heldout=lambda: count_heldout(config, store),
+        )
+        return {
+            "precision": choice.name,
+            "reason": choice.reason,
+            "transposed_gradients": choice.transposes,
+            "steps": steps,
+            "evaluations": evaluations,
+            **numerics,
+        }
 
     run = open_run(
         config.run,
