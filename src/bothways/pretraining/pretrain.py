@@ -297,7 +297,9 @@ def train(opened: Opened) -> HeldOut | None:
         if not opened.run.new:
             note_changes(opened.run, opened.numerics, watch.say, done=done, ranks=ranks)
         held = heldout_batches(config, opened.store, watch.say)
-        ranks.check_same({"held-out": digest([batch.inputs.tokens.tolist() for batch in held])})
+        ranks.check_same(
+            {"held-out sequences": digest([batch.inputs.tokens.tolist() for batch in held])}
+        )
         if done < steps:
             size, later = checkpoint.rehearse(), [n for n in config.snapshots if n > done]
             weights = sum(parameter.nbytes for parameter in model.parameters())
