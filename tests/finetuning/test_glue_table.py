@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_a_file_that_was_renamed_between_seeds_is_named() -> None:
 
 def test_record_and_settings() -> None:
     found = rows("rte", 0.6)
-    kept = record(found, {"rte": 30.0})
+    kept = json.loads(json.dumps(record(found, {"rte": 30.0})))
     assert kept["rows"][0]["scores"] == [pytest.approx(60)]
     assert kept["rows"][0]["std"] is None
     assert kept["average"]["rows"] == ["rte dev"]

@@ -495,7 +495,7 @@ def train(seed: Seed, size: int) -> tuple[Any, int]:
     """
     config, data, run, model = seed.config, seed.data, seed.run, seed.model
     per_epoch, steps = seed.per_epoch, seed.per_epoch * config.epochs
-    measured, name = seed.scores.measured, seed.seeds.name
+    name = seed.seeds.name
     pruned = pruned_table(seed, steps)
     best, window = BestEpoch(config.patience if config.keep == "best" else None), Window()
     trainer: Trainer[TaskInputs] = Trainer(

@@ -340,30 +340,13 @@ def _by_task(values: Sequence[tuple[str, str]]) -> str:
 
 def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
     """The table as JSON-able data."""
-    means = average(rows)
+    spreads = [None if math.isnan(row.std) else row.std for row in rows]
     return {
         "rows": [
-            {
-                "task": row.task,
-                "file": row.file,
-                "metric": row.metric,
-                "main": row.main,
-                "scores": list(row.scores),
-                "mean": row.mean,
-                "std": None if math.isnan(row.std) else row.std,
-                "collapsed": row.collapsed,
-                "baseline": row.baseline,
-                "published": row.published,
-                "published_dev": row.published_dev,
-            }
-            for row in rows
+            {**dataclasses.asdict(row), "mean": row.mean, "std": std}
+            for row, std in zip(rows, spreads, strict=True)
         ],
-        "average": {
-            "ours": means.ours,
-            "published": means.published,
-            "rows": list(means.rows),
-            "missing": list(means.missing),
-        },
+        "average": dataclasses.asdict(average(rows)),
         "seconds": seconds,
     }
 
