@@ -23,6 +23,7 @@ from bothways.finetuning.setup import (
     check_required,
     file_digests,
     model_digest,
+    without_effect,
 )
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
@@ -282,6 +283,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
         numerics={"threads": set_threads(config.threads)},
         say=say,
+        without=without_effect(config.task),
     )
     folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
@@ -296,14 +298,12 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
             f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
             "name them too (--layers, --seeds)"
         )
-    network, states = network_of(loaded), {"fingerprint": key, "dtype": precision.dtype}
-    files = {
-        name: FeatureFile(
-            file,
-            cached_layers(folder / "features" / name, network, file.examples, say=say, **states),
-        )
-        for name, file in tagged.items()
-    }
+    network, dtype = network_of(loaded), precision.dtype
+    files = {}
+    for name, file in tagged.items():
+        place, examples = folder / "features" / name, file.examples
+        states = cached_layers(place, network, examples, fingerprint=key, dtype=dtype, say=say)
+        files[name] = FeatureFile(file, states)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}

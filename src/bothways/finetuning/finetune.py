@@ -53,6 +53,7 @@ from bothways.finetuning.setup import (
     new_model,
     predictions_name,
     training_digests,
+    without_effect,
 )
 from bothways.io.files import explain_disk_errors, write_json, write_text
 from bothways.io.parallel import in_processes
@@ -309,7 +310,7 @@ def open_folder(
         inputs=inputs,
         numerics=numerics,
         say=say,
-        without=SEARCHED if searches else (),
+        without=(*(SEARCHED if searches else ()), *without_effect(config.task)),
     )
     return OpenedRun(
         run.folder,

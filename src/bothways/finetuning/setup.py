@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
@@ -519,6 +520,17 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")
+
+
+def without_effect(task: TaskOptions) -> list[str]:
+    """Options that change nothing for a kind of task, by dotted name: they are no part of a
+    recipe."""
+    names = [f"task.{name}" for name in task.without_effect if name != "windows"]
+    if "windows" in task.without_effect:
+        names += ["task.windows.stride", "task.windows.pooling"]
+    if not (task.traits.has_labels and task.traits.several):
+        names += [f"task.multilabel.{name}" for name in to_dict(task.multilabel)]
+    return names
 
 
 def new_model(
