@@ -197,7 +197,7 @@ HALTED: Mapping[str, tuple[Words, str, str, str]] = {
             *("--train", "../inputs/train.tsv", "--dev", "../inputs/dev.tsv"),
             *("--seeds", "0", "1", "--epochs", "10"),
         ),
-        *("seed-0/checkpoint", "seed-0/metrics.jsonl", "seed-0/model"),
+        *("seed-0/checkpoint*", "seed-0/metrics.jsonl", "seed-0/model"),
     ),
 }
 """Runs that are killed: the command, a pattern of its first checkpoint, its records, and the model

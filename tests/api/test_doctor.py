@@ -179,7 +179,7 @@ def test_a_checkpoint_of_another_run(run: Path, tmp_path: Path) -> None:
     (run / "run.json").write_text(json.dumps(record))
     problems = diagnose(run)
     assert [
-        f"step-{n}: it is step {n} of another run (seed 0" in p for n, p in enumerate(problems, 1)
+        f"step-{n}: it is step {n} of another run; move it" in p for n, p in enumerate(problems, 1)
     ] == [True, True]
     moved = Path(shutil.copytree(run / "checkpoints" / "step-1", tmp_path / "step-1"))
     assert diagnose(moved) == [], "it is not known in which run it belongs"
@@ -189,12 +189,12 @@ def test_a_checkpoint_of_another_run(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_of_a_seed_of_fine_tuning(run: Path) -> None:
-    kept = run / "seed-0" / "checkpoint"
+    kept = run / "seed-0" / "checkpoints" / "step-1"
     shutil.copytree(run / "checkpoints" / "step-1", kept)
     assert diagnose(run) == diagnose(kept) == []
     truncate(kept / "training.safetensors")
     (problem,) = diagnose(run)
-    assert "seed-0/checkpoint/training.safetensors does not match its checksum" in problem
+    assert "seed-0/checkpoints/step-1/training.safetensors does not match its checksum" in problem
 
 
 def test_every_damaged_part_of_a_run_is_named(run: Path) -> None:

@@ -496,10 +496,8 @@ def test_corpus_report_and_finetune_table_are_printed(
         "  bothways pretrain --corpus o --minutes 10\n"
     )
     errors = [{"texts": [["text", "a  long\ntext"]], "gold": "no", "predicted": "yes"}]
-    (tmp_path / "dev_report.json").write_text(
-        json.dumps({"panels": [], "errors": errors, "errors_total": 7})
-    )
-    best = types.SimpleNamespace(name="seed 0", folder=tmp_path, model=tmp_path / "my model")
+    examples = {"panels": [], "errors": errors, "errors_total": 7}
+    best = types.SimpleNamespace(name="seed 0", examples=examples, model=tmp_path / "my model")
     result = types.SimpleNamespace(table=lambda: "accuracy 0.9", best=best, run=Path("r"))
     stand_in(monkeypatch, "bothways.finetuning.finetune", "finetune", lambda _: result)
     assert cli.main(["finetune", "--train", "t.tsv", "--run", "r", "--text-b", "b"]) == 0

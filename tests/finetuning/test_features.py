@@ -207,7 +207,7 @@ def test_a_tagger_that_was_interrupted_ends_the_same(
     capsys.readouterr()
     tag_by_features(config)
     assert steps == [*range(moment + 1), *range(moment, 20)]
-    told = f"sum-all seed 0: continuing after step {moment} of 20, from its checkpoint in epoch"
+    told = f"sum-all seed 0: continuing after step {moment} of 20"
     assert told in capsys.readouterr().out
     assert whole(config.run) == whole(tmp_path / "unbroken")
 

@@ -24,8 +24,7 @@ from bothways.errors import (
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.finetuning.seed import new_model
-from bothways.finetuning.setup import model_digest
+from bothways.finetuning.setup import model_digest, new_model
 from bothways.model.engine import network_of
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts

@@ -16,7 +16,6 @@ import pytest
 
 from bothways.errors import RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning import seed as module
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
 from bothways.model import device, inference
@@ -187,7 +186,7 @@ def test_an_interrupted_seed_ends_the_same(
 
     place = {
         "step": (Trainer, "step"),
-        "save": (module, "save_model"),
+        "save": (jobs, "save_model"),
         "scores": (Task, "write"),
     }[moment]
     with monkeypatch.context() as patch:
@@ -299,10 +298,10 @@ def test_a_checkpoint_that_cannot_be_read_is_kept(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "save_model", interrupt)
+        patch.setattr(jobs, "save_model", interrupt)
         with pytest.raises(KeyboardInterrupt):
             finetune(always)
-    kept = Path(config.run) / "seed-0" / "checkpoint"
+    kept = next((Path(config.run) / "seed-0" / "checkpoints").iterdir())
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
 
     def failing(_: Path) -> str:

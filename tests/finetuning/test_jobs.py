@@ -20,11 +20,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from bothways.config.fields import to_dict
-from bothways.errors import InputError, RunError
+from bothways.errors import DiskError, InputError, RunError
 from bothways.finetuning import finetune as jobs
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.glue import glue
-from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
+from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.setup import load_data, model_digest, training_digests
 from bothways.runtime.folder import load_model
 from finetuning_examples import start_model, word_config, word_files
@@ -125,39 +124,27 @@ def test_a_worker_trains_from_what_the_run_was_opened_with(
     data = load_data(config, loaded)
     inputs = {**training_digests(config.task), "model": model_digest(loaded, weights=True)}
     run: Any = SimpleNamespace(folder=tmp_path / "run", inputs=inputs)
-    jobs._refuse_changed(config, loaded, data, run)
+    jobs.refuse_changed(config, loaded, data, run)
     with Path(task.train).open("a") as file:
         file.write("w1\twith\n")
     with pytest.raises(RunError, match=r"run: train changed while this command ran"):
-        jobs._refuse_changed(config, loaded, data, run)
+        jobs.refuse_changed(config, loaded, data, run)
 
 
-@pytest.mark.slow
-def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) -> None:
-    for name in ("CoLA", "RTE"):
-        (tmp_path / name).mkdir()
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 40), ("dev", 20)):
-        cola = [f"x\t{i % 2}\t\tw{rng.integers(8, 90)} w{7 + i % 2}" for i in range(count)]
-        (tmp_path / f"CoLA/{part}.tsv").write_text("\n".join(cola) + "\n")
-        rte = [
-            f"{i}\tw9\tw{7 + i % 2}\t{('entailment', 'not_entailment')[i % 2]}"
-            for i in range(count)
-        ]
-        head = "index\tsentence1\tsentence2\tlabel"
-        (tmp_path / f"RTE/{part}.tsv").write_text("\n".join([head, *rte]) + "\n")
-    common = {
-        "data": str(tmp_path),
-        "model": config.model,
-        "epochs": 1,
-        "max_length": 12,
-        "threads": 1,
-    }
-    ours = glue(GlueConfig(run=str(tmp_path / "two"), jobs=2, seeds=(0, 1), **common))  # type: ignore[arg-type]
-    theirs = glue(GlueConfig(run=str(tmp_path / "one"), seeds=(0, 1), **common))  # type: ignore[arg-type]
-    assert list(ours.results) == ["cola", "rte"]
-    for name, result in theirs.results.items():
-        assert ours.results[name].scores == result.scores
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_seed_that_fails_does_not_stop_the_others(
+    config: FinetuneConfig, tmp_path: Path, processes: int
+) -> None:
+    """Something stands in the way of the second of three."""
+    asked = at(config, tmp_path / "run", jobs=processes)
+    finetune(dataclasses.replace(asked, seeds=(0,)))
+    (tmp_path / "run/seed-1").mkdir()
+    (tmp_path / "run/seed-1/checkpoints").write_text("in the way")
+    with pytest.raises(DiskError, match="seed-1"):
+        finetune(asked)
+    assert (tmp_path / "run/seed-2/metrics.json").exists()
+    (tmp_path / "run/seed-1/checkpoints").unlink()
+    assert len(finetune(asked).seeds) == 3
 
 
 RUN = """
@@ -205,7 +192,7 @@ def test_a_killed_process(config: FinetuneConfig, tmp_path: Path, who: str) -> N
     workers = children(process)
     if who == "worker":
         trainers = [
-            pid for pid in workers if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            pid for pid in workers if b"popen_loky" in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
         os.kill(trainers[0], signal.SIGKILL)
     elif who == "parent":

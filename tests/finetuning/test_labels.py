@@ -19,12 +19,12 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 import bothways as bw
 from bothways.errors import ConfigError, InputError, RunError
-from bothways.finetuning.finetune import finetune
+from bothways.finetuning.finetune import BestEpoch, finetune
 from bothways.finetuning.frozen import fit_head, head_inputs
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
-from bothways.finetuning.seed import SeedTraining, new_model
-from bothways.finetuning.setup import label_weights, load_data
+from bothways.finetuning.setup import label_weights, load_data, new_model
 from bothways.model.batch import TaskInputs
+from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
@@ -269,20 +269,14 @@ def test_the_best_epoch_is_kept_across_a_kill(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dataclasses.replace(config, keep="best", epochs=4, checkpoint=SavingOptions(0.0))
-    evaluate, scores = SeedTraining.evaluate, {1: 0.2, 2: 0.9, 3: 0.9, 4: 0.1}
+    offer, scores = BestEpoch.offer, {1: 0.2, 2: 0.9, 3: 0.9, 4: 0.1}
 
-    def scored(self: SeedTraining, now: int) -> Measurement:
+    def scored(self: BestEpoch, measured: list[Measurement], model: EncoderModel) -> None:
         """The second epoch is best, whatever it learned."""
-        self.best, best = None, self.best
-        found = evaluate(self, now)
-        epoch = now // self.batches.per_epoch
-        assert best is not None
-        with self.pruned.full_table(now) if self.pruned else torch.no_grad():
-            best.offer(epoch, scores[epoch], self.model)
-        self.best = best
-        return found
+        score = Measurement({"accuracy": scores[len(measured)]})
+        offer(self, [*measured[:-1], score], model)
 
-    monkeypatch.setattr(SeedTraining, "evaluate", scored)
+    monkeypatch.setattr(BestEpoch, "offer", scored)
     whole = finetune(config)
     assert whole.best.epoch == 2
     assert "kept for the best accuracy on dev, whose score is optimistic: seed 0 epoch 2" in (
@@ -293,17 +287,17 @@ def test_the_best_epoch_is_kept_across_a_kill(
 
     calls: list[int] = []
 
-    def killed(self: SeedTraining, now: int) -> Measurement:
-        calls.append(now)
+    def killed(self: BestEpoch, measured: list[Measurement], model: EncoderModel) -> None:
+        calls.append(len(measured))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return scored(self, now)
+        scored(self, measured, model)
 
     broken = dataclasses.replace(config, run=str(tmp_path / "broken"))
-    monkeypatch.setattr(SeedTraining, "evaluate", killed)
+    monkeypatch.setattr(BestEpoch, "offer", killed)
     with pytest.raises(KeyboardInterrupt):
         finetune(broken)
-    monkeypatch.setattr(SeedTraining, "evaluate", scored)
+    monkeypatch.setattr(BestEpoch, "offer", scored)
     again = finetune(broken)
     assert again.best.epoch == 2
     assert_same(weights(config.run), weights(broken.run))

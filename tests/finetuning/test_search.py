@@ -13,7 +13,7 @@ import pytest
 
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning.finetune import finetune, prepare
+from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
 from bothways.model.engine import load_network
@@ -162,18 +162,22 @@ def test_values_and_seeds_and_options_may_be_added(
 
 
 def test_a_search_keeps_other_commands_out_until_its_result_is_collected(
-    config: FinetuneConfig, tmp_path: Path
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = at(config, tmp_path / "run", search=SearchOptions(lr=(3e-3,)))
     other_values = dataclasses.replace(one, search=SearchOptions(lr=(1e-3,)))
-    with jobs.SeedRunner(1) as runner:
-        prepared = prepare(one, runner)
+    train_seed = jobs.train_seed
+
+    def meanwhile(*args: Any) -> SeedResult:
         other = ThreadPoolExecutor(1)  # a thread is kept out as a process is
-        with other, pytest.raises(RunError, match=r"another thread .*is using .*run; two would"):
-            other.submit(prepare, other_values, runner).result()
-        assert prepared.result().scores
-        del prepared
-        prepare(other_values, runner)
+        with other, pytest.raises(RunError, match=r"is using .*run; two would"):
+            other.submit(finetune, other_values).result()
+        return train_seed(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "train_seed", meanwhile)
+        assert finetune(one).scores
+    assert finetune(other_values).scores
 
 
 def result_of(run: Path, name: str, *scores: float, collapsed: int | None = None) -> FinetuneResult:

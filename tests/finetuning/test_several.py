@@ -13,10 +13,9 @@ from scipy.special import expit
 import bothways as bw
 from bothways.api.doctor import diagnose
 from bothways.cli import main
-from bothways.finetuning.finetune import finetune
+from bothways.finetuning.finetune import Seed, finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
-from bothways.finetuning.seed import SeedTraining
 from bothways.runtime.ensemble import combine, load_ensemble
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
@@ -128,18 +127,18 @@ def test_an_interrupted_run_ends_with_the_same_weights_and_thresholds(
     )
     whole = finetune(config)
     broken = dataclasses.replace(config, run=str(tmp_path / "broken"))
-    evaluate, measured = SeedTraining.evaluate, []
+    predict, measured = Seed.predict_dev, []
 
-    def stop(self: SeedTraining, now: int) -> object:
-        measured.append(now)
+    def stop(self: Seed) -> object:
+        measured.append(self)
         if len(measured) == 2:
             raise KeyboardInterrupt
-        return evaluate(self, now)
+        return predict(self)
 
-    monkeypatch.setattr(SeedTraining, "evaluate", stop)
+    monkeypatch.setattr(Seed, "predict_dev", stop)
     with pytest.raises(KeyboardInterrupt):
         finetune(broken)
-    monkeypatch.setattr(SeedTraining, "evaluate", evaluate)
+    monkeypatch.setattr(Seed, "predict_dev", predict)
     again = finetune(broken)
     assert_same(weights(config.run), weights(broken.run))
     assert again.scores == whole.scores

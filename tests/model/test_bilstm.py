@@ -19,7 +19,7 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, ModelError, RunError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.seed import new_model
+from bothways.finetuning.setup import new_model
 from bothways.model.batch import collate
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model

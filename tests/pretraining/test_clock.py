@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.objectives.masked import MaskedLM
 from bothways.pretraining import clock
 from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.options import EvaluateOptions, PairOptions, PretrainConfig
+from bothways.pretraining.options import PairOptions
 from bothways.training.options import ClockOptions, PairKind
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import memory_store, pair_batches, random_documents
 
 KINDS: tuple[PairKind, ...] = get_args(PairKind)
 _SECONDS_A_TOKEN, _SECONDS_AN_UPDATE = 0.001, 0.05
@@ -45,13 +46,12 @@ def unusual() -> Source:
 
 
 def steps(source: PhaseBatches, budget: ClockOptions, ranks: Ranks = SINGLE_PROCESS) -> int:
-    config = PretrainConfig(
-        clock=budget, phases=(replace(source.phase, share=1.0),), evaluate=EvaluateOptions(every=1)
+    source.phase = replace(source.phase, share=1.0)
+    new: Any = _TimedTrainer
+    found, _ = clock.count_steps(
+        budget, [source], new, MaskedLM(), ranks, every=1, heldout=lambda: 0
     )
-    steps, _ = clock._count_steps(
-        config, source._store, small_model(), [source], torch.float32, ranks
-    )
-    return steps
+    return found
 
 
 def test_a_clock_in_tokens_counts_all_sequences(unusual: Source) -> None:
@@ -79,7 +79,8 @@ class _TimedTrainer:
 
     now = 0.0
 
-    def __init__(self, *_: Any, **__: Any):
+    def __init__(self, ranks: Ranks = SINGLE_PROCESS):
+        self.ranks, self.model = ranks, SimpleNamespace(device=torch.device("cpu"))
         self.before_update: Callable[[], None] = lambda: None
 
     def step(self, _: int, batches: list[Any], __: Any) -> None:
@@ -90,9 +91,7 @@ class _TimedTrainer:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "Trainer", _TimedTrainer)
     monkeypatch.setattr(clock, "step_loss", lambda *_: None)
-    monkeypatch.setattr(clock, "count_heldout", lambda *_: 0)
     now = SimpleNamespace(perf_counter=lambda: _TimedTrainer.now)
     monkeypatch.setattr(clock, "time", now)
     # The fewest micro-batches that are ever probed, as of large ones.
@@ -115,7 +114,8 @@ def test_of_several_processes_the_one_with_most_sequences_decides(unusual: Sourc
     """Eight sequences in micro-batches of three: 3 and 2 for the first process, 3 for the other."""
     source = unusual(3)
     mean = clock.sequence_tokens(source)
-    found = clock._probe(PretrainConfig(), small_model(), source, torch.float32, _Two(0, 2), mean)
+    trainer: Any = _TimedTrainer(_Two(0, 2))
+    found = clock._probe(trainer, MaskedLM(), source, mean)
     assert found == pytest.approx(5 * mean * _SECONDS_A_TOKEN + _SECONDS_AN_UPDATE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -40,15 +41,16 @@ from bothways.pretraining.options import (
     PairOptions,
 )
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.pretraining.record import draw_curves
+from bothways.pretraining.record import Records, draw_curves
 from bothways.runtime.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import fit
-from bothways.training.checkpoint import ModelCheckpoints
+from bothways.training.checkpoint import Checkpoint
 from bothways.training.monitor import METRICS, read_metrics
-from bothways.training.options import ClockOptions, PairKind
+from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks
 from bothways.training.runfolder import read_run
+from bothways.training.trainer import Trainer
 from pretrain_runs import (
     ALWAYS,
     STEPS,
@@ -61,7 +63,7 @@ from pretrain_runs import (
     watching,
     weights,
 )
-from pretraining_examples import memory_store, pair_batches, small_model
+from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +179,9 @@ def test_checkpoints_are_minutes_apart(
 ) -> None:
     """A clock on which a minute passes at each look: one a step, and one after each save."""
     minutes, saved = count(step=60), []
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
-    monkeypatch.setattr(ModelCheckpoints, "save", lambda _, step, *__: saved.append(step))
+    clock = SimpleNamespace(monotonic=lambda: next(minutes), perf_counter=time.perf_counter)
+    monkeypatch.setattr(fit, "time", clock)
+    monkeypatch.setattr(Checkpoint, "save", lambda _, step: saved.append(step))
     pretrain(
         make(
             tmp_path / "run",
@@ -287,6 +290,34 @@ def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:
         assert three[last] == pytest.approx(mean.tolist(), rel=1e-4)
 
 
+def test_speed_is_real_tokens_in_the_time_of_training() -> None:
+    store = memory_store(random_documents(np.random.default_rng(0), 30))
+    batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
+    tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
+    assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
+    records, clock = Records(small_model(), MaskedLM(), torch.float32, Ranks()), fit.Clock()
+    for _ in range(2):
+        clock.seconds += 3
+        clock.waited += 1
+        stats: Any = {"mlm_loss": torch.tensor(2.0)}
+        step: Any = SimpleNamespace(stats=stats, batches=batches, clock=clock)
+        records.add(step)
+    record = records.close(step)
+    assert record["tokens_per_second"] == pytest.approx(2 * tokens / 6)
+    assert record["loader_wait"] == pytest.approx(2 / 6)
+
+
+def test_the_clock_stands_still_while_the_body_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(fit, "time", SimpleNamespace(perf_counter=lambda: now))
+    clock = fit.Clock()
+    for waiting in (True, False):
+        now += 100
+        with clock.running(waiting=waiting):
+            now += 3
+    assert (clock.seconds, clock.waited) == (6, 3)
+
+
 def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
     config = make(tmp_path / "run", clock=ClockOptions(tokens=4000))
     store, tokens = TokenStore.open(config.corpus), []
@@ -356,18 +387,18 @@ def test_evaluations_take_a_fifth_of_the_minutes_or_there_is_one(
     assert training.minutes == pytest.approx(left)
 
 
-def test_a_step_has_many_micro_batches_and_one_update(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_has_many_micro_batches_and_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that ticks when it is read: a micro-batch takes one tick, and so does an update."""
     ticks = count()
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     store = memory_store([[9, 9]] * 30)  # of which each two are a full sequence
     pairs = PairOptions(kind="full")
     source = pair_batches(store, length=22, batch=10, micro_batch=2, pairs=pairs)
-    model, config = small_model(), make(tmp_path / "run")
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        small_model(), OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32
+    )
     mean = clock.sequence_tokens(source)
-    assert clock._probe(config, model, source, torch.float32, Ranks(), mean) == 5 + 1
+    assert clock._probe(trainer, MaskedLM(), source, mean) == 5 + 1
 
 
 def test_the_probe_leaves_no_trace(make: Make, tmp_path: Path) -> None:

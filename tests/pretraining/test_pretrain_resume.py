@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_run_is_not_continued(
     capsys.readouterr()
     result = pretrain(config)
     out = " ".join(capsys.readouterr().out.split())
-    assert "step-23, which is not this run's: it is step 23 of another run (seed" in out
+    assert "step-23, which is not this run's: it is step 23 of another run;" in out
     assert "continuing after step 15" in out
     assert weights(result.run) == weights(unbroken.run)
     assert records(result.run) == records(unbroken.run)

@@ -20,7 +20,7 @@ from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.setup import measured_outputs
-from bothways.model.engine import load_network
+from bothways.model.engine import TorchEngine, load_network
 from bothways.model.folder import save_model
 from bothways.runtime.ensemble import Ensemble, _pooled, combine, load_ensemble
 from bothways.runtime.folder import load_model
@@ -114,7 +114,7 @@ def test_a_run_folder_stands_for_its_seeds(
     dev = config.task.dev
     task, part = encode_file(loaded, dev, labelled=True)
     found = outputs_of(loaded, task, part.examples)
-    single = [measured_outputs(load_network(f), part.examples) for f in folders]
+    single = [measured_outputs(TorchEngine(load_network(f)), part.examples) for f in folders]
     expected = np.log(np.mean([softmax(s.astype(np.float64), axis=-1) for s in single], axis=0))
     np.testing.assert_allclose(log_softmax(found, axis=-1), expected, atol=1e-5)
     assert evaluate_file(loaded, dev).scores == task.measure(part, task.decode(part, found)).scores

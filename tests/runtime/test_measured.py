@@ -187,6 +187,6 @@ def test_a_run_measures_with_the_kernels_of_a_loaded_folder(
 
     monkeypatch.setattr(setup, "predict_outputs", look)
     with pytest.raises(NonFiniteError):
-        setup.measured_outputs(model, None)  # type: ignore[arg-type]
+        setup.measured_outputs(TorchEngine(model), None)  # type: ignore[arg-type]
     assert seen == [True]
     assert not model.shared.fast

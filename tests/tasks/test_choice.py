@@ -21,7 +21,7 @@ from bothways.api.model import Model, load
 from bothways.errors import InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.setup import measured_outputs
-from bothways.model.engine import as_loaded, network_of
+from bothways.model.engine import TorchEngine, as_loaded, network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import LoadedModel, load_model
@@ -138,7 +138,7 @@ def test_transformers_gives_the_same_scores(run: Path, loaded: LoadedModel) -> N
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     task = ChoiceTask(SWAG)
     part = task.encode(loaded.tokenizer, task.read(run / "val.csv", SWAG, labelled=True), length=24)
-    ours = measured_outputs(network_of(loaded), part.examples).reshape(-1, 4)
+    ours = measured_outputs(TorchEngine(network_of(loaded)), part.examples).reshape(-1, 4)
     with (run / "val.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))[:10]
     first = [row["sent1"] for row in rows for _ in range(4)]

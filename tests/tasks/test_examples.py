@@ -15,6 +15,7 @@ from bothways.errors import LengthError
 from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import Inputs, TaskInputs
+from bothways.model.engine import TorchEngine
 from bothways.objectives.labelled import LabelledExamples
 from bothways.tasks.examples import (
     PADDED,
@@ -144,7 +145,7 @@ def test_a_length_without_room_is_refused() -> None:
 
 def test_neighbours_do_not_matter() -> None:
     model, found = small_bert(classes=3), examples()
-    together = measured_outputs(model, found)
+    together = measured_outputs(TorchEngine(model), found)
     with torch.no_grad():
         for i in range(len(found)):
             alone = Inputs.of(found.inputs(np.array([i]), max_positions=40))
@@ -211,7 +212,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
     found = windows_at_first_tokens() if "classes" in heads else windows()
     monkeypatch.setattr("bothways.runtime.engine.PREDICT_TOKENS", 20)
     assert len(list(length_batches(found.lengths, 20))) > 1
-    together = measured_outputs(model, found)
+    together = measured_outputs(TorchEngine(model), found)
     assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():
         for n in range(len(found)):
@@ -225,8 +226,8 @@ def test_every_token_may_be_read() -> None:
     found = windows()
     whole = dataclasses.replace(found, read_positions=np.arange(len(found.tokens)), targets=None)
     model = small_bert(spans=True)
-    outputs = measured_outputs(model, whole)
-    some = measured_outputs(model, found)
+    outputs = measured_outputs(TorchEngine(model), whole)
+    some = measured_outputs(TorchEngine(model), found)
     np.testing.assert_allclose(outputs[found.read_positions], some, atol=2e-6)
 
 

@@ -18,7 +18,7 @@ from bothways.errors import InputError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
-from bothways.model.engine import as_loaded, network_of
+from bothways.model.engine import TorchEngine, as_loaded, network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import LoadedModel, load_model
@@ -157,7 +157,7 @@ def test_a_long_text_is_what_its_windows_are(pooling: str) -> None:
     long = predict_texts(loaded, [" ".join(parts), "w5 w6"])
     assert (long.several, long.cut, long.length) == (1, 0, 12)
     alone = encode_examples(TOKENIZER, [*parts, "w5 w6"], None, length=12)
-    logits = measured_outputs(network_of(loaded), alone)
+    logits = measured_outputs(TorchEngine(network_of(loaded)), alone)
     combined = {"mean": logits[:3].mean(0), "max": logits[:3].max(0), "first": logits[0]}[pooling]
     expected = np.exp(combined) / np.exp(combined).sum()
     np.testing.assert_allclose(long.values[0], expected, atol=1e-5)

@@ -22,7 +22,7 @@ from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
 from bothways.io.annotations.squad import GoldAnswer, Questions
 from bothways.model.batch import collate
-from bothways.model.engine import network_of
+from bothways.model.engine import TorchEngine, network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
@@ -160,7 +160,7 @@ def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = load_model(model_of(tuned))
     _, part = encode_file(loaded, tuned.task.dev, labelled=True)
-    outputs = measured_outputs(network_of(loaded), part.examples)
+    outputs = measured_outputs(TorchEngine(network_of(loaded)), part.examples)
     bounds = part.examples.bounds
     tokens, segments = (
         [row.tolist() for row in np.split(values, bounds[1:-1])][:9]

@@ -17,13 +17,12 @@ import pytest
 
 from bothways.config.fields import to_dict
 from bothways.errors import DiskError
-from bothways.finetuning import seed as epochs
-from bothways.finetuning import seed as run_seed
+from bothways.finetuning import finetune as epochs
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.training import checkpoint, fit
-from bothways.training.checkpoint import LAST as FOLDER
-from bothways.training.checkpoint import LastCheckpoint
+from bothways.training.checkpoint import CHECKPOINTS as FOLDER
+from bothways.training.checkpoint import Checkpoint
 from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
@@ -61,33 +60,21 @@ def test_a_checkpoint_is_due_some_minutes_after_the_last(
         now += 60
         return step(*args)
 
-    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(
+        fit, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=lambda: now)
+    )
     monkeypatch.setattr(Trainer, "step", slow)
-    monkeypatch.setattr(LastCheckpoint, "save", lambda _, step, *__: saved.append(step))
+    monkeypatch.setattr(Checkpoint, "save", lambda _, step: saved.append(step))
     finetune(dataclasses.replace(config, epochs=1, checkpoint=SavingOptions(2.5)))
     assert saved == [3, 6, 9, 12]
-
-
-def test_a_checkpoint_set_aside_by_a_killed_process_is_used(
-    config: FinetuneConfig,
-    unbroken: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    interrupted(config, monkeypatch, STEPS + 3)
-    folder = Path(config.run) / "seed-0" / FOLDER
-    folder.rename(folder.with_name(f".partial-set-aside-{FOLDER}"))
-    finetune(config)
-    assert f"continuing after step {STEPS + 3}" in capsys.readouterr().out
-    assert contents(config) == unbroken
 
 
 def test_a_finished_seed_keeps_no_checkpoint(config: FinetuneConfig) -> None:
     """Its process was killed after the scores were written."""
     finetune(config)
     left = Path(config.run) / "seed-0" / FOLDER
-    left.mkdir()
-    (left / "state").write_text("")
+    (left / "step-3").mkdir(parents=True)
+    (left / "step-3" / "state").write_text("")
     finetune(config)
     assert not left.exists()
 
@@ -179,7 +166,8 @@ def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
     epoch: int,
     moment: str,
 ) -> None:
-    measured, measure = [], epochs.SeedTraining.measure
+    place = (epochs.Seed, "predict_dev") if moment == "predicting" else (epochs, "record_epoch")
+    measured, measure = [], getattr(*place)
 
     def broken(*args: Any) -> Any:
         measured.append(args)
@@ -190,32 +178,18 @@ def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(epochs.SeedTraining, "measure", broken)
+        patch.setattr(*place, broken)
         with pytest.raises(KeyboardInterrupt):
             finetune(config)
     assert steps_of(config, monkeypatch) == list(range(epoch * STEPS, EPOCHS * STEPS))
     assert contents(config) == unbroken
 
 
-def test_the_last_step_of_a_long_run_is_saved(
-    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Predicting the files may take as long as training."""
-    interrupted(config, monkeypatch, 5)
-    later = dataclasses.replace(config, checkpoint=SavingOptions(60.0))
-    with monkeypatch.context() as patch:
-        patch.setattr(run_seed, "measure_extra_files", None)
-        with pytest.raises(TypeError):
-            finetune(later)
-    assert steps_of(later, monkeypatch) == []
-    assert contents(later) == unbroken
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"kernels": "plain"},
-        {"optimizer": dataclasses.replace(FAST, optimizer="lamb")},
+        *({"optimizer": dataclasses.replace(FAST, name=name)} for name in ("lamb", "adafactor")),
         {"precision": "bf16"},
         {"optimizer": dataclasses.replace(FAST, weight_decay=0.3)},  # of rows that are not used
         {"lstm": 8},
@@ -240,7 +214,7 @@ def test_a_kill_costs_what_came_after_the_checkpoint(
 import json, os, signal, sys
 from bothways.config.fields import from_dict
 from bothways.finetuning.options import FinetuneConfig
-from bothways.training.checkpoint import LastCheckpoint as Checkpoint
+from bothways.training.checkpoint import Checkpoint
 from bothways.finetuning.finetune import finetune
 save, saved = Checkpoint.save, []
 def killed(*args):
@@ -267,7 +241,7 @@ def test_a_damaged_one_is_named_and_the_run_starts_again(
     harm: str,
 ) -> None:
     interrupted(config, monkeypatch, 5)
-    folder = Path(config.run) / "seed-0" / FOLDER
+    (folder,) = (Path(config.run) / "seed-0" / FOLDER).iterdir()
     state = folder / "training.safetensors"
     if harm == "cut":
         state.write_bytes(state.read_bytes()[:-100])
@@ -277,8 +251,7 @@ def test_a_damaged_one_is_named_and_the_run_starts_again(
         (folder / "training.json").write_text("{")
     assert steps_of(config, monkeypatch)[0] == 0
     shown = capsys.readouterr().out
-    assert f"its checkpoint is damaged ({folder}" in shown
-    assert "training starts again from the beginning" in shown
+    assert f"seed 0: skipping checkpoint step-5, which is damaged: {folder}" in shown
     assert contents(config) == unbroken
 
 
@@ -301,13 +274,11 @@ def test_one_of_another_run_is_named_and_kept_but_not_used(
     capsys.readouterr()
     assert steps_of(config, monkeypatch)[0] == 0
     out = capsys.readouterr().out
-    assert "seed 0: its checkpoint is not its own: it is step 5 of " in out
-    assert ("seed 1;" in out) == ("seeds" in changes)
-    assert "training starts again from the beginning" in out
+    assert "seed 0: skipping checkpoint step-5, which is not this run's: it " in out
     found = contents(config)
-    kept = [name for name in found if name.startswith(f".foreign-{FOLDER}/")]
+    kept = [name for name in found if name.startswith(f"{FOLDER}/.foreign-step-5/")]
     assert [found.pop(name) for name in kept] == [
-        path.read_bytes() for path in sorted(theirs.iterdir())
+        path.read_bytes() for path in sorted(theirs.rglob("*.*")) if path.is_file()
     ]
     assert found == unbroken
 
@@ -315,16 +286,16 @@ def test_one_of_another_run_is_named_and_kept_but_not_used(
 def test_a_full_disk_leaves_the_one_before(
     config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes, write = [], checkpoint.write_state
+    writes, write = [], checkpoint.write_tensors
 
-    def full(*args: Any, **options: Any) -> None:
-        if len(writes) == 7:  # the first was tried before training
+    def full(*args: Any) -> None:
+        if len(writes) == 6:
             raise OSError(28, "No space left on device")
         writes.append(args)
-        write(*args, **options)
+        write(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_state", full)
+        patch.setattr(checkpoint, "write_tensors", full)
         with pytest.raises(DiskError, match=FOLDER):
             finetune(config)
     assert steps_of(config, monkeypatch)[0] == 6

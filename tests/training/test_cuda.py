@@ -34,6 +34,7 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
+from bothways.training.checkpoint import Checkpoint
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer, step_loss
@@ -370,27 +371,23 @@ def run_config(corpus: Path, run: Path, steps: int, *, minutes: float = 5.0) -> 
 
 
 def test_a_run_is_continued_with_the_same_bits(tiny_corpus: Path, tmp_path: Path) -> None:
-    from bothways.pretraining import pretrain as module
-
     whole = pretrain(run_config(tiny_corpus, tmp_path / "whole", 8))
     records = [r for r in read_metrics(whole.run / METRICS) if "mfu" in r]
     assert records
     assert all(0 < r["mfu"] < 1 for r in records)
     # The same run, stopped after its first checkpoint and continued.
     config = run_config(tiny_corpus, tmp_path / "cut", 8, minutes=0.0)
-    save = module._Pretraining._save
+    save = Checkpoint.save
 
-    def save_and_stop(self: Any, step: int, window: Any) -> None:
-        save(self, step, window)
+    def save_and_stop(self: Checkpoint, step: int) -> None:
+        save(self, step)
         if step == 4:
             raise KeyboardInterrupt
 
-    module._Pretraining._save = save_and_stop  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_stop)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config)
-    finally:
-        module._Pretraining._save = save  # type: ignore[method-assign]
     cut = pretrain(config)
     one, other = (load(r.model, device="cpu").network for r in (whole, cut))
     for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):

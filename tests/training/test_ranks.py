@@ -241,9 +241,12 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     ("job", "status", "said"),
     [
         ("broken", 1, "the disk of this process is full; empty it."),
-        ("unsaved", 1, "step-1 could not be saved (ZeroDivisionError: a defect)"),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
+        ("other held-out text", 1, "held-out sequences: "),
+        ("other recipe", 1, "lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
+        ("misspelt", 2, "did you mean '--steps'?"),
+        ("another verb", 2, "finetune runs in one process; start it without torchrun."),
     ],
 )
 def test_an_error_is_shown_once(jobs: Outcomes, job: str, status: int, said: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,13 +23,16 @@ from bothways.training.runfolder import (
     RUN_FILE,
     Run,
     changed_numerics,
+    locks_released,
+    note_changes,
     open_run,
     read_run,
-    record_changes,
     versions,
 )
 
 CONFIG = PretrainConfig(corpus="here", clock=ClockOptions(steps=10), seed=4)
+
+
 RESOLVED = {"steps": 10, "precision": "fp32", "threads": 2}
 
 
@@ -76,29 +78,20 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     code = (
         "import sys, time; from pathlib import Path\n"
+        "from bothways.training.runfolder import locks_released\n"
         "from tests.training.test_runfolder import start\n"
-        "run = start(Path(sys.argv[1])); print('there', flush=True); time.sleep(60)"
+        "with locks_released():\n"
+        "    start(Path(sys.argv[1])); print('there', flush=True); time.sleep(60)"
     )
     command, root = [sys.executable, "-c", code, str(folder)], Path(__file__).parents[2]
     other = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
     assert other.stdout is not None
     assert other.stdout.readline() == b"there\n"
-    with pytest.raises(RunError, match=r"another process is using .*run; two would overwrite"):
+    with pytest.raises(RunError, match=r"another process .*is using .*run; two would overwrite"):
         start(folder)
     other.kill()
     other.wait()
     assert not start(folder).new
-
-
-def test_a_run_is_free_when_it_is_let_go_and_open_again_in_the_same_process(tmp_path: Path) -> None:
-    first = start(tmp_path / "run")
-    second = start(tmp_path / "run")
-    assert is_held(first.folder)
-    del first
-    assert is_held(second.folder)
-    assert pickle.loads(pickle.dumps(second.lock)) is None
-    del second
-    assert not is_held(tmp_path / "run")
 
 
 def in_thread(action: Callable[[], Any]) -> Any:
@@ -107,25 +100,27 @@ def in_thread(action: Callable[[], Any]) -> Any:
         return thread.submit(action).result(timeout=60)
 
 
-def test_another_thread_of_the_process_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_thread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever path it takes to the folder."""
-    first = start(tmp_path / "run")
-    (tmp_path / "link").symlink_to(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    paths = [tmp_path / "run", tmp_path / "link", Path("run"), tmp_path / "link" / ".." / "run"]
-    for path in paths:
-        with pytest.raises(RunError, match=r"another thread of this process is using .*; two "):
-            in_thread(lambda path=path: start(path))
-    assert not start(tmp_path / "link").new, "the thread itself may open it again"
-    del first
+    with locks_released():
+        start(tmp_path / "run")
+        (tmp_path / "link").symlink_to(tmp_path / "run")
+        paths = [tmp_path / "run", tmp_path / "link", Path("run"), tmp_path / "link/../run"]
+        for path in paths:
+            with pytest.raises(RunError, match=r"is using .*; two "):
+                in_thread(lambda path=path: start(path))
+        assert not start(tmp_path / "link").new, "the thread itself may open it again"
+        with locks_released():
+            start(tmp_path / "run")
+        assert is_held(tmp_path / "run")
     assert not in_thread(lambda: start(tmp_path / "link")).new
 
 
 def test_of_threads_that_open_a_folder_at_once_one_has_it(tmp_path: Path) -> None:
     threads, together = 8, Barrier(8)
 
+    @locks_released()
     def use(_: int) -> str:
         together.wait()
         try:
@@ -139,7 +134,7 @@ def test_of_threads_that_open_a_folder_at_once_one_has_it(tmp_path: Path) -> Non
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(use, range(threads)))
     assert found.count("new") == 1
-    assert sum("another thread of this process" in text for text in found) == threads - 1
+    assert sum("another process or thread" in text for text in found) == threads - 1
 
 
 def test_options_without_effect_are_not_compared_or_recorded(tmp_path: Path) -> None:
@@ -268,23 +263,23 @@ def test_changes_that_may_change_bits(tmp_path: Path) -> None:
 
 def test_changes_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
     """As when a damaged checkpoint was passed over."""
-    two, three = ["threads: 1 -> 2"], ["threads: 1 -> 3"]
-    record_changes(start(tmp_path / "run"), 6, two)
-    record_changes(start(tmp_path / "run"), 11, three)
-    record_changes(start(tmp_path / "run"), 9, three)
-    expected = [{"from_step": 6, "changes": two}, {"from_step": 9, "changes": three}]
-    assert start(tmp_path / "run").record["changes"] == expected
-    record_changes(start(tmp_path / "run"), 4, [])
-    assert start(tmp_path / "run").record["changes"] == []
 
+    def noted(threads: int, done: int) -> list[str]:
+        said: list[str] = []
+        numerics = {**RESOLVED, "threads": threads}
+        note_changes(start(tmp_path / "run"), numerics, said.append, done=done)
+        return said
 
-def test_changes_are_written_down_once(tmp_path: Path) -> None:
     start(tmp_path / "run")
-    for step, changes in ((5, ["threads: 2 -> 3"]), (9, ["threads: 2 -> 3"]), (12, ["torch: 1"])):
-        record_changes(start(tmp_path / "run"), step, changes)
+    assert "differ from step 6: threads: 2 -> 1" in noted(1, 5)[0]
+    noted(3, 10)
+    noted(3, 8)
+    assert "differ from step 9: threads: 2 -> 3" in noted(3, 14)[0]
+    one, three = ["threads: 2 -> 1"], ["threads: 2 -> 3"]
+    expected = [{"from_step": 6, "changes": one}, {"from_step": 9, "changes": three}]
     run = start(tmp_path / "run")
-    assert run.record["changes"] == [
-        {"from_step": 5, "changes": ["threads: 2 -> 3"]},
-        {"from_step": 12, "changes": ["torch: 1"]},
-    ]
+    assert run.record["changes"] == expected
     assert run.resolved == RESOLVED
+    assert noted(2, 20) == ["as when the run started again, from step 21"]
+    assert noted(2, 3) == []
+    assert start(tmp_path / "run").record["changes"] == []

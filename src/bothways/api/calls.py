@@ -615,15 +615,15 @@ def _prepared(run: str, overwrite: bool) -> Iterator[None]:
     error says that it can be; and no folder is left of a run that was refused before it began."""
     folder = Path(run)
     with uninterrupted():  # it brings torch
-        from bothways.training.runfolder import RunLock, refuse_other_folder
+        from bothways.training.runfolder import locks_released, refuse_other_folder, use_alone
 
     if overwrite and folder.is_dir():
         if not (folder / RUN_FILE).is_file():
             raise ConfigError(
                 f"overwrite: {folder} is no run folder (it has no {RUN_FILE}); remove it yourself."
             )
-        lock = RunLock(folder)  # nobody is using it
-        lock.release()
+        with locks_released():
+            use_alone(folder)
         shutil.rmtree(folder)
     refuse_other_folder(folder)  # before anything is written into it
     begun = folder.exists()

@@ -229,15 +229,13 @@ def _diagnose_run(folder: Path) -> list[str]:
 
 
 def _diagnose_checkpoint(folder: Path) -> list[str]:
-    from bothways.training.checkpoint import verify_checkpoint, whose
+    from bothways.training.checkpoint import check_checkpoint
 
     try:
-        problems = verify_checkpoint(folder)
-    except RunError as error:
-        return [str(error)]
-    if not problems and (other := whose(folder, _run_of(folder))):
-        problems = [f"{folder}: {other}"]
-    return problems if problems or not (folder / CONFIG).exists() else _diagnose_model(folder)
+        check_checkpoint(folder, _run_of(folder))
+    except BothwaysError as error:
+        return [str(error) if str(folder) in str(error) else f"{folder}: {error}"]
+    return _diagnose_model(folder) if (folder / CONFIG).exists() else []
 
 
 def _run_of(checkpoint: Path) -> str | None:
@@ -245,7 +243,7 @@ def _run_of(checkpoint: Path) -> str | None:
     is damaged."""
     from bothways.training.runfolder import read_run, run_identity
 
-    for folder in real_path(checkpoint).parents[1:3]:  # a tagger's is a folder deeper
+    for folder in real_path(checkpoint).parents[1:4]:  # of pre-training, a seed, a tagger
         if (folder / RUN_FILE).exists():
             try:
                 return run_identity(read_run(folder))

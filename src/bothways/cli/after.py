@@ -88,9 +88,7 @@ def after_pretraining(result: PretrainResult) -> None:
 
 def after_finetuning(config: FinetuneConfig, result: FinetuneResult) -> None:
     """The surest mistakes on dev, and how the model is used."""
-    from bothways.finetuning.report import read_dev_report
-
-    report = read_dev_report(result.best.folder)
+    report = result.best.examples
     errors: list[Mapping[str, Any]] = report["errors"][:_SAMPLES]
     if errors:
         print(f"\nof the {report['errors_total']:,} mistakes of {result.best.name} on dev:")

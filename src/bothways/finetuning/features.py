@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from bothways.io import html
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.device import (
-    ChosenPrecision,
     borrowed_process,
     choose_precision,
     set_threads,
@@ -41,14 +39,15 @@ from bothways.runtime.batching import Computed, computed
 from bothways.runtime.engine import layer_name
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.pipeline import check_length
-from bothways.tasks.examples import Examples
+from bothways.tasks.examples import Examples, length_batches
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
-from bothways.training.checkpoint import LastCheckpoint
-from bothways.training.fit import EpochBatches, EpochPlan, EpochScores, Means, Place, fit
+from bothways.training.checkpoint import CHECKPOINTS, Checkpoint, remove_checkpoints
+from bothways.training.fit import EpochScores, Window, epochs_of, fit
 from bothways.training.monitor import Monitor
-from bothways.training.runfolder import Run, locks_released, open_run_with_precision, read_result
+from bothways.training.runfolder import locks_released, open_run_with_precision, read_result
+from bothways.training.trainer import Trainer
 
 # --------------------------------------------------------------------------------
 # The hidden states of an encoder as features: computed once, kept on disk, read by a BiLSTM.
@@ -279,7 +278,14 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     config = replace(config, max_length=length)
     layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
-    run, precision = _open_run(config, loaded, say)
+    run, precision = open_run_with_precision(
+        config,
+        lambda: choose_precision(config.precision),
+        verb="reproduce features",
+        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
+        numerics={"threads": set_threads(config.threads)},
+        say=say,
+    )
     folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
     notes = tuple(note for file in tagged.values() for note in file.notes)
@@ -293,7 +299,12 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
             f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
             "name them too (--layers, --seeds)"
         )
-    files = _add_features(tagged, loaded, folder / "features", key, precision.dtype, say)
+    network, dtype = network_of(loaded), precision.dtype
+    files = {}
+    for name, file in tagged.items():
+        place, examples = folder / "features" / name, file.examples
+        states = cached_layers(place, network, examples, fingerprint=key, dtype=dtype, say=say)
+        files[name] = FeatureFile(file, states)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
@@ -301,21 +312,17 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         for seed in config.seeds:
             seed_folder = folder / choice / f"seed-{seed}"
             name = training_name(choice, seed)
-            # Those of version 0.1 name the fingerprint alone.
             own = {"layers": choice, "seed": seed}
-            scores = read_result(
-                seed_folder / _SCORES, fingerprint, name, partial(_whose, own), say
-            )
+            scores = read_result(seed_folder / _SCORES, fingerprint, name, _whose, say)
             if scores is None:
-                training = TaggerTraining(
+                scores = train_tagger(
                     *(config, task, files, choice, layers[choice], seed, seed_folder),
-                    key={"recipe": fingerprint, "precision": precision.name},
+                    precision=precision.name,
                     run=run.identity,
                 )
-                scores = training.train()
                 record = {"fingerprint": fingerprint, **own, **scores}
                 write_json(seed_folder / _SCORES, record)
-                training.checkpoint.remove()
+                remove_checkpoints(seed_folder / CHECKPOINTS)
             else:
                 say(f"{name}: finished before, kept")
             dev[choice].append(scores["dev"][metric])
@@ -330,10 +337,9 @@ def training_name(choice: str, seed: int) -> str:
     return f"{choice} seed {seed}"
 
 
-def _whose(own: dict[str, Any], record: dict[str, Any]) -> str:
-    """The name of the training that a record is of, if it does not leave that out."""
-    found = {**own, **record}
-    return training_name(found["layers"], found["seed"])
+def _whose(record: dict[str, Any]) -> str:
+    """The name of the training that a record is of."""
+    return training_name(record["layers"], record["seed"])
 
 
 def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
@@ -351,43 +357,6 @@ def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dic
     }
 
 
-def _add_features(
-    tagged: dict[str, TaggedFile],
-    loaded: LoadedModel,
-    folder: Path,
-    fingerprint: str,
-    dtype: torch.dtype,
-    say: Callable[[str], None],
-) -> dict[str, FeatureFile]:
-    """The files with their hidden states, which are computed unless the folder has them."""
-    files = {}
-    for name, file in tagged.items():
-        layers = cached_layers(
-            folder / name,
-            network_of(loaded),
-            file.examples,
-            fingerprint=fingerprint,
-            dtype=dtype,
-            say=say,
-        )
-        files[name] = FeatureFile(file, layers)
-    return files
-
-
-def _open_run(
-    config: FeaturesConfig, loaded: LoadedModel, say: Callable[[str], None]
-) -> tuple[Run, ChosenPrecision]:
-    """Create or continue the run folder; files and encoder count by content."""
-    return open_run_with_precision(
-        config,
-        lambda: choose_precision(config.precision),
-        verb="reproduce features",
-        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
-        numerics={"threads": set_threads(config.threads)},
-        say=say,
-    )
-
-
 def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
     """Choices and seeds that are finished in the run folder, but not named by this command."""
     asked = {f"{choice}/seed-{seed}" for choice in config.layers for seed in config.seeds}
@@ -396,8 +365,19 @@ def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
     return [name for name in names if name not in asked]
 
 
-class TaggerTraining(EpochPlan[FeatureBatch]):
-    """The training of one BiLSTM tagger: one choice of layers with one seed.
+def train_tagger(
+    config: FeaturesConfig,
+    task: TaggingTask,
+    files: Mapping[str, FeatureFile],
+    choice: LayerChoice,
+    layers: slice,
+    seed: int,
+    folder: Path,
+    *,
+    precision: str,
+    run: str,
+) -> dict[str, Any]:
+    """Train a BiLSTM tagger to the last epoch: one choice of layers with one seed.
 
     Args:
         config: options of the BiLSTM and of training.
@@ -406,111 +386,106 @@ class TaggerTraining(EpochPlan[FeatureBatch]):
         choice: the choice of layers.
         layers: the layers it stands for.
         seed: keys initialisation, order of the data and dropout.
-        folder: where records, predictions and the checkpoint are written.
-        key: what a checkpoint depends on.
+        folder: where records, predictions and checkpoints are written.
+        precision: of the hidden states.
         run: identity of the run.
-    """
 
-    def __init__(
-        self,
-        config: FeaturesConfig,
-        task: TaggingTask,
-        files: dict[str, FeatureFile],
-        choice: LayerChoice,
-        layers: slice,
-        seed: int,
-        folder: Path,
-        *,
-        key: Mapping[str, Any],
-        run: str,
-    ):
-        self.task, self.files, self.layers, self.folder = task, files, layers, folder
-        self.model = FeatureTagger(
-            layers.stop - layers.start,
-            files["train"].layers.shape[2],
-            config.hidden,
-            task.outputs,
-            summed=choice.startswith("sum"),
-            dropout=config.dropout,
-            seed=seed,
-        )
-        self.model.shared.fast = False  # its operations are the library's
-        batches = EpochBatches(
-            np.arange(len(files["train"].tagged.rows)),
+    Returns:
+        The content of metrics.json: the scores of the last epoch, by file, notes, layer weights and
+        seconds.
+
+    Raises:
+        DivergenceError: the gradient is not finite.
+        DiskError: records or predictions cannot be written.
+    """
+    name, train = training_name(choice, seed), files["train"]
+    items = np.arange(len(train.tagged.rows))
+    per_epoch = -(-len(items) // config.batch_size)
+    steps = per_epoch * config.epochs
+    model = FeatureTagger(
+        layers.stop - layers.start,
+        train.layers.shape[2],
+        config.hidden,
+        task.outputs,
+        summed=choice.startswith("sum"),
+        dropout=config.dropout,
+        seed=seed,
+    )
+    model.shared.fast = False  # its operations are the library's
+    trainer: Trainer[FeatureBatch] = Trainer(
+        model, config.optimizer, total_steps=steps, seed=seed, dtype=torch.float32, clips_apart=True
+    )
+    window, progress, measured = Window("loss"), EpochScores(), dict[str, Measurement]()
+    key = {"seed": name, "precision": precision}
+    checkpoint = Checkpoint(folder / CHECKPOINTS, trainer, (window, progress), run=run, key=key)
+
+    def measure(step: int) -> None:
+        for part in ("dev", "test") if step == steps else ("dev",):
+            if part in files:
+                file, outputs = files[part].tagged, tagger_outputs(model, files[part], layers)
+                predictions = task.decode(file, outputs)
+                task.write(folder / f"{part}_predictions.conll", file, predictions)
+                measured[part] = task.measure(file, predictions)
+
+    def record(step: int) -> None:
+        measure(step)
+        progress.measured.append(measured["dev"])
+        scores = {f"dev_{metric}": score for metric, score in measured["dev"].scores.items()}
+        watch.log(step, {"epoch": step // per_epoch, **window.close(), **scores})
+
+    say = line_printer()
+    done = checkpoint.restore(lambda text: say(f"{name}: {text}"), or_start_again=True)
+    with Monitor(folder, steps, name, done=done - window.steps) as watch:
+        if done:
+            watch.say(f"{name}: continuing after step {done:,} of {steps:,}")
+        checkpoint.rehearse()
+        if len(progress.measured) < done // per_epoch:  # trained and saved, but not measured
+            record(done)
+        batches = epochs_of(
+            items,
             config.batch_size,
             config.epochs,
             seed=seed,
-            make=lambda sentences: [files["train"].batch(sentences, layers)],
-            device=self.model.device,
+            done=done,
+            make=lambda sentences: [train.batch(sentences, layers)],
+            device=model.device,
         )
-        super().__init__(
-            training_name(choice, seed),
+        for step in fit(
+            trainer,
+            TaggedFeatures(),
             batches,
-            EpochScores(),
-            optimizer=config.optimizer,
-            seed=seed,
-            dtype=torch.float32,
+            checkpoint,
             minutes=_CHECKPOINT_MINUTES,
-            window=Means(only=("loss",)),
-            clips_apart=True,
-        )
-        self.checkpoint = LastCheckpoint(folder, {**key, "run": self.name}, run=run)
-        self.measured = dict[str, Measurement]()
+            say=watch.say,
+        ):
+            window.add(step)
+            if step.due(per_epoch):
+                step.save_if_due()
+                record(step.number)
+        if not measured:  # all was trained and measured before
+            measure(steps)
+        metric = task.metrics[0]
+        shown = ", ".join(f"{part} {m.scores[metric]:.4f}" for part, m in measured.items())
+        watch.say(f"{name}: {metric} on {shown}")
+    return {
+        **{part: found.scores for part, found in measured.items()},
+        "notes": {part: list(found.notes) for part, found in measured.items()},
+        "layer_weights": None if model.sum is None else model.sum.weights.softmax(0).tolist(),
+        "seconds": round(progress.seconds, 2),
+    }
 
-    def train(self) -> dict[str, Any]:
-        """Train to the end.
 
-        Returns:
-            The content of metrics.json: the scores of the last epoch, by file, notes, layer weights
-            and seconds.
-
-        Raises:
-            DivergenceError: the gradient is not finite.
-            DiskError: records or predictions cannot be written.
-        """
-        if problem := self.checkpoint.reject():
-            line_printer()(f"{self.name}: {problem}; training starts again from the beginning")
-        place = Place(self.folder, self.checkpoint, self.name)
-        fit(self.model, TaggedFeatures(), self.batches, self, place)
-        layer_sum = self.model.sum
-        return {
-            **{name: measurement.scores for name, measurement in self.measured.items()},
-            "notes": {name: list(measurement.notes) for name, measurement in self.measured.items()},
-            "layer_weights": None if layer_sum is None else layer_sum.weights.softmax(0).tolist(),
-            "seconds": round(self.scores.seconds, 2),
-        }
-
-    def evaluate(self, now: int) -> Measurement:
-        """Write the predictions for dev, after the last epoch those for test, too, and measure."""
-        for name in ("dev", "test") if now == self.steps else ("dev",):
-            if name in self.files:
-                file, path = self.files[name].tagged, self.folder / f"{name}_predictions.conll"
-                predictions = self.task.decode(file, self._outputs(self.files[name]))
-                self.task.write(path, file, predictions)
-                self.measured[name] = self.task.measure(file, predictions)
-        return self.measured["dev"]
-
-    def tell(self, watch: Monitor, epoch: int, measurement: Measurement) -> None:  # noqa: ARG002
-        """After the last epoch alone."""
-        if epoch == self.batches.epochs:
-            metric = self.task.metrics[0]
-            shown = ", ".join(f"{n} {m.scores[metric]:.4f}" for n, m in self.measured.items())
-            watch.say(f"{self.name}: {metric} on {shown}")
-
-    @torch.inference_mode()
-    def _outputs(self, file: FeatureFile) -> Outputs:
-        """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
-        computed together."""
-        at = file.tagged.encoded.output_bounds
-        outputs = np.zeros((int(at[-1]), self.model.output.out_features), dtype=np.float32)
-        lengths = np.diff(at)
-        order = np.argsort(-lengths, kind="stable")
-        cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
-        for sentences in np.split(order, cuts):
-            batch = file.batch(sentences, self.layers)
-            with evaluating(self.model):
-                y_TC = self.model(batch.features, batch.lengths).numpy()
-            ends = np.cumsum(batch.lengths)[:-1]
-            for s, y in zip(sentences, np.split(y_TC, ends), strict=True):
-                outputs[at[s] : at[s + 1]] = y
-        return outputs
+@torch.inference_mode()
+def tagger_outputs(model: FeatureTagger, file: FeatureFile, layers: slice) -> Outputs:
+    """The outputs for all words of a file, float32 [R, C]; sentences of similar length are computed
+    together."""
+    at = file.tagged.encoded.output_bounds
+    outputs = np.zeros((int(at[-1]), model.output.out_features), dtype=np.float32)
+    for sentences in length_batches(np.diff(at), _PREDICT_WORDS):
+        batch = file.batch(sentences, layers)
+        with evaluating(model):
+            y_TC = model(batch.features, batch.lengths).numpy()
+        ends = np.cumsum(batch.lengths)[:-1]
+        for s, y in zip(sentences, np.split(y_TC, ends), strict=True):
+            outputs[at[s] : at[s + 1]] = y
+    return outputs

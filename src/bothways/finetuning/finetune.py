@@ -5,7 +5,8 @@ One new output layer reads [CLS] through the pooler, or single tokens, and all w
 data, the new layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
-folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
+folder, predictions, records (``metrics.jsonl``) and scores (``metrics.json``), which are written
+last and make a seed a finished one. Running the same command again
 keeps finished seeds, whose models measure and predict files that were added or changed since; an
 interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
 result. The model saved is that of the last epoch, or with ``keep: best`` of the best one on dev;
@@ -16,289 +17,241 @@ each part be dev once (folds). A search has such a run folder for each of its se
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import os
-import signal
+import json
+import math
+import shutil
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
-from bothways.config.fields import digest
-from bothways.errors import BothwaysError, ConfigError, DivergenceError, RunError
-from bothways.families.config import ModelConfig
-from bothways.finetuning.options import NARROW, SEARCHED, FinetuneConfig, RunSeeds
-from bothways.finetuning.report import REPORT, write_reports, write_search_reports
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.config.fields import digest, to_dict
+from bothways.errors import BothwaysError, ConfigError, DivergenceError, NonFiniteError, RunError
+from bothways.finetuning.frozen import fit_head
+from bothways.finetuning.notes import announcement, remedies
+from bothways.finetuning.options import SEARCHED, FinetuneConfig, RunSeeds
+from bothways.finetuning.report import REPORT, describe, write_reports, write_search_reports
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult, setting_value
-from bothways.finetuning.seed import (
-    SCORES,
-    keeps_head,
-    read_seed,
-    remove_leftovers,
-    train_seed,
-    update_extra_files,
-)
 from bothways.finetuning.setup import (
     FinetuningData,
     OpenedRun,
     check_required,
+    data_of_run,
+    keeps_head,
     label_weights,
     load_data,
+    measure_extra_files,
+    measured_outputs,
     model_digest,
-    most_lopsided,
+    new_model,
+    predictions_name,
     training_digests,
 )
-from bothways.io.files import write_text
-from bothways.io.parallel import attempt, killed
-from bothways.io.processes import exit_with
-from bothways.io.terminal import counted, is_shown, line_printer, show_lines
+from bothways.io.files import explain_disk_errors, write_json, write_text
+from bothways.io.parallel import in_processes
+from bothways.io.terminal import line_printer
+from bothways.model.batch import TaskInputs
 from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
     choose_device,
     choose_for_training,
-    describe_kernels,
     set_threads,
 )
+from bothways.model.engine import TorchEngine, network_of
+from bothways.model.folder import save_model, write_model_files
+from bothways.model.model import EncoderModel
+from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import LoadedModel, load_model
-from bothways.training.runfolder import RunLock, locks_released, open_run_with_precision
+from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.options import ONLY_OF, SEVERAL_OPTIONS, TaskOptions
+from bothways.tasks.task import Task
+from bothways.training.checkpoint import (
+    CHECKPOINTS,
+    Checkpoint,
+    check_space,
+    rehearse,
+    remove_checkpoints,
+)
+from bothways.training.fit import EpochScores, Window, epochs_of, fit
+from bothways.training.frozen_rows import PrunedEmbedding
+from bothways.training.monitor import METRICS, Monitor
+from bothways.training.runfolder import (
+    locks_released,
+    open_run_with_precision,
+    read_result,
+    versions,
+)
+from bothways.training.trainer import Trainer
 
-# --------------------------------------------------------------------------------
-# Trains the seeds of fine-tuning runs, one after the other in this process or several at once in
-# worker processes.
-#
-# A small model on short texts gains less from a second thread than from a second process, because
-# most of its operations are too short to be divided.
-
-
-class SeedRunner:
-    """Trains the seeds submitted to it.
-
-    With one process, a seed is trained in this process when its result is requested, so seeds are
-    trained in the order in which results are collected. With several, a pool of worker processes
-    starts on a seed as soon as it is submitted and a worker is free.
-
-    A context manager. If the block ends with an error, seeds that have not started are dropped, and
-    those in progress are finished and kept; Ctrl-C ends those too.
-
-    Args:
-        processes: 1 trains in this process.
-
-    Raises:
-        ConfigError: a worker process that imports the running script has come to its call of
-            fine-tuning; or the system has no shared memory.
-    """
-
-    def __init__(self, processes: int):
-        self._pool: ProcessPoolExecutor | None = None
-        if processes > 1:
-            if getattr(multiprocessing.current_process(), "_inheriting", False):
-                raise _script_without_guard()
-            context = multiprocessing.get_context("spawn")
-            self._others = set(multiprocessing.active_children())  # of the calling program
-            self._workers: set[BaseProcess] = set()
-            try:
-                self._worker_started = context.Event()
-                self._pool = ProcessPoolExecutor(
-                    processes,
-                    context,
-                    initializer=_start_worker,
-                    initargs=(self._worker_started, is_shown()),
-                )
-            except OSError as error:  # of semaphores
-                raise ConfigError(
-                    f"jobs is {processes}, and this system has no shared memory for several "
-                    f"processes ({error.strerror}; on Linux it is /dev/shm). Leave --jobs out."
-                ) from None
-
-    @property
-    def parallel(self) -> bool:
-        """Whether seeds are trained in worker processes, from when they are submitted."""
-        return self._pool is not None
-
-    def __enter__(self) -> SeedRunner:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._pool is None:
-            return
-        # Ctrl-C may have been sent to this process alone, as a supervisor does.
-        if kind is not None and not issubclass(kind, Exception):
-            for process in set(multiprocessing.active_children()) - self._others:
-                process.terminate()
-        self._pool.shutdown(cancel_futures=True)
-
-    def submit(
-        self,
-        config: FinetuneConfig,
-        loaded: LoadedModel,
-        data: FinetuningData,
-        run: OpenedRun,
-        run_seeds: RunSeeds,
-    ) -> Callable[[], SeedResult]:
-        """Accept a seed of a setting.
-
-        Args:
-            config: the setting.
-            loaded: the starting model.
-            data: the files of the task, encoded.
-            run: the run folder to write to.
-            run_seeds: the seeds of this run.
-
-        Returns:
-            Waits for the result; without a pool, trains: call it once. It raises what this does,
-            and as :func:`bothways.finetuning.seed.train_seed`.
-
-        Raises:
-            RunError: a worker process was killed or has ended, so the pool accepts no more.
-            ConfigError: no worker process could start.
-        """
-        if self._pool is None:
-            return partial(train_seed, config, loaded, data, run, run_seeds)
-        folder = run.folder / run_seeds.folder
-        try:
-            future = self._pool.submit(attempt, _train_in_worker, config, run, run_seeds)
-            self._workers |= set(multiprocessing.active_children()) - self._others
-        except BrokenProcessPool:
-            raise self._broken(folder) from None
-
-        def result() -> SeedResult:
-            try:
-                return future.result()
-            except BrokenProcessPool:
-                raise self._broken(folder) from None
-
-        return result
-
-    def _broken(self, folder: Path) -> BothwaysError:
-        """Why the pool broke before the seed of a folder was done."""
-        if not self._worker_started.is_set():
-            return _script_without_guard()
-        for process in self._workers:
-            process.join(timeout=1)  # the pool may notice before the exit status is there
-        codes = {process.exitcode for process in self._workers}
-        was_killed = -getattr(signal, "SIGKILL", 0) in codes
-        why = killed("--jobs") if was_killed else "a worker process ended unexpectedly"
-        return RunError(f"{folder}: {why}. Finished seeds are kept.")
-
-
-def _script_without_guard() -> ConfigError:
-    return ConfigError(
-        "jobs: no worker process could start. Each first imports the script that is running, so "
-        'the script must start fine-tuning below `if __name__ == "__main__":`; or leave jobs out.'
-    )
-
-
-def _start_worker(started: Event, verbose: bool) -> None:
-    """Report that this worker has started, and make it exit silently at Ctrl-C, and when its parent
-    process ends."""
-    started.set()
-    show_lines(verbose)
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    assert parent.pid is not None
-    exit_with(parent.pid)
-
-
-def _train_in_worker(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> SeedResult:
-    set_threads(run.threads)
-    loaded, data = _load_in_worker(config.of_data())
-    _refuse_changed(config, loaded, data, run)
-    return train_seed(config, loaded, data, run, run_seeds)
-
-
-def _refuse_changed(
-    config: FinetuneConfig, loaded: LoadedModel, data: FinetuningData, run: OpenedRun
-) -> None:
-    """Refuse a model or files that have changed since the run was opened: the seed would be
-    recorded as trained from what they were."""
-    head = keeps_head(loaded, config, data.task)
-    found = {
-        **training_digests(config.located().task),
-        "model": model_digest(loaded, weights=not config.from_scratch, head=head),
-    }
-    if changed := [name for name in found if found[name] != run.inputs.get(name)]:
-        raise RunError(
-            f"{run.folder}: {', '.join(changed)} changed while this command ran. Restore it and "
-            "run the command again, or choose another run folder."
-        )
-
-
-@lru_cache(maxsize=1)
-def _load_in_worker(config: FinetuneConfig) -> tuple[LoadedModel, FinetuningData]:
-    """Model and data; kept, because the worker's next job usually needs the same."""
-    loaded = load_model(config.model)
-    return loaded, load_data(config, loaded)
-
-
-# --------------------------------------------------------------------------------
-# A search over settings: every combination, each with every seed, chosen on dev.
-#
-# Each setting has a run folder of its own inside that of the search, so finished runs are kept
-# however the search is interrupted or extended. Settings share no training: the learning rate falls
-# to 0 over the length of a run, so two epochs are not the first two of three.
-
+Say = Callable[[str], None]
 SEARCH_VERB = "finetune search"
 """The verb in run.json of a search's folder."""
+PARTS = "parts.tsv"
+"""In a run folder: the line (or id) of each example that was held out of the training file, and of
+the others."""
+SCORES = "metrics.json"
+MEASURED_IN = "fp32"
+"""The precision of scores and predictions, whatever that of training is."""
+_RECORDS = 200  # in metrics.jsonl of a seed, approximately
 
 
-@dataclass(frozen=True)
-class PreparedSearch:
-    """A search whose settings are all prepared.
+@borrowed_process()
+@locks_released()
+def finetune(config: FinetuneConfig) -> FinetuneResult:
+    """Train and measure one model per seed; continue where the run folder left off.
 
-    Attributes:
-        folder: run folder of the search.
-        settings: the prepared settings, by name.
-        select: the rule that chooses one: ``mean`` or ``best``.
-        say: called with lines of progress.
-        lock: keeps other commands out of the search's folder.
+    With values to search, every setting is trained so, and the result is that of the setting
+    chosen, with the search it was chosen in under ``search``. A setting in which training diverges
+    has no result; the report names it.
+
+    All files are read and encoded before training, so a broken test file is reported at once. A
+    seed that fails does not stop the others; then its error is raised.
+
+    Raises:
+        ConfigError: options that do not make a task.
+        InputError: a data file that cannot be read as requested; file and line are named.
+        ModelError, LengthError: a model folder that cannot be loaded or is too short.
+        RunError: the run folder was made by another recipe, or training diverged
+            (:class:`DivergenceError`), or one of several processes was killed.
+        DiskError: results cannot be written.
     """
-
-    folder: Path
-    settings: Mapping[str, PreparedSetting]
-    select: str
-    say: Callable[[str], None]
-    lock: RunLock | None = None
-
-    def result(self) -> FinetuneResult:
-        """Collect the results of all settings, write the reports, and choose a setting.
-
-        A setting in which training diverges has no result; it is named in the report.
-
-        Returns:
-            The result of the setting chosen, with the search it was chosen in.
-
-        Raises:
-            DivergenceError: no setting has a result.
-        """
-        results, diverged = [], []
-        for number, (name, setting) in enumerate(self.settings.items(), 1):
-            self.say(f"setting {number} of {len(self.settings)}: {name}")
+    check_required(config)
+    say, loaded = line_printer(), load_model(config.model)
+    given, config = config, config.for_encoder(loaded.config)
+    data = load_data(config, loaded)
+    keep_head = keeps_head(loaded, config, data.task)
+    label_weights(config.class_weights, data.task, data.train)  # refuses what is none
+    run = open_folder(config, loaded, keep_head, say)
+    for line in announcement(given, config, loaded, data, run, keep_head):
+        say(line)
+    if data.parts:
+        rows = [f"{part}\t{place}" for part, places in data.parts.items() for place in places]
+        write_text(run.folder / PARTS, "\n".join(["part\texample", *rows]) + "\n")
+    searches = config.searched.enabled
+    runs = {"": (config, run)}
+    if searches:
+        runs = {
+            name: (setting, open_folder(setting, loaded, keep_head, say, precision=run.precision))
+            for name, setting in setting_configs(config).items()
+        }
+    finished: dict[Path, SeedResult] = {}
+    for setting, own in runs.values():
+        finished |= finished_seeds(setting, own)
+        left_out(own.folder, SCORES, {r.folder for r in setting.seeds_of_runs}, "seeds", say)
+    if searches:
+        left_out(run.folder, REPORT, runs.keys(), "values", say)
+    todo = [
+        (setting, own, seeds)
+        for setting, own in runs.values()
+        for seeds in setting.seeds_of_runs
+        if own.folder / seeds.folder not in finished
+    ]
+    results, diverged = list[FinetuneResult](), list[tuple[str, str]]()
+    with trained(todo, loaded, data, jobs=config.jobs) as outcomes:
+        for number, (name, (setting, own)) in enumerate(runs.items(), 1):
+            if searches:
+                say(f"setting {number} of {len(runs)}: {name}")
             try:
-                results.append(setting.result())
+                results.append(collect(setting, own, data, finished, outcomes, say))
             except DivergenceError as error:
-                self.say(f"{name} has no result: {error}")
+                if not searches:
+                    raise
+                say(f"{name} has no result: {error}")
                 diverged.append((name, str(error)))
-        if not results:
-            raise DivergenceError(
-                f"none of the {len(self.settings)} settings has a result; training diverged in "
-                "each. Lower the values of search_lr."
-            )
-        search = SearchResult(self.folder, tuple(results), self.select, tuple(diverged))
-        write_search_reports(search)
-        return dataclasses.replace(search.chosen, search=search)
+    if not results:
+        raise DivergenceError(
+            f"none of the {len(runs)} settings has a result; training diverged in each. Lower the "
+            "values of search_lr."
+        )
+    if not searches:
+        return results[0]
+    search = SearchResult(run.folder, tuple(results), config.search.select, tuple(diverged))
+    write_search_reports(search)
+    return dataclasses.replace(search.chosen, search=search)
+
+
+def finished_seeds(config: FinetuneConfig, run: OpenedRun) -> dict[Path, SeedResult]:
+    """The seeds of a setting that were finished before, by folder."""
+    finished = {}
+    for seeds in config.seeds_of_runs:
+        folder = run.folder / seeds.folder
+        if (known := read_seed(folder, seeds, run.fingerprint)) is not None:
+            remove_checkpoints(folder / CHECKPOINTS)  # of a kill at the very end
+            finished[folder] = known
+    return finished
+
+
+def collect(
+    config: FinetuneConfig,
+    run: OpenedRun,
+    data: FinetuningData,
+    finished: Mapping[Path, SeedResult],
+    outcomes: Iterator[SeedResult | BothwaysError],
+    say: Say,
+) -> FinetuneResult:
+    """The result of a setting, with its reports.
+
+    Args:
+        config: the setting.
+        run: its folder.
+        data: the files of the task, encoded.
+        finished: results of seeds that were finished before, by folder.
+        outcomes: results, or why there is none, of the other seeds, in order.
+        say: prints lines.
+
+    Raises:
+        BothwaysError: the first that a seed ended with.
+    """
+    results, failed = list[SeedResult](), list[BothwaysError]()
+    for seeds in config.seeds_of_runs:
+        if (known := finished.get(run.folder / seeds.folder)) is not None:
+            say(f"{seeds.name}: finished before, kept")
+            results.append(update_extra_files(data, run, known, say))
+        elif isinstance(outcome := next(outcomes), BothwaysError):
+            say(f"{seeds.name} has failed")
+            failed.append(outcome)
+        else:
+            results.append(outcome)
+    if failed:
+        raise failed[0]
+    task, dev = data.task, data.dev
+    baseline = task.baseline(data.train, dev).scores
+    if of_folds := [seed.baseline for seed in results if seed.baseline is not None]:
+        baseline = {m: statistics.fmean(b[m] for b in of_folds) for m in task.metrics}
+    result = FinetuneResult(
+        run.folder,
+        task.name,
+        task.metrics,
+        tuple(results),
+        baseline,
+        len(dev.rows),
+        data.notes,
+        config.setting,
+        folds=config.folds,
+    )
+    result = dataclasses.replace(result, advice=remedies(config, data, result))
+    write_reports(result, data)
+    return result
+
+
+def left_out(folder: Path, record: str, asked: Collection[str], kind: str, say: Say) -> None:
+    """Name finished seeds or settings that the command does not name: they are kept, but tables,
+    ensembles and the choice of a setting are of those that it names."""
+    finished = sorted(path.parent.name for path in folder.glob(f"*/{record}"))
+    if others := [name for name in finished if name not in asked]:
+        say(
+            f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
+            f"name their {kind} too"
+        )
 
 
 def setting_configs(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
@@ -323,197 +276,11 @@ def setting_name(config: FinetuneConfig) -> str:
     return name if config.optimizer.bias_correction else f"{name}-uncorrected"
 
 
-# --------------------------------------------------------------------------------
-# A run: everything is read and checked, the folder is opened, seeds are submitted and collected.
-
-PARTS = "parts.tsv"
-"""In a run folder: the line (or id) of each example that was held out of the training file, and of
-the others."""
-_LOW_RATE = 1e-4  # for encoders narrower than NARROW
-
-
-@borrowed_process()
-@locks_released()
-def finetune(config: FinetuneConfig) -> FinetuneResult:
-    """Train and measure one model per seed; continue where the run folder left off.
-
-    With values to search, every setting is trained so, and the result is that of the setting
-    chosen, with the search it was chosen in under ``search``.
-
-    All files are read and encoded before training, so a broken test file is reported at once.
-
-    Raises:
-        ConfigError: options that do not make a task.
-        InputError: a data file that cannot be read as requested; file and line are named.
-        ModelError, LengthError: a model folder that cannot be loaded or is too short.
-        RunError: the run folder was made by another recipe, or training diverged
-            (:class:`DivergenceError`), or one of several processes was killed.
-        DiskError: results cannot be written.
-    """
-    with SeedRunner(config.jobs) as runner:
-        return prepare(config, runner).result()
-
-
-def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedSetting | PreparedSearch:
-    """Read and check everything, open the run folder, and submit the seeds that are not finished.
-
-    The result can be requested once.
-
-    Args:
-        config: what to fine-tune.
-        runner: trains the seeds. In worker processes training starts now, so several runs may be
-            prepared one after the other and trained at once; in this process it starts when the
-            result is requested.
-
-    Raises:
-        BothwaysError: as :func:`finetune`.
-    """
-    check_required(config)
-    say = line_printer()
-    loaded = load_model(config.model)
-    given, config = config, config.for_encoder(loaded.config)
-    data = load_data(config, loaded)
-    keep_head = keeps_head(loaded, config, data.task)
-    label_weights(config.class_weights, data.task, data.train)  # refuses what is none
-    run = _open_run(config, loaded, keep_head, say)
-    for line in _announcement(config, loaded, data, run, keep_head):
-        say(line)
-    if config.sequence_length < given.sequence_length:
-        say(f"length {config.max_length}: the encoder has no more positions")
-    if not given.optimizer.lr and not config.searched.values["lr"] and not config.freeze:
-        say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (set lr to change it)")
-    if data.parts:
-        rows = [f"{part}\t{place}" for part, places in data.parts.items() for place in places]
-        write_text(run.folder / PARTS, "\n".join(["part\texample", *rows]) + "\n")
-    if not config.searched.enabled:
-        return _prepare_setting(config, loaded, data, run, runner, say)
-    settings = {}
-    for name, setting in setting_configs(config).items():
-        own_run = _open_run(setting, loaded, keep_head, say, precision=run.precision)
-        settings[name] = _prepare_setting(setting, loaded, data, own_run, runner, say)
-    _say_what_is_left_out(Path(config.run), REPORT, settings.keys(), "values", say)
-    return PreparedSearch(Path(config.run), settings, config.search.select, say, run.lock)
-
-
-@dataclass(frozen=True)
-class PreparedSetting:
-    """One setting, with its finished seeds read and the others submitted for training.
-
-    Attributes:
-        config: the setting.
-        data: the files of the task, encoded.
-        run: the run folder.
-        finished: results of the seeds that were finished before.
-        pending: the results of the other seeds, as :meth:`SeedRunner.submit` gives them.
-        say: called with lines of progress.
-    """
-
-    config: FinetuneConfig
-    data: FinetuningData
-    run: OpenedRun
-    finished: Mapping[RunSeeds, SeedResult]
-    pending: Mapping[RunSeeds, Callable[[], SeedResult]]
-    say: Callable[[str], None]
-
-    def result(self) -> FinetuneResult:
-        """Collect the results of all seeds, in the order of the config, and write the reports."""
-        seeds = []
-        for run_seeds in self.config.seeds_of_runs:
-            if run_seeds in self.finished:
-                self.say(f"{run_seeds.name}: finished before, kept")
-                seed = self.finished[run_seeds]
-                seeds.append(update_extra_files(self.data, self.run, seed, self.say))
-            else:
-                seeds.append(self.pending[run_seeds]())
-        task, dev = self.data.task, self.data.dev
-        baseline = task.baseline(self.data.train, dev).scores
-        if of_folds := [seed.baseline for seed in seeds if seed.baseline is not None]:
-            baseline = {m: statistics.fmean(b[m] for b in of_folds) for m in task.metrics}
-        result = FinetuneResult(
-            run=self.run.folder,
-            task=task.name,
-            metrics=task.metrics,
-            seeds=tuple(seeds),
-            baseline=baseline,
-            dev_examples=len(dev.rows),
-            notes=self.data.notes,
-            setting=self.config.setting,
-            folds=self.config.folds,
-        )
-        result = dataclasses.replace(result, advice=_remedies(self.config, self.data, result))
-        write_reports(result, self.data)
-        return result
-
-
-def _remedies(
-    config: FinetuneConfig, data: FinetuningData, result: FinetuneResult
-) -> tuple[str, ...]:
-    """What to try where runs predict the same for all, or nothing of the rarest class; and what to
-    look at where weights of classes cost accuracy."""
-    if not (config.task.traits.has_labels or config.task.traits.per_word):
-        return ()
-    rare = most_lopsided(data.task, data.train)
-    if config.class_weights and rare and result.at_baseline and result.metrics[0] == "accuracy":
-        return (
-            "--class-weights costs accuracy for more of the rare classes; --metric f1_macro counts "
-            "all alike",
-        )
-    lost = rare is not None and any(
-        not seed.measurement.parts.get(rare[0], {"predicted": 1})["predicted"]
-        for seed in result.seeds
-    )
-    if not result.collapsed and not lost:
-        return ()
-    tries = [] if config.class_weights or rare is None else ["--class-weights balanced"]
-    if config.freeze:
-        tries.append("all weights (no --freeze)")
-    else:
-        tries += [f"--lr {5 * config.optimizer.lr:g}", "more --epochs", "--freeze"]
-    what = "a run collapsed" if rare is None or result.collapsed else f"never predicted: {rare[0]}"
-    others = f"{', '.join(tries[:-1])} or " if len(tries) > 1 else ""
-    return (f"{what}; try {others}{tries[-1]}",)
-
-
-def _prepare_setting(
-    config: FinetuneConfig,
-    loaded: LoadedModel,
-    data: FinetuningData,
-    run: OpenedRun,
-    runner: SeedRunner,
-    say: Callable[[str], None],
-) -> PreparedSetting:
-    finished, pending = {}, {}
-    for run_seeds in config.seeds_of_runs:
-        result = read_seed(run.folder / run_seeds.folder, run_seeds, run.fingerprint)
-        if result is not None:
-            remove_leftovers(run.folder / run_seeds.folder)
-            finished[run_seeds] = result
-        else:
-            pending[run_seeds] = runner.submit(config, loaded, data, run, run_seeds)
-    _say_what_is_left_out(
-        run.folder, SCORES, {r.folder for r in config.seeds_of_runs}, "seeds", say
-    )
-    return PreparedSetting(config, data, run, finished, pending, say)
-
-
-def _say_what_is_left_out(
-    folder: Path, record: str, asked: Collection[str], kind: str, say: Callable[[str], None]
-) -> None:
-    """Name finished seeds or settings that the command does not name: they are kept, but tables,
-    ensembles and the choice of a setting are of those that it names."""
-    finished = sorted(path.parent.name for path in folder.glob(f"*/{record}"))
-    if others := [name for name in finished if name not in asked]:
-        say(
-            f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
-            f"name their {kind} too"
-        )
-
-
-def _open_run(
+def open_folder(
     config: FinetuneConfig,
     loaded: LoadedModel,
     keep_head: bool,
-    say: Callable[[str], None],
+    say: Say,
     precision: ChosenPrecision | None = None,
 ) -> OpenedRun:
     """Create or continue the run folder; files and starting model count by content.
@@ -522,7 +289,7 @@ def _open_run(
         config: with values to search, the folder is that of the search.
         loaded: the starting model.
         keep_head: training starts from the head of the starting model, too.
-        say: called with what changed since the run began.
+        say: prints what changed since the run began.
         precision: of a new folder; chosen by config if not given.
     """
     threads = set_threads(config.threads, processes=config.jobs)
@@ -553,78 +320,497 @@ def _open_run(
         device,
         inputs=inputs,
         alone=config.jobs == 1,
-        lock=run.lock,
     )
 
 
-def _announcement(
+# --------------------------------------------------------------------------------
+# Seeds, one after the other in this process or several at once in worker processes.
+#
+# A small model on short texts gains less from a second thread than from a second process, because
+# most of its operations are too short to be divided.
+
+
+@contextmanager
+def trained(
+    todo: Sequence[tuple[FinetuneConfig, OpenedRun, RunSeeds]],
+    loaded: LoadedModel,
+    data: FinetuningData,
+    *,
+    jobs: int,
+) -> Iterator[Iterator[SeedResult | BothwaysError]]:
+    """The results of seeds in order, or the errors that they ended with; each is trained when it
+    is asked for, or as soon as one of several worker processes is free.
+
+    Raises:
+        RunError: a worker process was killed or has ended.
+    """
+    if jobs == 1:
+        yield (outcome_of(config, loaded, data, run, seeds) for config, run, seeds in todo)
+        return
+    from joblib.externals.loky import get_reusable_executor  # slow import
+
+    lost, option = RunError, "--jobs"
+    try:
+        with in_processes(
+            _train_in_worker, todo, workers=jobs, lost=lost, option=option
+        ) as outcomes:
+            yield outcomes
+            next(outcomes, None)  # joblib warns where one does not come to the end
+    finally:  # workers keep models and data in memory
+        get_reusable_executor(reuse=True).shutdown()
+
+
+def outcome_of(
     config: FinetuneConfig,
     loaded: LoadedModel,
     data: FinetuningData,
     run: OpenedRun,
-    keep_head: bool,
-) -> Iterator[str]:
-    """Lines about the run: data, starting model, device and precision; then hints and notes."""
-    shape = loaded.config
-    source = f"{'random weights shaped as ' if config.from_scratch else ''}{config.model}"
-    processes = "" if run.alone else f" in each of {config.jobs} processes"
-    yield (
-        f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, from {source}, {counted(run.threads, 'thread')}{processes}, "
-        f"{run.device.reason}, {run.precision.reason}"
-    )
-    yield from loaded.notes
-    if loaded.fresh and not config.from_scratch:
-        yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
-    yield from advice(config, shape)
-    if data.split:
-        yield data.split
-    if config.folds:
-        yield f"{config.folds} folds of train, each of which is dev once" + (
-            f", in {config.repeats} divisions" if config.repeats > 1 else ""
+    seeds: RunSeeds,
+) -> SeedResult | BothwaysError:
+    """What :func:`train_seed` returns, or its error."""
+    try:
+        return train_seed(config, loaded, data, run, seeds)
+    except BothwaysError as error:
+        return error
+
+
+def _train_in_worker(
+    config: FinetuneConfig, run: OpenedRun, seeds: RunSeeds
+) -> SeedResult | BothwaysError:
+    set_threads(run.threads)
+    loaded, data = _load_in_worker(config.of_data())
+    refuse_changed(config, loaded, data, run)
+    return outcome_of(config, loaded, data, run, seeds)
+
+
+def refuse_changed(
+    config: FinetuneConfig, loaded: LoadedModel, data: FinetuningData, run: OpenedRun
+) -> None:
+    """Refuse a model or files that have changed since the run was opened: the seed would be
+    recorded as trained from what they were."""
+    head = keeps_head(loaded, config, data.task)
+    found = {
+        **training_digests(config.located().task),
+        "model": model_digest(loaded, weights=not config.from_scratch, head=head),
+    }
+    if changed := [name for name in found if found[name] != run.inputs.get(name)]:
+        raise RunError(
+            f"{run.folder}: {', '.join(changed)} changed while this command ran. Restore it and "
+            "run the command again, or choose another run folder."
         )
+
+
+@lru_cache(maxsize=1)
+def _load_in_worker(config: FinetuneConfig) -> tuple[LoadedModel, FinetuningData]:
+    """Model and data; kept, because the worker's next seed usually needs the same."""
+    loaded = load_model(config.model)
+    return loaded, load_data(config, loaded)
+
+
+# --------------------------------------------------------------------------------
+# One seed: a model is made, trained, measured and saved.
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A seed in training.
+
+    Attributes:
+        config: the setting.
+        data: what it is trained and measured on.
+        run: the run folder.
+        seeds: its seeds.
+        model: in training.
+        scores: of its epochs.
+        say: prints lines.
+    """
+
+    config: FinetuneConfig
+    data: FinetuningData
+    run: OpenedRun
+    seeds: RunSeeds
+    model: EncoderModel
+    scores: EpochScores
+    say: Say
+
+    @property
+    def folder(self) -> Path:
+        """Where records and results are written."""
+        return self.run.folder / self.seeds.folder
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return -(-len(self.data.train.examples.trainable) // self.config.batch_size)
+
+    def predict_dev(self) -> Any:
+        """Predictions for dev, from the whole table of embeddings."""
+        outputs = measured_outputs(TorchEngine(self.model), self.data.dev.examples)
+        return self.data.task.decode(self.data.dev, outputs)
+
+
+def train_seed(
+    config: FinetuneConfig,
+    loaded: LoadedModel,
+    data: FinetuningData,
+    run: OpenedRun,
+    seeds: RunSeeds,
+) -> SeedResult:
+    """Train, measure and save one seed, from its checkpoint if there is one.
+
+    Anything else in its folder is replaced.
+    """
+    scores = EpochScores()
+    data = data_of_run(config, loaded, data, seeds)
+    model = new_model(loaded, config, data.task, seeds.head_seed).to(run.device.torch)
+    model.shared.transposes = run.precision.transposes
+    seed = Seed(config, data, run, seeds, model, scores, line_printer())
+    about = _about(config, data.task, run, seeds.seed, {})
+    size = rehearse(
+        seed.folder / "model",
+        lambda path, write: write_model_files(path, model, loaded.tokenizer, about, write),
+    )
     if config.freeze:
-        read = "token vectors" if config.task.traits.per_word else "the mean of its token vectors"
-        yield f"the encoder is frozen: a linear head is fitted on {read}"
-    rare = most_lopsided(data.task, data.train)
-    if rare is not None and not config.class_weights:
-        yield _lopsided(*rare, data)
-    yield from data.task.hints(loaded.tokenizer, data.train.rows)
-    if keep_head:
-        yield "training continues from the task head of the model folder; head: new replaces it"
-    kernels = describe_kernels(
-        shape, run.device.torch, run.precision.dtype, fast=config.kernels == "fast"
+        clear(seed.folder)
+        check_space(seed.folder, size, size, seed.say)
+        fit_head(model, data, config.class_weights)
+        return write_seed(seed, loaded, seed.predict_dev(), None)
+    try:
+        predictions, epoch = train(seed, size)
+    except (DivergenceError, NonFiniteError) as error:  # of gradients, or of outputs
+        raise DivergenceError(f"{seeds.name}: {error}") from None
+    return write_seed(seed, loaded, predictions, epoch if config.keep == "best" else None)
+
+
+def train(seed: Seed, size: int) -> tuple[Any, int]:
+    """Train all weights; the predictions for dev, and the epoch whose weights the model has.
+
+    While training, the embedding table may be pruned to the rows that occur in the training file
+    (:class:`PrunedEmbedding`). It is whole when dev is measured and at the end, and pruned when a
+    checkpoint is saved or restored.
+
+    Args:
+        seed: what is trained.
+        size: bytes of the model.
+    """
+    config, data, run, model = seed.config, seed.data, seed.run, seed.model
+    per_epoch, steps = seed.per_epoch, seed.per_epoch * config.epochs
+    name = seed.seeds.name
+    pruned = pruned_table(seed, steps)
+    best, window = BestEpoch(config.patience if config.keep == "best" else None), Window()
+    trainer: Trainer[TaskInputs] = Trainer(
+        model,
+        config.optimizer,
+        total_steps=steps,
+        seed=seed.seeds.seed,
+        dtype=run.precision.dtype,
     )
-    if kernels:
-        yield kernels
-    yield from data.notes
-
-
-def _lopsided(label: str, count: int, data: FinetuningData) -> str:
-    """That a class is rare, and what helps."""
-    task, total = data.task, len(data.train.rows)
-    text = (
-        f"{label!r} is the label of {count:,} of {total:,} training examples: --class-weights "
-        "balanced keeps the others from drowning it"
+    checkpoint = Checkpoint(
+        seed.folder / CHECKPOINTS,
+        trainer,
+        [window, seed.scores, best, *([pruned] if pruned else [])],
+        run=run.identity,
+        key={"seed": name, "precision": run.precision.name, "kernels": config.kernels},
     )
-    labels = task.options.labels
-    if len(labels) == 2 and labels[0] == label and "f1" in task.metrics:
-        text += (
-            f"; f1 is that of {labels[1]!r}, the second label: --labels {labels[1]} {label} "
-            f"makes it that of {label!r}"
-        )
-    return text
+    done = checkpoint.restore(lambda text: seed.say(f"{name}: {text}"), or_start_again=True)
+    measured = seed.scores.measured
+    clear(seed.folder, CHECKPOINTS, *([METRICS] if done else []))
+    predictions = None
+
+    def measure(step: int) -> Any:
+        with pruned.full_table(step) if pruned else nullcontext():
+            predictions = seed.predict_dev()
+            task = data.task.tuned(data.dev, predictions)
+            measured.append(task.measure(data.dev, predictions))
+            best.offer(measured, model)
+        record_epoch(seed, watch, step, window.close())
+        return predictions
+
+    title = f"{data.task.name} {name}"
+    with Monitor(seed.folder, steps, title, done=done - window.steps, bar=run.alone) as watch:
+        if done:
+            epoch = min(done // per_epoch + 1, config.epochs)
+            watch.say(
+                f"{name}: continuing after step {done:,} of {steps:,}, from its checkpoint in "
+                f"epoch {epoch} of {config.epochs}"
+            )
+        if done < steps:
+            later = size if best.patience is not None and not best.epoch else 0
+            check_space(seed.folder, size, size + later + checkpoint.rehearse(), watch.say)
+        if len(measured) < done // per_epoch:  # trained and saved, but not measured
+            predictions = measure(done)
+        for step in fit(
+            trainer,
+            objective_of(seed),
+            iter(()) if best.settled(measured) else batches_after(seed, done),
+            checkpoint,
+            minutes=config.checkpoint.minutes,
+            say=watch.say,
+            signals=run.alone,
+        ):
+            window.add(step)
+            if step.due(per_epoch):
+                step.save_if_due()  # measuring may take longer than training
+                predictions = measure(step.number)
+                if best.settled(measured):
+                    break
+            elif step.due(max(1, steps // _RECORDS)):
+                watch.log(step.number, window.close())
+    if pruned:
+        pruned.restore_table(len(measured) * per_epoch)
+    if best.weights and best.epoch < len(measured):
+        model.load_state_dict(best.weights)
+        predictions = None
+    return seed.predict_dev() if predictions is None else predictions, best.epoch
 
 
-def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
-    """Hints on options that small encoders usually need to be different."""
-    if config.freeze:
-        return
-    if config.dropout is None and not shape.dropout and not shape.attention_dropout:
-        yield "the model folder has no dropout, so none is used; the paper's is --dropout 0.1"
-    rate = max(config.searched.values["lr"], default=config.optimizer.lr)
-    if shape.hidden < NARROW and rate < _LOW_RATE:
-        yield (
-            f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of hidden "
-            f"size {shape.hidden} usually needs 1e-4 to 3e-4"
-        )
+def write_seed(seed: Seed, loaded: LoadedModel, predictions: Any, epoch: int | None) -> SeedResult:
+    """Scores on dev and the other files, the model folder, and the record that ends the seed."""
+    config, data, run, seeds, folder = seed.config, seed.data, seed.run, seed.seeds, seed.folder
+    task, measured, extra = data.task.tuned(data.dev, predictions), seed.scores.measured, data.extra
+    measurement = task.measure(data.dev, predictions)
+    further = measure_extra_files(extra, extra.files, task, seed.model, folder)
+    baseline = None if seeds.fold is None else data.task.baseline(data.train, data.dev).scores
+    result = SeedResult(
+        seeds.seed,
+        measurement,
+        folder,
+        round(seed.scores.seconds, 2),
+        further,
+        seeds.order,
+        seeds.head,
+        seeds.fold,
+        epoch,
+        baseline,
+        describe(task, data.dev, predictions),
+    )
+    about = _about(config, task, run, seeds.seed, measurement.scores)
+    if epoch is not None:
+        about["epoch"] = f"{epoch} of {len(measured)}, chosen by {task.metrics[0]} on dev"
+    save_model(folder / "model", seed.model, loaded.tokenizer, about)
+    task.write(folder / predictions_name("dev"), data.dev, predictions)
+    record = {
+        "fingerprint": run.fingerprint,
+        "precision": run.precision.name,
+        "measured_in": MEASURED_IN,
+        "threads": run.threads,
+        "device": run.device.name,
+        "kernels": config.kernels,
+        "versions": versions(),
+        "epochs": [epoch.scores for epoch in measured],
+        **result.record(),
+        "examples": result.examples,
+        "files": extra.digests,
+    }
+    write_json(folder / SCORES, record)  # the seed is finished
+    remove_checkpoints(folder / CHECKPOINTS)
+    return result
+
+
+# --------------------------------------------------------------------------------
+# What the training of a seed uses, in its order.
+
+
+def pruned_table(seed: Seed, steps: int) -> PrunedEmbedding | None:
+    """The table of embeddings with the rows that occur in the training file alone, where the
+    optimizer allows that."""
+    config, options = seed.config, seed.config.optimizer
+    plain = options.layer_decay == 1 and not options.unfreeze
+    if config.kernels != "fast" or options.optimizer != "adam" or not plain:
+        return None
+    tokens = seed.data.train.examples.tokens
+    return PrunedEmbedding(seed.model.encoder.embeddings.tokens, tokens, options, steps)
+
+
+@dataclass
+class BestEpoch:
+    """The epoch with the best score on dev.
+
+    Attributes:
+        patience: end training after so many epochs without a better one; 0: never; None: the last
+            epoch is kept, whatever its score.
+        epoch: its number, from 1; 0 before the first.
+        score: of the main metric.
+        weights: of the whole model, by name, on the CPU.
+    """
+
+    patience: int | None
+    epoch: int = 0
+    score: float = -math.inf
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def offer(self, measured: Sequence[Measurement], model: EncoderModel) -> None:
+        """Keep the weights of the last epoch if its score is better than those before."""
+        score = next(iter(measured[-1].scores.values()))
+        if self.patience is not None and score > self.score:
+            self.epoch, self.score, state = len(measured), score, model.state_dict()
+            self.weights = {name: value.detach().cpu().clone() for name, value in state.items()}
+
+    def settled(self, measured: Sequence[Measurement]) -> bool:
+        """Whether so many epochs were no better that training ends."""
+        return 0 < (self.patience or 0) <= len(measured) - self.epoch
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        weights = {f"best.{name}": value for name, value in self.weights.items()}
+        return {"best": [self.epoch, self.score], **weights} if self.epoch else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue."""
+        self.epoch, self.score = state.get("best", (0, -math.inf))
+        best = {name: value for name, value in state.items() if name.startswith("best.")}
+        self.weights = {name.removeprefix("best."): value.clone() for name, value in best.items()}
+
+
+def clear(folder: Path, *keep: str) -> None:
+    """Remove what an earlier training left."""
+    with explain_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.name not in keep:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def objective_of(seed: Seed) -> LabelledExamples:
+    """The loss of the task, with the weights of the labels."""
+    task = seed.data.task
+    found = label_weights(seed.config.class_weights, task, seed.data.train)
+    weights = None if found is None else torch.from_numpy(found).to(seed.model.device)
+    return LabelledExamples(task.loss, weights, averaged=task.options.reads == "tokens")
+
+
+def batches_after(seed: Seed, done: int) -> Iterator[tuple[int, list[TaskInputs]]]:
+    """The micro-batches of the steps that are left, by a budget of tokens."""
+    config, examples, model = seed.config, seed.data.train.examples, seed.model
+
+    def make(chosen: NDArray[np.int64]) -> list[TaskInputs]:
+        parts = cut_by_tokens(chosen, examples.lengths, TRAIN_TOKENS)
+        made = (examples.batch(part, max_positions=model.config.positions) for part in parts)
+        batches = [TaskInputs.of(batch) for batch in made]
+        return batches if model.device.type == "cpu" else [b.to(model.device) for b in batches]
+
+    items, epochs, order = examples.trainable, config.epochs, seed.seeds.order_seed
+    return epochs_of(
+        items, config.batch_size, epochs, seed=order, done=done, make=make, device=model.device
+    )
+
+
+def record_epoch(seed: Seed, watch: Monitor, step: int, means: Mapping[str, float]) -> None:
+    """Record and show the scores of an epoch, with the last means of training."""
+    measured, epoch = seed.scores.measured[-1], len(seed.scores.measured)
+    scores = {f"dev_{name}": score for name, score in measured.scores.items()}
+    watch.log(step, {"epoch": epoch, **means, **scores})
+    shown = ", ".join(f"{name} {score:.4f}" for name, score in measured.scores.items())
+    notes = "".join(f" ({note})" for note in measured.notes)
+    watch.say(f"{seed.seeds.name} epoch {epoch}: dev {shown}{notes}")
+
+
+# --------------------------------------------------------------------------------
+# A finished seed: its record, further files, and what its model folder says of it.
+
+
+def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult | None:
+    """The result of a seed; None if it is not finished, or was trained by another recipe.
+
+    A damaged record is reported, and the seed counts as not finished.
+
+    Raises:
+        RunError: there is a record, but the disk or its permissions keep it from being read.
+    """
+    record = read_result(
+        folder / SCORES,
+        fingerprint,
+        run_seeds.name,
+        lambda record: SeedResult.from_record(record, folder).name,
+        line_printer(),
+    )
+    return None if record is None else SeedResult.from_record(record, folder)
+
+
+def update_extra_files(
+    data: FinetuningData, run: OpenedRun, result: SeedResult, say: Say
+) -> SeedResult:
+    """Bring a finished seed up to date with the files to measure on and to predict: those that are
+    new or have changed since are predicted and measured with its model.
+
+    Returns:
+        The result with the scores on the files that are given now.
+
+    Raises:
+        RunError, ModelError: the seed's model folder is needed, but missing or damaged.
+        DiskError: predictions or scores could not be written.
+    """
+    extra, path = data.extra, result.folder / SCORES
+    record = json.loads(path.read_text(encoding="utf-8"))
+    known, further = record["files"], result.further
+    names = [
+        name
+        for name, digest in extra.digests.items()
+        if known.get(name) != digest
+        or (name in extra.labelled and name not in further)
+        or not (result.folder / predictions_name(name)).exists()
+    ]
+    if names:
+        listed = ", ".join(names)
+        if not result.model.is_dir():
+            raise RunError(
+                f"{result.model} is missing, and {listed} cannot be predicted without it. Put it "
+                f"back, or remove {result.folder} to train this seed again."
+            )
+        # If this is interrupted, none of them may count as those of an earlier file.
+        kept = {name: digest for name, digest in known.items() if name not in names}
+        further = {name: found for name, found in further.items() if name not in names}
+        write_json(path, {**record, "files": kept})
+        say(f"{result.name}: predicts {listed}, added or changed since it was trained")
+        loaded = load_model(result.model)
+        model, task = network_of(loaded).to(run.device.torch), loaded.task
+        further |= measure_extra_files(extra, names, task, model, result.folder)
+        scores = {name: measurement.record() for name, measurement in further.items()}
+        files = {**kept, **{name: extra.digests[name] for name in names}}
+        write_json(path, {**record, "further": scores, "files": files})
+    return dataclasses.replace(result, further={name: further[name] for name in extra.labelled})
+
+
+_AVERAGED = (
+    "computes this head by its classes for tokens; the outputs for a text are the means of those "
+    "for all of its tokens, special ones included (its classes for texts, and the pipeline "
+    "text-classification, put a head of random weights in its place)"
+)
+
+
+def _about(
+    config: FinetuneConfig,
+    task: Task[Any, Any],
+    run: OpenedRun,
+    seed: int,
+    scores: Mapping[str, float],
+) -> dict[str, Any]:
+    """The content of bothways.json for a fine-tuned model."""
+    options = to_dict(task.options)
+    for item in dataclasses.fields(task.options):
+        # Paths and the like do not define the task; kind and labels have keys of their own below.
+        if item.metadata.get("kind") == "free" or item.name in ("kind", "labels"):
+            del options[item.name]
+    for name in {"multilabel", *SEVERAL_OPTIONS} if not task.traits.several else ():
+        del options[name]
+    for name, default in to_dict(TaskOptions()).items():
+        if name in ONLY_OF and options[name] == default:  # as in folders that had no such options
+            del options[name]
+    trained = {"optimizer": "none: the encoder is frozen"} if config.freeze else config.setting
+    averaged = {"transformers": _AVERAGED} if task.options.reads == "tokens" else {}
+    return {
+        "task": task.name,
+        "kind": task.options.kind,
+        "labels": list(task.options.labels),
+        "pair": task.pair,
+        "length": config.sequence_length,
+        "options": options,
+        "precision": run.precision.name,
+        "measured_in": MEASURED_IN,
+        "dev": scores,
+        "source": "random weights" if config.from_scratch else config.model,
+        "seed": seed,
+        "setting": trained,
+        "fingerprint": run.fingerprint,
+        **averaged,
+    }

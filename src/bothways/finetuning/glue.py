@@ -13,7 +13,7 @@ from typing import Any
 
 from bothways.errors import ConfigError, DivergenceError, InputError, Place, RunError
 from bothways.families.config import ModelConfig
-from bothways.finetuning.finetune import SeedRunner, prepare
+from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, GlueConfig
 from bothways.finetuning.report import REPORT
 from bothways.finetuning.results import FinetuneResult, SeedResult, deviation
@@ -27,7 +27,7 @@ from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import submission_rows
-from bothways.training.runfolder import RunLock, locks_released
+from bothways.training.runfolder import locks_released, use_alone
 
 # --------------------------------------------------------------------------------
 # Predictions in the format of GLUE's evaluation server.
@@ -340,30 +340,13 @@ def _by_task(values: Sequence[tuple[str, str]]) -> str:
 
 def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
     """The table as JSON-able data."""
-    means = average(rows)
+    spreads = [None if math.isnan(row.std) else row.std for row in rows]
     return {
         "rows": [
-            {
-                "task": row.task,
-                "file": row.file,
-                "metric": row.metric,
-                "main": row.main,
-                "scores": list(row.scores),
-                "mean": row.mean,
-                "std": None if math.isnan(row.std) else row.std,
-                "collapsed": row.collapsed,
-                "baseline": row.baseline,
-                "published": row.published,
-                "published_dev": row.published_dev,
-            }
-            for row in rows
+            {**dataclasses.asdict(row), "mean": row.mean, "std": std}
+            for row, std in zip(rows, spreads, strict=True)
         ],
-        "average": {
-            "ours": means.ours,
-            "published": means.published,
-            "rows": list(means.rows),
-            "missing": list(means.missing),
-        },
+        "average": dataclasses.asdict(average(rows)),
         "seconds": seconds,
     }
 
@@ -423,31 +406,25 @@ def glue(config: GlueConfig) -> GlueResult:
     folder = Path(config.run)
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    _lock = RunLock(folder)  # held until this returns
+    use_alone(folder)
     notes += _finished_earlier(config, tasks)
     for note in notes:
         say(note)
     shape = load_model(config.model).config
     results: dict[str, FinetuneResult] = {}
-    with SeedRunner(config.jobs) as runner:
-        prepared = {}
-        if runner.parallel:  # workers train the seeds of all tasks at once
-            for name, recipe in tasks.items():
-                prepared[name] = prepare(_without_missing_files(recipe), runner)
-        for number, (name, recipe) in enumerate(tasks.items(), 1):
-            say(f"--- {name} ({number} of {len(tasks)})")
-            run = prepared.get(name) or prepare(_without_missing_files(recipe), runner)
-            try:
-                results[name] = run.result()
-            except DivergenceError as error:
-                if number == len(tasks) and not results:
-                    raise
-                notes.append(f"{name} is left out: {error}")
-                say(notes[-1])
-                if not results:
-                    continue
-            elapsed = time.monotonic() - start
-            glue_result = _write_table(config, tasks, results, shape, notes, elapsed)
+    for number, (name, recipe) in enumerate(tasks.items(), 1):
+        say(f"--- {name} ({number} of {len(tasks)})")
+        try:
+            results[name] = finetune(_without_missing_files(recipe))
+        except DivergenceError as error:
+            if number == len(tasks) and not results:
+                raise
+            notes.append(f"{name} is left out: {error}")
+            say(notes[-1])
+            if not results:
+                continue
+        elapsed = time.monotonic() - start
+        glue_result = _write_table(config, tasks, results, shape, notes, elapsed)
     return glue_result
 
 

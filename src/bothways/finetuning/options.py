@@ -456,7 +456,8 @@ class GlueConfig(Options):
     """CPU threads per process; 0: one per core, divided among the processes. Default: the task's
     own, else 0."""
     jobs: int = 1
-    """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
+    """Number of a task's runs (seeds, settings of a search) trained in parallel, each in its own
+    process."""
     device: DeviceName | None = None
     """Device; auto uses a GPU if torch finds one. Default: the task's own, else auto."""
 

@@ -1,16 +1,15 @@
 """The reports of a fine-tuning run: report.json for programs, report.html for people.
 
 The page is a single file without scripts or external resources. It shows scores and curves of every
-seed, and for the seed that is best on dev the panels and errors of its kind of task, which are kept
-in the seed's folder as ``dev_report.json``; then how it was made: command, data, settings, versions
-and date, as the run's record has them, so that the same run has the same page.
+seed, and for the seed that is best on dev the panels and errors of its kind of task; then how it
+was made: command, data, settings, versions and date, as the run's record has them, so that the same
+run has the same page.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +31,13 @@ from bothways.tasks.report_panels import (
 )
 from bothways.tasks.task import EncodedFile, Task
 from bothways.training.monitor import (
-    METRICS,
-    Curves,
     curve_section,
     draw_scatter,
-    read_metrics,
 )
 from bothways.training.origin import PAGE, origin_section
 from bothways.training.runfolder import read_run
 
-DEV_REPORT, REPORT = "dev_report.json", "report.json"
-
-Points = list[tuple[float, float]]
+REPORT = "report.json"
 
 
 def describe(task: Task[Any, Any], file: EncodedFile[Any], predictions: Any) -> dict[str, Any]:
@@ -75,9 +69,8 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
     Raises:
         DiskError: they could not be written.
     """
-    curves = {run.name: read_curves(run.folder) for run in result.seeds}
-    best = read_dev_report(result.best.folder)
-    record = {**result.report(), "curves": curves, "best_run": {"name": result.best.name, **best}}
+    best = result.best.examples
+    record = {**result.report(), "best_run": {"name": result.best.name, **best}}
     write_json(result.run / REPORT, record)
     main, runs = result.metrics[0], len(result.seeds)
     where = f"{result.dev_examples:,} dev examples"
@@ -97,7 +90,7 @@ def write_reports(result: FinetuneResult, data: FinetuningData) -> None:
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
         html.listing(result.lines()),
-        *_curve_section(result, curves),
+        *curve_section(result.curves(2)),
         *_example_sections(result.best.name if runs > 1 else "", best),
         *_origin(result.run, data),
     ]
@@ -128,47 +121,6 @@ def write_search_reports(result: SearchResult) -> None:
     ]
     title = f"{result.chosen.task}: search over settings"
     write_text(result.run / PAGE, html.page(title, sections))
-
-
-def read_curves(folder: Path) -> dict[str, Points]:
-    """The training loss by step and the dev scores after each epoch, from a seed's records."""
-    curves: dict[str, Points] = {}
-    for record in read_metrics(folder / METRICS):
-        for name, value in record.items():
-            if (name == "loss" or name.startswith("dev_")) and value is not None:
-                curves.setdefault(name, []).append((record["step"], value))
-    return curves
-
-
-def read_dev_report(folder: Path) -> dict[str, Any]:
-    """The saved result of :func:`describe` for a seed; empty if it is missing or damaged."""
-    try:
-        report = json.loads((folder / DEV_REPORT).read_text(encoding="utf-8"))
-        for panel in report["panels"]:
-            panel_from_record(panel)
-        return {name: report[name] for name in ("panels", "errors_total", "errors")}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {"panels": [], "errors_total": 0, "errors": []}
-
-
-def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]]) -> list[str]:
-    """Loss and main scores of all seeds by step, as pictures; a score of a single epoch is left
-    out, because it is in the table."""
-    plots: dict[str, Curves] = {}
-    for name, title in [("loss", "training loss"), *((f"dev_{m}", m) for m in result.metrics[:2])]:
-        plot: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-        for seed, by_name in curves.items():
-            points = by_name.get(name, [])
-            if len(points) > 1:
-                plot[seed] = ([x for x, _ in points], [y for _, y in points])
-        if not plot:
-            continue
-        if name == "loss":
-            plots[title] = plot
-        else:
-            baseline = ([0.0], [result.baseline[title]])
-            plots[f"{title} on dev"] = {**plot, "constant prediction": baseline}
-    return curve_section(plots)
 
 
 def _example_sections(name: str, report: dict[str, Any]) -> list[str]:

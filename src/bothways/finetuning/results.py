@@ -15,6 +15,12 @@ from bothways.io import html
 from bothways.io.terminal import table_text
 from bothways.tasks.metrics import Measurement
 
+Points = tuple[list[float], list[float]]
+
+
+def _no_examples() -> dict[str, Any]:
+    return {"panels": [], "errors_total": 0, "errors": []}
+
 
 @dataclass(frozen=True)
 class SeedResult:
@@ -31,6 +37,7 @@ class SeedResult:
         fold: the part of the training file that is its dev, from 1, if there are folds.
         epoch: that whose model is kept, if it was chosen on dev.
         baseline: scores of a constant prediction on its dev, if that is a fold.
+        examples: panels and errors on dev (:func:`bothways.finetuning.report.describe`).
     """
 
     seed: int
@@ -43,6 +50,7 @@ class SeedResult:
     fold: int | None = None
     epoch: int | None = None
     baseline: dict[str, float] | None = None
+    examples: dict[str, Any] = field(default_factory=_no_examples, repr=False, compare=False)
 
     @property
     def run_seeds(self) -> RunSeeds:
@@ -68,8 +76,7 @@ class SeedResult:
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        names = ("order", "head", "fold", "epoch", "baseline")
-        some = {name: getattr(self, name) for name in names}
+        some = {name: getattr(self, name) for name in _OPTIONAL}
         return {
             "seed": self.seed,
             **{name: value for name, value in some.items() if value is not None},
@@ -80,24 +87,18 @@ class SeedResult:
 
     @staticmethod
     def from_record(record: dict[str, Any], folder: Path) -> SeedResult:
-        """The inverse of :meth:`record`.
+        """The inverse of :meth:`record`, with the examples if they are in it.
 
         Raises:
             KeyError, ValueError, TypeError: the record is damaged.
         """
-        further = record.get("further", {})
-        return SeedResult(
-            int(record["seed"]),
-            Measurement.from_record(record),
-            folder,
-            float(record["seconds"]),
-            {str(k): Measurement.from_record(v) for k, v in further.items()},
-            order=record.get("order"),
-            head=record.get("head"),
-            fold=record.get("fold"),
-            epoch=record.get("epoch"),
-            baseline=record.get("baseline"),
-        )
+        further = {str(k): Measurement.from_record(v) for k, v in record["further"].items()}
+        some = {name: record[name] for name in (*_OPTIONAL, "examples") if name in record}
+        measurement, seconds = Measurement.from_record(record), float(record["seconds"])
+        return SeedResult(int(record["seed"]), measurement, folder, seconds, further, **some)
+
+
+_OPTIONAL = ("order", "head", "fold", "epoch", "baseline")
 
 
 @dataclass(frozen=True, repr=False)
@@ -300,21 +301,27 @@ class FinetuneResult:
         shows; empty if there are none."""
         from bothways.training.monitor import draw_panels  # slow import
 
-        def curves(name: str) -> dict[str, tuple[list[float], list[float]]]:
-            points = {
-                seed.name: [(r["step"], r[name]) for r in seed.history if r.get(name) is not None]
-                for seed in self.seeds
-            }
-            # A curve of one point would be drawn as a line across.
-            return {n: ([x for x, _ in p], [y for _, y in p]) for n, p in points.items() if p[1:]}
-
-        main = self.metrics[0]
-        constant = {"constant prediction": ([0.0], [self.baseline[main]])}
-        panels = {"training loss": curves("loss"), f"{main} on dev": curves(f"dev_{main}")}
-        drawn = {title: found for title, found in panels.items() if found}
-        if score := drawn.get(f"{main} on dev"):
-            score.update(constant)
+        drawn = self.curves()
         return html.Png(draw_panels(drawn) if drawn else b"")
+
+    def curves(self, metrics: int = 1) -> dict[str, dict[str, Points]]:
+        """The training loss and the first metrics by step, of each seed, by the title of a panel. A
+        curve of one point, which is in the table, is left out."""
+        by_seed = {seed.name: seed.history for seed in self.seeds}
+        panels: dict[str, dict[str, Points]] = {}
+        shown = {f"dev_{metric}": f"{metric} on dev" for metric in self.metrics[:metrics]}
+        for name, title in {"loss": "training loss", **shown}.items():
+            points = {
+                seed: [(r["step"], r[name]) for r in records if r.get(name) is not None]
+                for seed, records in by_seed.items()
+            }
+            panel = {n: ([x for x, _ in p], [y for _, y in p]) for n, p in points.items() if p[1:]}
+            if panel:
+                panels[title] = panel
+                if name != "loss":
+                    baseline = self.baseline[name.removeprefix("dev_")]
+                    panel["constant prediction"] = ([0.0], [baseline])
+        return panels
 
     def __repr__(self) -> str:
         return self.table()

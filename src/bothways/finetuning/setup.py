@@ -32,13 +32,12 @@ from bothways.runtime.pipeline import (
     unknown_notes,
 )
 from bothways.tasks.examples import Examples
-from bothways.tasks.kinds import KINDS
+from bothways.tasks.kinds import KINDS, has_head_for
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions, share
 from bothways.tasks.parts import divide, first_examples, overlaps, parts_of, shown_counts, taken
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import Reading
-from bothways.training.runfolder import RunLock
 
 # --------------------------------------------------------------------------------
 # Files of a task other than train and dev: to measure on, or to predict.
@@ -204,17 +203,17 @@ def measure_extra_files(
     Returns:
         The measurements of the labelled files by name.
     """
-    measurements = {}
+    measurements, engine = {}, TorchEngine(model)
     for name in names:
         file = extra.files[name]
-        predictions = task.decode(file, measured_outputs(model, file.examples))
+        predictions = task.decode(file, measured_outputs(engine, file.examples))
         task.write(folder / predictions_name(name), file, predictions)
         if name in extra.labelled:
             measurements[name] = task.measure(file, predictions)
     return measurements
 
 
-def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
+def measured_outputs(engine: TorchEngine, examples: Examples) -> Outputs:
     """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
     compute them from the saved folder.
 
@@ -225,9 +224,10 @@ def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
     Raises:
         NonFiniteError: an output is not finite.
     """
+    model = engine.network
     with fast_kernels(model):
         return predict_outputs(
-            TorchEngine(model),
+            engine,
             examples,
             head=model.task_name,
             outputs=model.task_outputs,
@@ -488,7 +488,6 @@ class OpenedRun:
         device: the device to train on.
         inputs: digests of the model and of the files that training reads.
         alone: no other process shows its progress on the same terminal.
-        lock: keeps other commands out of the folder.
     """
 
     folder: Path
@@ -499,7 +498,6 @@ class OpenedRun:
     device: Device
     inputs: dict[str, str]
     alone: bool = True
-    lock: RunLock | None = None
 
 
 def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
@@ -521,6 +519,72 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")
+
+
+def new_model(
+    loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any], seed: int
+) -> EncoderModel:
+    """The encoder with a new task head, or with that of the model folder (:func:`keeps_head`).
+
+    Other heads are dropped. Weights that the model folder lacked (a pooler) are newly initialised
+    too, and with ``from_scratch`` all are.
+
+    Args:
+        loaded: the starting model.
+        config: for dropout, ``lstm``, ``kernels``, ``recompute`` and ``from_scratch``.
+        task: decides the head.
+        seed: keys the initialisation.
+    """
+    shape = loaded.config
+    if config.dropout is not None:
+        p = config.dropout
+        shape = replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
+    shape.refuse_to_train(anew=config.from_scratch)
+    model = EncoderModel(
+        shape,
+        heads={task.head: task.outputs},
+        lstm=config.lstm,
+        seed=seed,
+    )
+    model.shared.fast = config.kernels == "fast"
+    model.shared.recompute = config.recompute
+    if not config.from_scratch:
+        state = network_of(loaded).encoder.state_dict()
+        pretrained = {n: v for n, v in state.items() if f"encoder.{n}" not in loaded.fresh}
+        model.encoder.load_state_dict(pretrained, strict=False)
+    if keeps_head(loaded, config, task):
+        start = network_of(loaded)
+        assert model.task_head is not None
+        assert start.task_head is not None
+        model.task_head.load_state_dict(start.task_head.state_dict())
+        if model.lstm is not None and start.lstm is not None:
+            model.lstm.load_state_dict(start.lstm.state_dict())
+    return model
+
+
+def keeps_head(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
+    """Whether training starts from the model folder's task head, as it does from its encoder.
+
+    Raises:
+        ConfigError: that is requested, but the folder has no head for this kind and these labels.
+    """
+    if config.head == "keep" and config.from_scratch:
+        raise ConfigError("head is keep, but from_scratch initialises all weights; leave one out.")
+    if config.head == "new" or config.from_scratch:
+        return False
+    fits = has_head_for(loaded, task) and loaded.lstm == config.lstm
+    if config.head == "keep" and not fits:
+        raise ConfigError(
+            "head is keep, but the model folder has no head that was fine-tuned on a task of this "
+            f"kind and these labels with lstm {config.lstm}; set head to new."
+        )
+    keeps = fits and (config.head == "keep" or task.loss == "place")
+    if keeps and config.head_seeds:
+        raise ConfigError(
+            "head_seeds draw new heads, but this run continues from the model folder's head; set "
+            "head to new, or leave head_seeds out."
+        )
+    return keeps
 
 
 def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> str:

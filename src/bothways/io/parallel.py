@@ -25,6 +25,7 @@ def in_processes(
     cluster: str | None = None,
     lost: type[BothwaysError],
     ordered: bool = True,
+    option: str = "--workers",
 ) -> Iterator[Iterator[Any]]:
     """Apply a function to each of many items.
 
@@ -36,6 +37,7 @@ def in_processes(
         lost: the error that is raised if a worker was lost; what the function raises comes back
             as itself.
         ordered: results come in the order of the items; or else as they are ready.
+        option: sets ``workers``, in messages.
 
     Raises:
         ConfigError: the cluster cannot be reached, or Dask is not installed.
@@ -60,7 +62,7 @@ def in_processes(
         try:
             yield results
         except Exception as error:
-            if not (why := _why_lost(error)):
+            if not (why := _why_lost(error, option)):
                 raise
             raise lost(f"{why}.") from error
 
@@ -89,14 +91,14 @@ def killed(remedy: str) -> str:
     )
 
 
-def _why_lost(error: Exception) -> str:
+def _why_lost(error: Exception, option: str) -> str:
     """What became of a worker or of the cluster; empty if the error is the task's."""
     if type(error).__module__.partition(".")[0] == "distributed":
         return f"a worker process was lost ({error}); run the same command again"
     if not isinstance(error, BrokenProcessPool):
         return ""
     if "SIGKILL" in str(error):
-        return killed("--workers")
+        return killed(option)
     if found := re.search(r"exit codes of the workers are {(.*)}", str(error)):
         codes = dict.fromkeys(found[1].split(", "))  # several workers may end alike
         return f"a worker process ended unexpectedly ({', '.join(codes)})"

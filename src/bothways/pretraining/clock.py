@@ -1,4 +1,4 @@
-"""What is decided before step 1: the precision, and how many steps the clock allows."""
+"""How many steps the clock allows, decided before step 1."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.device import DTYPES, choose_for_training, synchronize
-from bothways.model.model import EncoderModel
+from bothways.model.device import synchronize
+from bothways.objectives.objective import PretrainingObjective
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.evaluation import count_heldout
-from bothways.pretraining.options import PretrainConfig
-from bothways.pretraining.start import objective_of
 from bothways.training.options import ClockOptions, Phase
 from bothways.training.ranks import Ranks
 from bothways.training.trainer import Trainer, step_loss
@@ -35,40 +29,29 @@ _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 _MADE, _AT_ONCE = 256, 2**16  # sequences that are made for their special tokens; per lookup
 
 
-def resolve_clock(
-    config: PretrainConfig,
-    store: TokenStore,
-    model: EncoderModel,
+def count_steps(
+    clock: ClockOptions,
     sources: Sequence[PhaseBatches],
+    new_trainer: Callable[[], Trainer[PretrainingBatch]],
+    objective: PretrainingObjective,
     ranks: Ranks,
-) -> dict[str, Any]:
-    """Precision and steps, for run.json.
-
-    Rank 0 measures and decides; all processes must call this.
-    """
-    precision = ranks.run_on_rank0(lambda: choose_for_training(config.precision, model.device))
-    model.shared.transposes = precision.transposes
-    dtype = DTYPES[precision.name]
-    steps, evaluations = _count_steps(config, store, model, sources, dtype, ranks)
-    return {
-        "precision": precision.name,
-        "reason": precision.reason,
-        "transposed_gradients": precision.transposes,
-        "steps": steps,
-        "evaluations": evaluations,
-    }
-
-
-def _count_steps(
-    config: PretrainConfig,
-    store: TokenStore,
-    model: EncoderModel,
-    sources: Sequence[PhaseBatches],
-    dtype: torch.dtype,
-    ranks: Ranks,
+    *,
+    every: int,
+    heldout: Callable[[], int],
 ) -> tuple[int, int]:
-    """Steps of the run, and its evaluations if the config does not set their interval."""
-    clock, phases, evaluations = config.clock, config.phases, EVALUATIONS
+    """Steps of a run, and its evaluations if no interval is set. Rank 0 decides; all processes must
+    call this.
+
+    Args:
+        clock: the length of the run.
+        sources: the batches of each phase.
+        new_trainer: makes one that may be timed: of a copy of the model.
+        objective: what is trained.
+        ranks: the processes.
+        every: steps between evaluations; 0: not set.
+        heldout: how many held-out sequences there are.
+    """
+    phases, evaluations = [source.phase for source in sources], EVALUATIONS
     tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
     if clock.steps is None:
         means = ranks.run_on_rank0(lambda: [sequence_tokens(source) for source in sources])
@@ -76,16 +59,13 @@ def _count_steps(
     if clock.minutes is not None:
         seconds = ranks.broadcast(
             [
-                _probe(config, model, source, dtype, ranks, mean)
+                _probe(new_trainer(), objective, source, mean)
                 for source, mean in zip(sources, means, strict=True)
             ]
         )
         # Evaluations are forward passes: per sequence, about a third of a training step's work.
-        evaluation = ranks.run_on_rank0(lambda: count_heldout(config, store)) * seconds[0]
-        evaluation /= phases[0].batch * 3
-        clock, seconds, evaluations = reserve_evaluations(
-            clock, seconds, config.evaluate.every, evaluation
-        )
+        evaluation = ranks.run_on_rank0(heldout) * seconds[0] / (phases[0].batch * 3)
+        clock, seconds, evaluations = reserve_evaluations(clock, seconds, every, evaluation)
     return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds), evaluations
 
 
@@ -155,11 +135,9 @@ def _text_tokens(source: PhaseBatches, count: int) -> NDArray[np.int64]:
 
 
 def _probe(
-    config: PretrainConfig,
-    model: EncoderModel,
+    trainer: Trainer[PretrainingBatch],
+    objective: PretrainingObjective,
     source: PhaseBatches,
-    dtype: torch.dtype,
-    ranks: Ranks,
     mean: float,
 ) -> float:
     """Seconds of one step, measured by training a copy of the model on micro-batches.
@@ -169,21 +147,13 @@ def _probe(
     shorter or longer than others, so what is measured is the time that a token takes.
 
     Args:
-        config, model, source, dtype, ranks: of the run.
+        trainer: of the copy.
+        objective, source: of the run.
         mean: tokens of a sequence (:func:`sequence_tokens`).
     """
     micro = copy.copy(source)
     micro.phase = replace(source.phase, batch=min(source.phase.batch, source.phase.micro_batch))
-    trainer: Trainer[PretrainingBatch] = Trainer(
-        copy.deepcopy(model),
-        replace(config.optimizer, lr=PretrainConfig().optimizer.lr),  # whatever it is, it is timed
-        total_steps=1000,
-        seed=0,
-        dtype=dtype,
-        ranks=ranks,
-        parallel=config.parallel,
-    )
-    objective = objective_of(config)
+    device, ranks = trainer.model.device, trainer.ranks
     times: list[float] = []
     tokens: list[int] = []
     updates: list[float] = []  # of the weights, once a step whatever the number of micro-batches
@@ -191,16 +161,16 @@ def _probe(
 
     def note_update_start() -> None:
         nonlocal update_start
-        synchronize(model.device)
+        synchronize(device)
         update_start = time.perf_counter()
 
     trainer.before_update = note_update_start
     last = _MOST_PROBED - 1
     start = time.perf_counter()
-    for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
+    for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=device)):
         loss = step_loss([batch], objective, ranks)
         trainer.step(step, [batch], loss)
-        synchronize(model.device)
+        synchronize(device)
         now = time.perf_counter()
         times.append(now - start)
         tokens.append(int(batch.inputs.bounds[-1]))

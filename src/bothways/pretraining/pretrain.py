@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -22,18 +23,21 @@ from bothways.model.device import (
     DTYPES,
     borrowed_process,
     choose_device,
+    choose_for_training,
     describe_kernels,
     peak_memory_note,
+    reset_peak_memory,
     set_threads,
 )
-from bothways.model.folder import save_model
+from bothways.model.folder import save_model, write_model_files
 from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
+from bothways.objectives.objective import PretrainingObjective
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.clock import EVALUATIONS, phase_steps, resolve_clock
-from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
+from bothways.pretraining.clock import EVALUATIONS, count_steps, phase_steps
+from bothways.pretraining.evaluation import HeldOut, count_heldout, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
-from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
+from bothways.pretraining.record import CURVES, Records, draw_curves, log_window
 from bothways.pretraining.report import write_page
 from bothways.pretraining.samples import Samples, samples_of
 from bothways.pretraining.snapshots import (
@@ -50,14 +54,15 @@ from bothways.pretraining.start import (
     starting_model,
     weights_digest,
 )
-from bothways.training.checkpoint import ModelCheckpoints
-from bothways.training.fit import Place, Plan, fit
+from bothways.training.checkpoint import CHECKPOINTS, Checkpoint, Write, check_space
+from bothways.training.fit import fit
 from bothways.training.fsdp import whole_model
-from bothways.training.monitor import METRICS, Monitor, read_metrics
+from bothways.training.monitor import METRICS, Monitor, open_monitor, read_metrics
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, locks_released, note_changes, open_run
+from bothways.training.trainer import Trainer
 
-CHECKPOINTS, MODEL = "checkpoints", "model"
+MODEL = "model"
 _RECORDS = 200  # in a run, if the config does not set the interval
 
 
@@ -123,19 +128,65 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
     with process_group() as ranks:
-        return _pretrain(config, ranks)
+        opened = open_training(config, ranks)
+        heldout = train(opened)
+        return write_result(opened, heldout)
 
 
-def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
+@dataclass(frozen=True)
+class Opened:
+    """A pre-training that is ready to begin or to continue.
+
+    Attributes:
+        config: what is left to decide.
+        store: the corpus.
+        model: in training.
+        sources: the batches of each phase.
+        objective: what the model is trained for.
+        run: the run folder.
+        numerics: what may change rounding, for run.json.
+        ranks: the processes.
+        notes: lines for the log.
+    """
+
+    config: PretrainConfig
+    store: TokenStore
+    model: EncoderModel
+    sources: Sequence[PhaseBatches]
+    objective: PretrainingObjective
+    run: Run
+    numerics: Mapping[str, Any]
+    ranks: Ranks
+    notes: Sequence[str]
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        return int(self.run.resolved["steps"])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Arithmetic of the layers."""
+        return DTYPES[self.numerics["precision"]]
+
+    def about(self, step: int) -> dict[str, Any]:
+        """For bothways.json of the model after a step."""
+        return _about(self.config, self.store, step)
+
+    def snapshot_about(self, step: int) -> dict[str, Any]:
+        """The same, for a snapshot."""
+        return {**self.about(step), "snapshot_of_steps": self.steps, "run": self.run.identity}
+
+
+def open_training(config: PretrainConfig, ranks: Ranks) -> Opened:
+    """The text, the network and the run folder."""
     threads, device = set_threads(config.threads), choose_device(config.device)
     check_micro_batches(config, ranks.size)
     store, objective = open_corpus(config.corpus), objective_of(config)
     model = starting_model(config, store).to(device.torch)
-    shape = model.config  # with --start, its dropouts are used unless others are given
-    size = config.model.with_dropouts(shape.dropout, shape.attention_dropout)
-    config = replace(config, model=size)
-    model.shared.fast = config.kernels == "fast"
-    model.shared.recompute = config.recompute
+    model.shared.fast, model.shared.recompute = config.kernels == "fast", config.recompute
+    dropouts = model.config.dropout, model.config.attention_dropout  # with --start, its own
+    config = replace(config, model=config.model.with_dropouts(*dropouts))
     sources = [
         PhaseBatches(
             store,
@@ -144,9 +195,9 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
             masking=config.masking,
             objective=objective,
             seed=config.seed,
-            number=i,
+            number=number,
         )
-        for i, phase in enumerate(config.phases)
+        for number, phase in enumerate(config.phases)
     ]
     numerics: dict[str, Any] = {"device": device.name, "threads": threads}
     numerics |= {"kernels": config.kernels, "processes": ranks.size}
@@ -161,50 +212,151 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
     ranks.copy_from_rank0(model.parameters())  # another processor may draw other initial weights
 
-    def resolve() -> dict[str, Any]:  # when a run starts, and never again
+    def decide() -> dict[str, Any]:  # when a run starts, and never again
         ranks.run_on_rank0(lambda: refuse_damaged(config.corpus))
-        return {**resolve_clock(config, store, model, sources, ranks), **numerics}
+        choice = ranks.run_on_rank0(lambda: choose_for_training(config.precision, model.device))
+        model.shared.transposes = choice.transposes
+
+        def new_trainer() -> Trainer[PretrainingBatch]:
+            return Trainer(
+                copy.deepcopy(model),
+                replace(config.optimizer, lr=PretrainConfig().optimizer.lr),  # it is timed alone
+                total_steps=1000,
+                seed=0,
+                dtype=DTYPES[choice.name],
+                ranks=ranks,
+                parallel=config.parallel,
+            )
+
+        steps, evaluations = count_steps(
+            *(config.clock, sources, new_trainer, objective, ranks),
+            every=config.evaluate.every,
+            heldout=lambda: count_heldout(config, store),
+        )
+        return {
+            "precision": choice.name,
+            "reason": choice.reason,
+            "transposed_gradients": choice.transposes,
+            "steps": steps,
+            "evaluations": evaluations,
+            **numerics,
+        }
 
     run = open_run(
         config.run,
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=resolve,
+        resolve=decide,
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )
-    precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     model.shared.transposes = run.resolved.get("transposed_gradients", False)
+    precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     numerics = {"precision": precision, **numerics}
-    plan = _Pretraining(config, run, store, model, numerics, ranks, device.reason)
-    batches = _Steps(sources, phase_steps(config.phases, plan.steps), ranks, device.torch)
-    place = Place(run.folder, plan.checkpoints(), "pretrain", ranks, tensorboard=True)
-    fit(model, plan.objective, batches, plan, place)
-    return _write_model(plan)
+    return Opened(config, store, model, sources, objective, run, numerics, ranks, [device.reason])
 
 
-def _write_model(plan: _Pretraining) -> PretrainResult:
+def train(opened: Opened) -> HeldOut | None:
+    """Train from the beginning or the newest checkpoint; the last held-out measurements."""
+    config, model, ranks, steps = opened.config, opened.model, opened.ranks, opened.steps
+    folder, keep = opened.run.folder, config.checkpoint.keep
+    evaluations = int(opened.run.resolved.get("evaluations", EVALUATIONS))  # not in older runs
+    evaluate_every = config.evaluate.every or -(-steps // evaluations)
+    log_every = config.log_every or max(1, steps // _RECORDS)
+    primed = bool(config.start) or config.model.init == "primed"
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        model,
+        config.optimizer,
+        total_steps=steps,
+        seed=config.seed,
+        dtype=opened.dtype,
+        ranks=ranks,
+        parallel=config.parallel,
+        frozen_rows=primed_rows(model.encoder, "encoder") if primed else {},
+    )
+    batches, records = PhaseSteps(opened), Records(model, opened.objective, opened.dtype, ranks)
+
+    def write_model(path: Path, model: EncoderModel, step: int, write: Write) -> None:
+        write_model_files(path, model, opened.store.tokenizer, opened.about(step), write)
+
+    checkpoint = Checkpoint(
+        folder / CHECKPOINTS,
+        trainer,
+        (batches, records.window),
+        run=opened.run.identity,
+        keep=keep,
+        write_model=write_model,
+    )
+    notes = [*opened.notes]
+    done = checkpoint.restore(notes.append)
+    ranks.run_on_rank0(lambda: refuse(opened, done))
+    with open_monitor(folder, steps, "pretrain", done, ranks) as watch:
+        for line in describe(opened, done, notes):
+            watch.say(line)
+        if not opened.run.new:
+            note_changes(opened.run, opened.numerics, watch.say, done=done, ranks=ranks)
+        held = heldout_batches(config, opened.store, watch.say)
+        ranks.check_same(
+            {"held-out sequences": digest([batch.inputs.tokens.tolist() for batch in held])}
+        )
+        if done < steps:
+            size, later = checkpoint.rehearse(), [n for n in config.snapshots if n > done]
+            weights = sum(parameter.nbytes for parameter in model.parameters())
+            most = (keep + 1) * size + (1 + len(config.snapshots)) * weights
+            ranks.run_on_rank0(lambda: try_snapshots(folder, later))
+            check = partial(check_space, folder, size, 0 if done else most, watch.say)
+            ranks.run_on_rank0(check)
+        heldout = None
+        if done in (0, steps):  # the untrained model; of a finished run, what it has on record
+            heldout = evaluate(opened, held, watch, done, record=done == 0)
+        keep_model(opened, watch, done)
+        reset_peak_memory(model.device)  # of measuring speeds
+        for step in fit(
+            trainer,
+            opened.objective,
+            batches.after(done),
+            checkpoint,
+            minutes=config.checkpoint.minutes,
+            say=watch.say,
+            saves_end=True,
+        ):
+            records.add(step)
+            if step.due(log_every):
+                log_window(watch, step.number, records.close(step))
+            if step.due(evaluate_every):
+                heldout = evaluate(opened, held, watch, step.number)
+            if step.number in config.snapshots:
+                step.settle()
+                keep_model(opened, watch, step.number)
+    return heldout
+
+
+def write_result(opened: Opened, heldout: HeldOut | None) -> PretrainResult:
     """The end of a run: the model, those of the objective's parts, and the curves."""
-    config, store, folder = plan.config, plan.store, plan.run.folder
+    config, folder, tokenizer = opened.config, opened.run.folder, opened.store.tokenizer
     path = folder / MODEL
-    model, samples = whole_model(plan.model, plan.ranks), Samples()
-    if plan.ranks.is_rank0:
-        about = _about(config, store, plan.steps)
-        save_model(path, model, store.tokenizer, about)
-        for name, part in plan.objective.models(plan.model).items():
-            about["made_by"] = f"bothways pretrain, as {name}"
-            save_model(folder / name, part, store.tokenizer, about)
-        draw_curves(folder, plan.objective.terms)
-        say = line_printer()
-        samples = samples_of(path, config)
-        page = write_page(folder, config, samples)
+    model, samples = whole_model(opened.model, opened.ranks), Samples()
+    if opened.ranks.is_rank0:
+        about, say = opened.about(opened.steps), line_printer()
+        save_model(path, model, tokenizer, about)
+        for name, part in opened.objective.models(opened.model).items():
+            made_by = f"bothways pretrain, as {name}"
+            save_model(folder / name, part, tokenizer, {**about, "made_by": made_by})
+        draw_curves(folder, opened.objective.terms)
+        if opened.objective.fills_masks:
+            samples = samples_of(path, config.corpus)
+        page = write_page(folder, config.corpus, opened.objective.terms, samples)
         say(f"model: {path}\ncurves: {folder / CURVES}\npage: {page}")
-        if memory := peak_memory_note(plan.model.device):
+        if memory := peak_memory_note(opened.model.device):
             say(memory)
-    plan.ranks.barrier()
+    opened.ranks.barrier()
     snapshots = {n: snapshot_folder(folder, n) for n in sorted(config.snapshots)}
-    return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots, samples)
+    return PretrainResult(folder, path, opened.steps, heldout, snapshots, samples)
+
+
+# --------------------------------------------------------------------------------
+# What the stage uses, in its order.
 
 
 def check_micro_batches(config: PretrainConfig, ranks: int) -> None:
@@ -229,231 +381,105 @@ def _shared_options(config: PretrainConfig) -> dict[str, Any]:
     return to_dict(shared)
 
 
-class _Steps:
-    """The micro-batches of every step of all phases.
+class PhaseSteps:
+    """The micro-batches of every step, phase after phase."""
 
-    Args:
-        sources: of each phase.
-        counts: steps of each phase.
-        ranks: the processes that divide them.
-        device: where they are computed.
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[PhaseBatches],
-        counts: Sequence[int],
-        ranks: Ranks,
-        device: torch.device,
-    ):
-        self._sources, self._counts, self._ranks, self._device = sources, counts, ranks, device
+    def __init__(self, opened: Opened) -> None:
+        self._sources, self._ranks = opened.sources, opened.ranks
+        self._counts = phase_steps(opened.config.phases, opened.steps)
+        self._device = opened.model.device
 
     def after(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
-        """Every step that is left, with this process's micro-batches."""
+        """This process's for the steps that are left."""
         starts = accumulate(self._counts, initial=0)
         share = self._ranks.micro_batch_slice
         for source, count, start in zip(self._sources, self._counts, starts, strict=False):
             steps = range(max(done - start, 0), count)
             ahead = prefetch(source, steps, share=share, device=self._device)
-            for step, micro_batches in zip(steps, ahead, strict=True):
-                yield start + step, micro_batches
+            yield from zip((start + step for step in steps), ahead, strict=True)
 
     def state(self) -> dict[str, Any]:
-        """How many instances the epochs have, which saves making earlier ones again."""
-        # Copies: the thread that prepares batches may add to them while they are written.
+        """How many instances each epoch has, copied from a thread that may add to them."""
         return {"epoch_sizes": [list(source.epoch_sizes) for source in self._sources]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue with what was saved."""
+        """Saves making the instances of earlier epochs again."""
         for source, sizes in zip(self._sources, state["epoch_sizes"], strict=True):
             source.epoch_sizes = list(sizes)
 
 
-class _Pretraining(Plan[PretrainingBatch]):
-    """What is done between the steps of a pre-training.
-
-    Args:
-        config: the recipe.
-        run: the opened run folder.
-        store: the corpus.
-        model: in training.
-        numerics: what may change rounding, for run.json.
-        ranks: the processes.
-        device_note: the log line about the device and why it was chosen.
-
-    Attributes:
-        heldout: the last held-out measurements; None if nothing is held out.
-    """
-
-    def __init__(
-        self,
-        config: PretrainConfig,
-        run: Run,
-        store: TokenStore,
-        model: EncoderModel,
-        numerics: dict[str, Any],
-        ranks: Ranks,
-        device_note: str,
-    ):
-        self.config, self.run, self.store, self.model = config, run, store, model
-        self.numerics, self.ranks, self.device_note = numerics, ranks, device_note
-        self.objective = objective_of(config)
-        self.heldout: HeldOut | None = None
-        primed = bool(config.start) or config.model.init == "primed"
-        dtype, steps = DTYPES[numerics["precision"]], int(run.resolved["steps"])
-        super().__init__(
-            config.optimizer,
-            steps,
-            config.seed,
-            dtype,
-            config.checkpoint.minutes,
-            Window(Utilization(model, self.objective, dtype), self.objective),
-            parallel=config.parallel,
-            frozen_rows=primed_rows(model.encoder, "encoder") if primed else {},
-            saves_end=True,
-            saves_first=False,
+def refuse(opened: Opened, done: int) -> None:
+    """Refuse to train a finished run without its checkpoints again, over its records; and snapshots
+    that cannot be taken."""
+    folder, snapshots = opened.run.folder, opened.config.snapshots
+    if done == 0 and (folder / MODEL).exists():
+        raise RunError(
+            f"{folder} holds a finished run without its checkpoints: the model is "
+            f"{folder / MODEL}. To train it again, choose another run folder, or remove this one."
         )
-        evaluations = int(run.resolved.get("evaluations", EVALUATIONS))  # not in older runs
-        self._evaluate_every = config.evaluate.every or -(-steps // evaluations)
-        self._log_every = config.log_every or max(1, steps // _RECORDS)
+    check_snapshots(folder, snapshots, done=done, total=opened.steps)
+    for step in snapshots:
+        check_own(snapshot_folder(folder, step), opened.snapshot_about(step))
 
-    def checkpoints(self) -> ModelCheckpoints:
-        """Those of the run."""
-        return ModelCheckpoints(
-            self.run.folder / CHECKPOINTS,
-            self.store.tokenizer,
-            lambda step: _about(self.config, self.store, step),
-            keep=self.config.checkpoint.keep,
-            run=self.run.identity,
-            ranks=self.ranks,
-        )
 
-    def check(self, done: int) -> None:
-        """Refuse a finished run without its checkpoints, which would be trained again, over its
-        records; and snapshots that cannot be taken."""
-        folder, model = self.run.folder, self.run.folder / MODEL
+def describe(opened: Opened, done: int, notes: Sequence[str]) -> Iterator[str]:
+    """The network, the text, how the run computes, and from where it continues."""
+    config, shape, store, ranks = opened.config, opened.model.config, opened.store, opened.ranks
+    heads = {name: HEADS[name].outputs for name in opened.model.heads}
+    yield (
+        f"{counted(shape.layers, 'layer')}, hidden {shape.hidden}, {counted(shape.heads, 'head')}, "
+        f"vocabulary {shape.vocab_size:,}: {parameter_count(shape) / 1e6:.1f} M parameters "
+        f"({parameter_count(shape, heads) / 1e6:.1f} M with the pre-training heads)"
+    )
+    if config.start:
+        dropouts = f"{shape.dropout:g}, of attention weights {shape.attention_dropout:g}"
+        yield f"weights of {config.start}, dropout {dropouts}"
+    yield (
+        f"corpus {store.folder}: {store.documents:,} documents, {store.sentences:,} sentences, "
+        f"{store.tokens:,} tokens"
+    )
+    precision, resolved = opened.numerics["precision"], opened.run.resolved
+    reason = f"{precision}: requested"
+    if precision == resolved["precision"]:  # the reason was a measurement of that day
+        reason = resolved["reason"] if opened.run.new else f"{precision}: as when the run began"
+    several = f" in each of {ranks.size} processes ({config.parallel})" if ranks.size > 1 else ""
+    threads = counted(opened.numerics["threads"], "thread")
+    yield f"{opened.steps:,} steps; {reason}; {threads}{several}"
+    fast = opened.model.shared.fast
+    kernels = describe_kernels(shape, opened.model.device, opened.dtype, fast=fast)
+    yield from filter(None, [*notes, kernels])
+    if done:
+        last = ", the last; nothing is left to train" if done == opened.steps else ""
+        yield f"continuing after step {done:,}{last}"
 
-        def refuse() -> None:
-            if done == 0 and model.exists():
-                raise RunError(
-                    f"{folder} holds a finished run without its checkpoints: the model is {model}. "
-                    "To train it again, choose another run folder, or remove this one."
-                )
-            check_snapshots(folder, self.config.snapshots, done=done, total=self.steps)
-            for step in self.config.snapshots:
-                check_own(snapshot_folder(folder, step), self._snapshot_about(step))
 
-        self.ranks.run_on_rank0(refuse)
-
-    def begin(self, watch: Monitor, done: int, notes: list[str]) -> None:
-        """Log the model, the corpus, how the run computes, and what has changed since it began."""
-        self._describe(watch, [self.device_note, *notes])
-        if done:
-            last = ", the last; nothing is left to train" if done == self.steps else ""
-            watch.say(f"continuing after step {done:,}{last}")
-        if not self.run.new:
-            note_changes(self.run, self.numerics, watch.say, done=done, ranks=self.ranks)
-        self._batches = heldout_batches(self.config, self.store, watch.say)
-        if self.ranks.size > 1:
-            tokens = [batch.inputs.tokens.tolist() for batch in self._batches]
-            self.ranks.check_same({"held-out sequences": digest(tokens)})
-
-    def tried(self, watch: Monitor, done: int, size: int) -> None:
-        """Try the snapshots, too."""
-        folder = self.run.folder
-        later = [step for step in self.config.snapshots if step > done]
-        self.ranks.run_on_rank0(lambda: try_snapshots(folder, later))
-        if done == 0 and self.ranks.is_rank0:
-            models = 1 + len(self.config.snapshots)
-            weights = sum(p.nbytes for p in self.model.parameters())  # nearly
-            needed = (max(self.config.checkpoint.keep, 1) + 1) * size + models * weights
-            free = shutil.disk_usage(folder).free
-            if free < needed:
-                watch.say(
-                    f"{folder}: the run may need {needed / 2**20:,.0f} MiB (its checkpoints, one "
-                    f"of them being written, snapshots and model), {free / 2**20:,.0f} MiB are "
-                    "free; free some space, or lower checkpoint_keep"
-                )
-
-    def first(self, watch: Monitor, done: int) -> None:
-        """The untrained model; of a finished run, the result that is on record already."""
-        if done in (0, self.steps):
-            self._evaluate(watch, done, record=done == 0)
-
-    def logs(self, now: int) -> bool:
-        """At the interval, and at the end."""
-        return now % self._log_every == 0 or now == self.steps
-
-    def log(self, watch: Monitor, now: int, record: dict[str, float]) -> None:
-        """See :func:`log_window`."""
-        log_window(watch, now, record)
-
-    def measures(self, now: int) -> bool:
-        """At the interval, and at the end."""
-        return now % self._evaluate_every == 0 or now == self.steps
-
-    def measure(self, watch: Monitor, now: int) -> None:
-        """On the held-out sequences."""
-        self._evaluate(watch, now)
-
-    def _evaluate(self, watch: Monitor, step: int, *, record: bool = True) -> None:
-        if not self._batches:
-            return
-        self.heldout = measure(self.model, self._batches, self.dtype, self.objective, self.ranks)
+def evaluate(
+    opened: Opened,
+    held: Sequence[PretrainingBatch],
+    watch: Monitor,
+    step: int,
+    *,
+    record: bool = True,
+) -> HeldOut | None:
+    """Draw the curves so far, and measure the model on the held-out sequences; None without any."""
+    found = None
+    if held:
+        found = measure(opened.model, held, opened.dtype, opened.objective, opened.ranks)
         if record:
-            watch.record(step, self.heldout.record())
-        watch.say(f"step {step:,}: {self.heldout.sentence()}")
+            watch.record(step, found.record())
+        watch.say(f"step {step:,}: {found.sentence()}")
+    if opened.ranks.is_rank0:
+        draw_curves(opened.run.folder, opened.objective.terms)
+    return found
 
-    def keeps(self, now: int) -> bool:
-        """At the steps of the snapshots."""
-        return now in self.config.snapshots
 
-    def keep(self, watch: Monitor, now: int) -> None:
-        """As a model folder, unless it was kept when the run passed this step before."""
-        folder, tokenizer, about = self.run.folder, self.store.tokenizer, self._snapshot_about(now)
-        if keep_snapshot(folder, now, self.model, tokenizer, about, self.ranks):
-            watch.say(f"step {now:,}: the model is kept in {snapshot_folder(folder, now)}")
-
-    def _snapshot_about(self, step: int) -> dict[str, Any]:
-        about = _about(self.config, self.store, step)
-        return {**about, "snapshot_of_steps": self.steps, "run": self.run.identity}
-
-    def saved(self) -> None:
-        """Curves are drawn with every checkpoint."""
-        if self.ranks.is_rank0:
-            draw_curves(self.run.folder, self.objective.terms)
-
-    def _describe(self, watch: Monitor, notes: list[str]) -> None:
-        """Log the model, the corpus, and how the run computes."""
-        shape, resolved = self.model.config, self.run.resolved
-        heads = {name: HEADS[name].outputs for name in self.model.heads}
-        watch.say(
-            f"{counted(shape.layers, 'layer')}, hidden {shape.hidden}, "
-            f"{counted(shape.heads, 'head')}, vocabulary {shape.vocab_size:,}: "
-            f"{parameter_count(shape) / 1e6:.1f} M parameters "
-            f"({parameter_count(shape, heads) / 1e6:.1f} M with the pre-training heads)"
-        )
-        if self.config.start:
-            watch.say(
-                f"weights of {self.config.start}, dropout {shape.dropout:g}, of attention weights "
-                f"{shape.attention_dropout:g}"
-            )
-        watch.say(
-            f"corpus {self.store.folder}: {self.store.documents:,} documents, "
-            f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"
-        )
-        name, threads = self.numerics["precision"], self.numerics["threads"]
-        reason = f"{name}: requested"
-        if name == resolved["precision"]:  # the reason is a measurement on the machine of that day
-            reason = resolved["reason"] if self.run.new else f"{name}: as when the run began"
-        processes = ""
-        if self.ranks.size > 1:
-            processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
-        watch.say(f"{self.steps:,} steps; {reason}; {counted(threads, 'thread')}{processes}")
-        fast, dtype = self.model.shared.fast, self.dtype
-        form = describe_kernels(shape, self.model.device, dtype, fast=fast)
-        for note in [*notes, form] if form else notes:
-            watch.say(note)
+def keep_model(opened: Opened, watch: Monitor, step: int) -> None:
+    """Keep the model of this step if a snapshot of it is wanted and missing."""
+    if step in opened.config.snapshots:
+        folder, about = opened.run.folder, opened.snapshot_about(step)
+        tokenizer = opened.store.tokenizer
+        if keep_snapshot(folder, step, opened.model, tokenizer, about, opened.ranks):
+            watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
 
 
 def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 
@@ -14,10 +11,9 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.device import Peak, find_peak
 from bothways.model.model import EncoderModel
 from bothways.objectives.objective import PretrainingObjective, Term
-from bothways.training.fit import Means
+from bothways.training.fit import Step, Window
 from bothways.training.monitor import METRICS, Curves, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
-from bothways.training.trainer import Stats
 
 # --------------------------------------------------------------------------------
 # The share of a GPU's peak that pre-training reaches (MFU).
@@ -67,82 +63,51 @@ class Utilization:
         return record
 
 
-T = TypeVar("T")
-
 CURVES = "curves.png"
 _LOADER_WAIT_SHOWN = 0.03  # share of the time
 
 
-class Window(Means[PretrainingBatch]):
-    """Averages of the steps since the last record, with the speed of the whole run.
+class Records:
+    """The records of metrics.jsonl: means over a window of steps, and its speed.
 
-    Its sums are running ones: a window may be thousands of steps.
+    Args:
+        model: in training.
+        objective: what it is trained for.
+        dtype: arithmetic of its layers.
+        ranks: the processes.
+
+    Attributes:
+        window: the means.
     """
 
-    def __init__(self, utilization: Utilization, objective: PretrainingObjective) -> None:
-        super().__init__()
-        self._utilization = utilization
-        self._weights = {term.metric("loss"): term.weight for term in objective.terms}
-        self._steps = 0
-        self._sums: Stats = {}
-        self.start()
+    def __init__(
+        self,
+        model: EncoderModel,
+        objective: PretrainingObjective,
+        dtype: torch.dtype,
+        ranks: Ranks,
+    ) -> None:
+        self.window, self._terms, self._ranks = Window(), objective.terms, ranks
+        self._utilization = Utilization(model, objective, dtype)
+        self._tokens, self._since = 0, (0.0, 0.0)
 
-    def start(self) -> None:
-        """Count tokens and time from now on."""
-        self._start, self._tokens, self._waited = time.perf_counter(), 0, 0.0
+    def add(self, step: Step[PretrainingBatch]) -> None:
+        """Count a step."""
+        self.window.add(step)
+        self._utilization.add(step.batches)
+        self._tokens += int(sum(batch.inputs.bounds[-1] for batch in step.batches))
 
-    def state(self) -> dict[str, Any]:
-        """The sums so far; without the speed."""
-        sums = {name: float(value) for name, value in self._sums.items()}
-        return {"window": {"steps": self._steps, "sums": sums}}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from the sums of an interrupted run."""
-        if (saved := state.get("window")) is not None:  # older checkpoints have none
-            self._steps, self._sums = int(saved["steps"]), dict(saved["sums"])
-
-    def recorded(self, done: int) -> int:
-        """Held-out scores have records of their own, up to the last step."""
-        return done
-
-    def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches; the time spent on getting them counts as waiting for the loader."""
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            self._waited += time.perf_counter() - start
-            if batch is None:
-                return
-            yield batch
-
-    def add(self, stats: Stats, batches: Sequence[PretrainingBatch]) -> None:
-        """Count a step: its statistics and its micro-batches."""
-        self._steps += 1
-        self._utilization.add(batches)
-        self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
-        for name, value in stats.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-
-    def close(self, ranks: Ranks) -> dict[str, float]:
-        """The record, with tokens per second of all processes; starts the next window."""
-        means = {name: float(value) / self._steps for name, value in self._sums.items()}
-        losses = [weight * means[name] for name, weight in self._weights.items() if name in means]
-        record = {"loss": sum(losses), **means}
-        seconds = time.perf_counter() - self._start
-        (tokens,) = ranks.sum_counts(self._tokens)
-        record["tokens_per_second"] = tokens / seconds
-        record.update(self._utilization.close(self._tokens / seconds))
-        record["loader_wait"] = self._waited / seconds
-        self._steps, self._sums = 0, {}
-        self.start()
-        return record
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave out the time spent inside this context."""
-        start = time.perf_counter()
-        yield
-        self._start += time.perf_counter() - start
+    def close(self, step: Step[PretrainingBatch]) -> dict[str, float]:
+        """The record of the steps since the last one, with tokens per second of all processes."""
+        means = self.window.close()
+        losses = ((term.weight, term.metric("loss")) for term in self._terms)
+        loss = sum(weight * means[name] for weight, name in losses if name in means)
+        (tokens,), own = self._ranks.sum_counts(self._tokens), self._tokens
+        now = step.clock.seconds, step.clock.waited
+        seconds, waited = (a - b for a, b in zip(now, self._since, strict=True))
+        self._tokens, self._since = 0, now
+        speed = {"tokens_per_second": tokens / seconds, **self._utilization.close(own / seconds)}
+        return {"loss": loss, **means, **speed, "loader_wait": waited / seconds}
 
 
 def log_window(watch: Monitor, step: int, record: dict[str, float]) -> None:

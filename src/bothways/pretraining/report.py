@@ -9,10 +9,10 @@ from typing import Any
 from bothways.corpus.store import Split, TokenStore
 from bothways.io import html
 from bothways.io.files import write_text
+from bothways.objectives.objective import Term
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import curves_of
 from bothways.pretraining.samples import Samples
-from bothways.pretraining.start import objective_of
 from bothways.training.monitor import METRICS, curve_section, read_metrics
 from bothways.training.origin import PAGE, origin_section
 
@@ -23,12 +23,13 @@ _KINDS = {  # what is measured on held-out text, as read by people; the rest as 
 }
 
 
-def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
+def write_page(run: Path, corpus: str, terms: Sequence[Term], samples: Samples) -> Path:
     """Write report.html of a finished run.
 
     Args:
         run: its folder.
-        config: of the run.
+        corpus: what it was trained on.
+        terms: its losses.
         samples: of its model.
 
     Returns:
@@ -42,14 +43,13 @@ def write_page(run: Path, config: PretrainConfig, samples: Samples) -> Path:
     measured: dict[str, Any] = next(
         (r for r in reversed(records) if any(n.startswith(_HELD_OUT) for n in r)), {}
     )
-    terms = objective_of(config).terms
     elements = [
         html.heading(title, 1),
         html.paragraph(_what(records)),
         *_held_out(measured, {term.key: term.title for term in terms}),
         *curve_section(curves_of(run, terms)),
         *_samples(samples),
-        *origin_section(run, PretrainConfig, _data(config)),
+        *origin_section(run, PretrainConfig, _data(corpus)),
     ]
     write_text(run / PAGE, html.page(title, elements))
     return run / PAGE
@@ -90,12 +90,12 @@ def _samples(samples: Samples) -> list[str]:
     ]
 
 
-def _data(config: PretrainConfig) -> list[str]:
+def _data(corpus: str) -> list[str]:
     rows = []
     titles: dict[Split, str] = {"train": "trained on", "heldout": "held out"}
     for split, title in titles.items():
-        store = TokenStore.open(config.corpus, split)
+        store = TokenStore.open(corpus, split)
         counts = (store.documents, store.sentences, int(store.sentence_bounds[-1]))
-        rows.append([title, str(config.corpus), *(f"{count:,}" for count in counts)])
+        rows.append([title, corpus, *(f"{count:,}" for count in counts)])
     header = ("part", "corpus", "documents", "sentences", "tokens")
     return [html.heading("Data", 3), html.table(header, rows)]

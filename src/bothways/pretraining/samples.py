@@ -10,8 +10,6 @@ import numpy as np
 
 from bothways.corpus.store import TokenStore
 from bothways.errors import BothwaysError
-from bothways.pretraining.options import PretrainConfig
-from bothways.pretraining.start import objective_of
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.masks import mask_probabilities
 from bothways.tokenization.tokenizer import Tokenizer
@@ -53,20 +51,16 @@ class Samples:
     why_none: str = ""
 
 
-def samples_of(model: str | Path, config: PretrainConfig) -> Samples:
-    """Fillings of some sentences of a run's corpus, held-out ones if there are any.
+def samples_of(model: str | Path, corpus: str | Path) -> Samples:
+    """Fillings of some sentences of a corpus, held-out ones if there are any.
 
     Args:
-        model: the run's model folder.
-        config: of the run.
+        model: a model folder with a masked-LM head.
+        corpus: of its vocabulary.
     """
-    if not objective_of(config).fills_masks:
-        return Samples()
     try:
         loaded = load_model(model)
-        return Samples(
-            tuple(_filled(loaded, text, word) for text, word in hidden_words(config.corpus))
-        )
+        return Samples(tuple(_filled(loaded, text, word) for text, word in hidden_words(corpus)))
     except BothwaysError as error:
         return Samples(why_none=str(error))
 

@@ -16,7 +16,7 @@ from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import ABOUT, read_json
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.checkpoint import try_save
+from bothways.training.checkpoint import rehearse
 from bothways.training.fsdp import whole_model
 from bothways.training.ranks import Ranks
 
@@ -84,8 +84,7 @@ def try_snapshots(run: Path, steps: Sequence[int]) -> None:
         DiskError: there cannot.
     """
     if steps:
-        with try_save(snapshot_folder(run, steps[0])):
-            pass
+        rehearse(snapshot_folder(run, steps[0]), lambda *_: None)
 
 
 def keep_snapshot(

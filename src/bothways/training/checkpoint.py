@@ -1,606 +1,362 @@
-"""Checkpoints: written atomically, checksummed, rotated, and restored after a kill.
+"""The checkpoints of a training: written whole or not at all, checked, and restored after a kill.
 
-A checkpoint is a folder with ``training.safetensors`` (the optimizer's moments and what else
-training changes) and ``training.json`` (the run and the step it belongs to, the state of its parts,
-a checksum of every file and of itself). Those of a long run are kept one beside the other, and each
-is a model folder, too, so it can be used, fine-tuned or exported as it is
-(:class:`ModelCheckpoints`); those of a short one replace each other (:class:`LastCheckpoint`).
+A checkpoint is a folder ``step-N``: ``training.safetensors`` (weights, the optimizer's moments, the
+tensors of the parts) and ``training.json`` (step, run, state of the parts, checksums of every file
+and of itself). With ``write_model`` it is a model folder, too, whose weights are not repeated.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import json
 import os
 import re
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
-import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from bothways.config.fields import digest
 from bothways.errors import BothwaysError, RunError, is_out_of_memory
-from bothways.io.files import (
-    PARTIAL,
-    explain_disk_errors,
-    new_folder,
-    restore_set_aside,
-    sha256,
-    write_json,
-)
+from bothways.io.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
 from bothways.model.engine import load_network
-from bothways.model.folder import write_model_files
 from bothways.model.model import EncoderModel
-from bothways.model.shared import Trainable
 from bothways.model.weight_files import read_safetensors, write_tensors
-from bothways.runtime.folder import ABOUT, STATE
-from bothways.tokenization.tokenizer import Tokenizer
+from bothways.runtime.folder import CONFIG, STATE
 from bothways.training.fsdp import fill, gather, parameters, whole_model
-from bothways.training.optimizer import Optimizer
-from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import Trainer
 
-# --------------------------------------------------------------------------------
-# Trying a save before the first step, so that what would fail at the first one loses nothing: the
-# small files are written, in a folder that is removed again, and the disk must have room for the
-# tensors.
-
-
-class SaveTrial:
-    """Takes the place of :func:`bothways.model.weight_files.write_tensors` in a trial.
-
-    Args:
-        folder: empty, to write the other files in.
-
-    Attributes:
-        size: bytes of all tensors.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder, self.size = folder, 0
-
-    def write(
-        self,
-        tensors: dict[str, Tensor],
-        path: Path,
-        metadata: dict[str, str] | None = None,  # noqa: ARG002
-    ) -> None:
-        """Create an empty file, and count the bytes of the tensors."""
-        path.touch()
-        self.size += sum(tensor.nbytes for tensor in tensors.values())
-
-    def require_space(self) -> None:
-        """Refuse a disk without room for the tensors."""
-        if shutil.disk_usage(self.folder).free < self.size:
-            needed = f"{os.strerror(errno.ENOSPC)} for {self.size / 2**20:,.1f} MiB"
-            raise OSError(errno.ENOSPC, needed)
-
-
-@contextlib.contextmanager
-def try_save(path: Path) -> Iterator[SaveTrial]:
-    """Try a save of the folder ``path`` in the block, in another folder next to it.
-
-    Raises:
-        DiskError: it cannot be written.
-        RunError: it cannot be made, for whatever reason.
-    """
-    folder = path.with_name(f"{PARTIAL}trial-{path.name}")
-    existed = path.parent.exists()
-    try:
-        with explain_disk_errors(path):
-            shutil.rmtree(folder, ignore_errors=True)  # left by a process that was killed
-            folder.mkdir(parents=True)
-            yield SaveTrial(folder)
-    except BothwaysError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        reason = " ".join(str(error).split())
-        raise RunError(
-            f"{path} could not be saved ({type(error).__name__}: {reason}), so no step was "
-            "trained. Please report it, with this message, as a defect of bothways."
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if not existed:
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()
-
-
+CHECKPOINTS = "checkpoints"
+"""Their folder, in that of a training."""
+TENSORS = "training.safetensors"
 DAMAGED = ".damaged-"
-"""Begins the name of a checkpoint that a run has skipped because it is damaged."""
+"""Begins the name of a checkpoint that was skipped because it is damaged."""
 FOREIGN = ".foreign-"
-"""Begins the name of an intact checkpoint that a run has skipped because it is not its own."""
-_MOMENTS = "training.safetensors"
+"""Begins the name of one that was skipped because it is another training's."""
 _NAME = re.compile(r"^step-(\d+)$")
+Write = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class Restored:
-    """A restored checkpoint.
+class Part(Protocol):
+    """What continues with a run besides weights and optimizer."""
+
+    def state(self) -> dict[str, Any]:
+        """JSON-able values and tensors, by names that no other part has."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from the saved states of all parts."""
+
+
+class UnusableError(BothwaysError):
+    """A checkpoint that training cannot continue from, and why.
 
     Attributes:
-        step: steps done.
-        extra: as passed on saving; of :class:`LastCheckpoint` with the tensors among it.
-        path: the checkpoint.
+        mark: begins its name from now on.
     """
 
-    step: int
-    extra: dict[str, Any]
-    path: Path
+    def __init__(self, why: str, mark: str = DAMAGED):
+        super().__init__(why)
+        self.mark = mark
 
 
-def write_state(
-    folder: Path,
-    step: int,
-    tensors: dict[str, Tensor],
-    extra: dict[str, Any],
-    *,
-    run: str,
-    write: Callable[[dict[str, Tensor], Path], None] = write_tensors,
-) -> None:
-    """Add tensors to a folder, by ``write``, and the manifest with checksums of all its files."""
-    write(tensors, folder / _MOMENTS)
-    checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
-    manifest = {"format": 1, "run": run, "step": step, "extra": extra, "sha256": checksums}
-    write_json(folder / STATE, {**manifest, "digest": digest(manifest)})
-
-
-def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
-    """Read what :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
-    manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
-    restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
-    return restored, read_safetensors(path / _MOMENTS)
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The complete checkpoints under a folder, newest first."""
-    found = [(int(m[1]), p) for p in folder.glob("step-*") if (m := _NAME.search(p.name))]
-    return [path for _, path in sorted(found, reverse=True)]
-
-
-def verify_checkpoint(path: Path) -> list[str]:
-    """The problems of a checkpoint, in words; empty if it is intact.
-
-    Raises:
-        RunError: a file is there, but the disk or its permissions keep it from being read.
-    """
-    try:
-        manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
-        recorded = manifest.pop("digest")
-        expected = dict(manifest["sha256"])
-    except FileNotFoundError:
-        return [f"{path / STATE} is missing"]
-    except OSError as error:
-        raise _unreadable(path / STATE, error) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return [f"{path / STATE} cannot be read ({error!r})"]
-    problems = []
-    if digest(manifest) != recorded:
-        problems.append(f"{path / STATE} does not match its own checksum (damaged)")
-    for name, checksum in expected.items():
-        file = path / name
-        try:
-            if sha256(file) != checksum:
-                problems.append(f"{file} does not match its checksum (damaged or truncated)")
-        except FileNotFoundError:
-            problems.append(f"{file} is missing")
-        except OSError as error:
-            raise _unreadable(file, error) from None
-    return problems
-
-
-def _unreadable(file: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{file} cannot be read ({error.strerror}), so it is not known whether the checkpoint is "
-        f"intact. Make it readable, or remove {file.parent} to do without it."
-    )
-
-
-def whose(path: Path, run: str | None) -> str:
-    """Whose a checkpoint is, as a sentence, if it is not this run's or is not of the step that its
-    name says; empty if both are right, or its manifest is damaged.
+class Checkpoint:
+    """What a training saves and continues from.
 
     Args:
-        path: the checkpoint. A name without a step is any step's.
-        run: identity of the run; None if it is not known, and any will do. Checkpoints of version
-            0.1 do not have one, and are any run's.
-    """
-    try:
-        manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
-        sound = manifest.pop("digest") == digest(manifest)
-        step = manifest["step"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""
-    if not sound:
-        return ""
-    named = _NAME.search(path.name)
-    if run is not None and manifest.get("run", run) != run:
-        return f"it is step {step} of another run{_recipe(path)}; move it back there"
-    if named is None or int(named[1]) == step:
-        return ""
-    return f"by its {STATE} it is step {step}; if it is this run's, name it step-{step} again"
-
-
-def _recipe(path: Path) -> str:
-    """What a checkpoint's bothways.json says of its run, in brackets, to find the run by."""
-    try:
-        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-        found = {key: about.get(key) for key in ("seed", "corpus", "start")}
-        told = [f"{key} {value}" for key, value in found.items() if value is not None]
-    except (OSError, ValueError, AttributeError, TypeError):
-        return ""
-    return f" ({', '.join(told)})" if told else ""
-
-
-def _read_newest(
-    folder: Path,
-    run: str,
-    expected: dict[str, torch.Size],
-    read: dict[str, Tensor],
-    say: Callable[[str], None],
-) -> Restored | None:
-    """Find the newest intact checkpoint of the run and put its tensors into ``read``."""
-    for leftover in folder.glob(PARTIAL + "*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    existing, restored = checkpoints(folder), None
-    skipped: dict[Path, str] = {}  # and what their names begin with from now on
-    foreign: list[str] = []
-    for path in existing:
-        problems = [] if restored else verify_checkpoint(path)
-        if not problems and (other := whose(path, run)):
-            say(f"skipping checkpoint {path.name}, which is not this run's: {other}")
-            skipped[path] = FOREIGN
-            foreign.append(f"{path}: {other}")
-        elif not problems and restored is None:
-            try:
-                restored = _read(path, expected, read)
-            except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
-                if is_out_of_memory(error):
-                    raise
-                problems = [str(error)]
-        if problems:
-            say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
-            skipped[path] = DAMAGED
-    if existing and restored is None:
-        sound = "intact and of this run" if foreign else "intact"
-        raise RunError(
-            f"{folder}: none of the {len(existing)} checkpoints is {sound}. "
-            f"{''.join(f'{sentence}. ' for sentence in foreign)}Remove the run folder to start "
-            "again, or start a new run from a model folder with --start."
-        )
-    for path, beginning in skipped.items():
-        rename_skipped(path, beginning)
-    return restored
-
-
-def rename_skipped(path: Path, beginning: str) -> Path:
-    """Rename a checkpoint so that it is none any more; one that is damaged may replace another."""
-    renamed = path.with_name(beginning + path.name)
-    with explain_disk_errors(path):
-        if beginning == DAMAGED:
-            shutil.rmtree(renamed, ignore_errors=True)
-        for number in itertools.count(2):
-            if not renamed.exists():
-                break
-            renamed = path.with_name(f"{beginning}{path.name}-{number}")
-        path.rename(renamed)
-    return renamed
-
-
-def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
-    restored, moments = read_state(path)
-    tensors = {**load_network(path).state_dict(), **moments}
-    for name, shape in expected.items():
-        if name not in tensors or tensors[name].shape != shape:
-            actual = f"has shape {tuple(tensors[name].shape)}" if name in tensors else "is missing"
-            raise RunError(f"{name} {actual}; expected shape {tuple(shape)}")
-    read.update(tensors)
-    return restored
-
-
-def trained_tensors(model: Trainable, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Everything that training changes, with its names on disk."""
-    yield from parameters(model)
-    yield from _moments(model, optimizer)
-
-
-def _moments(model: Trainable, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in parameters(model):
-        for key, value in optimizer.state[parameter].items():
-            yield f"{name}/{key}", value
-
-
-def _beside(model: EncoderModel, optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """What a checkpoint holds beside the model folder: moments, and the weights of parts."""
-    yield from _moments(model, optimizer)
-    yield from ((name, p) for name, p in parameters(model) if name.startswith("parts."))
-
-
-# --------------------------------------------------------------------------------
-# The checkpoints of one training, as the loop sees them.
-
-
-class Checkpoints(ABC):
-    """Where a training saves its state, and continues from.
-
-    ``state`` is what the parts of the training besides weights and optimizer return: JSON-able
-    data, and tensors, by name.
-    """
-
-    @abstractmethod
-    def restore(
-        self, model: Trainable, optimizer: Optimizer, say: Callable[[str], None]
-    ) -> Restored | None:
-        """Fill model and optimizer from the newest checkpoint; None if there is none.
-
-        Raises:
-            RunError: there are some, but training cannot continue from any.
-        """
-
-    @abstractmethod
-    def save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> None:
-        """Write the checkpoint of a step, whole or not at all.
-
-        Raises:
-            DiskError: it could not be written; those before are intact.
-        """
-
-    @abstractmethod
-    def try_save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> int:
-        """Try :meth:`save` before training, with nothing written in the end.
-
-        Returns:
-            Bytes of a checkpoint's tensors.
-
-        Raises:
-            DiskError: it could not be written.
-            RunError: it could not be made.
-        """
-
-    @abstractmethod
-    def exist(self) -> bool:
-        """Whether there is a checkpoint."""
-
-
-class ModelCheckpoints(Checkpoints):
-    """Model folders ``step-N`` beside each other, of any number of processes.
-
-    Args:
-        folder: of all of them.
-        tokenizer: saved with the model.
-        about: for bothways.json of a step.
-        keep: checkpoints to keep; at least 1.
-        run: identity of the run.
-        ranks: the processes of the run, all of which must call.
+        folder: holds the checkpoints.
+        trainer: its model and optimizer are saved; all of its processes must call each method.
+        parts: what else is saved.
+        run: identity of the run. A checkpoint of another one is set aside and never removed.
+        key: what else must be the same, such as the precision; ``seed`` says whose it is.
+        keep: how many of the newest are kept; at least 1.
+        write_model: writes a model folder: ``(folder, model, step, write_tensors)``.
     """
 
     def __init__(
         self,
         folder: Path,
-        tokenizer: Tokenizer,
-        about: Callable[[int], dict[str, Any]],
+        trainer: Trainer[Any],
+        parts: Sequence[Part],
         *,
-        keep: int,
         run: str,
-        ranks: Ranks = SINGLE_PROCESS,
+        key: Mapping[str, Any] | None = None,
+        keep: int = 1,
+        write_model: Callable[[Path, EncoderModel, int, Write], None] | None = None,
     ):
-        self._folder, self._tokenizer, self._about = folder, tokenizer, about
-        self._keep, self._run, self._ranks = keep, run, ranks
+        self.folder, self._trainer, self._parts = folder, trainer, parts
+        self._run, self._key, self._keep, self._write_model = run, key or {}, keep, write_model
 
-    def restore(
-        self, model: Trainable, optimizer: Optimizer, say: Callable[[str], None]
-    ) -> Restored | None:
-        """Load the newest intact checkpoint of the run into model and optimizer.
-
-        Newer ones that are damaged are reported through ``say`` and renamed, so that they neither
-        count nor are tried again; saving the next one removes them. Those of another run or step,
-        newer or older, are reported and renamed, too, but never removed: each may be the only copy.
-        Of several processes only rank 0 reads, and broadcasts to the others.
-        """
-        read: dict[str, Tensor] = {}
-        expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
-        restored = self._ranks.run_on_rank0(
-            lambda: _read_newest(self._folder, self._run, expected, read, say)
-        )
-        if restored is not None:
-            for name, tensor in trained_tensors(model, optimizer):
-                fill(tensor, read.pop(name, None), self._ranks)
-        return restored
-
-    def save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> None:
-        """Write ``step-N`` whole or not at all, then remove all but the ``keep`` newest.
-
-        Those that were skipped as damaged are removed too, and do not count.
-        """
-        whole, moments = self._gathered(model, optimizer)
-        if not self._ranks.is_rank0:
-            return
-        with new_folder(self._folder / f"step-{step}") as partial:
-            self._write(partial, step, whole, moments, state)
-        with explain_disk_errors(self._folder):
-            older = checkpoints(self._folder)[max(self._keep, 1) :]
-            for other in [*older, *self._folder.glob(DAMAGED + "*")]:
-                shutil.rmtree(other)
-
-    def try_save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> int:
-        """Every rank gets the answer.
+    def save(self, step: int) -> None:
+        """Write the checkpoint of a step, then remove older ones.
 
         Raises:
-            OtherProcessError: on the other ranks, if rank 0 cannot save.
+            DiskError: it could not be written; those before are intact.
         """
-        whole, moments = self._gathered(model, optimizer)
+        content = self._content()
+        if not self._trainer.ranks.is_rank0:
+            return
+        with new_folder(self.folder / f"step-{step}") as new:
+            self._write(new, step, *content, write_tensors)
+        with explain_disk_errors(self.folder):
+            old = checkpoints(self.folder)[max(self._keep, 1) :]
+            for path in [*old, *self.folder.glob(DAMAGED + "*")]:
+                shutil.rmtree(path)
 
-        def write() -> int:
-            with try_save(self._folder / f"step-{step}") as trial:
-                self._write(trial.folder, step, whole, moments, state, trial.write)
-                trial.require_space()
-                return trial.size
+    def rehearse(self) -> int:
+        """See :func:`rehearse`; on every process."""
+        content = self._content()
+        return self._trainer.ranks.run_on_rank0(
+            lambda: rehearse(
+                self.folder / "step-1", lambda path, write: self._write(path, 0, *content, write)
+            )
+        )
 
-        return self._ranks.run_on_rank0(write)
-
-    def _gathered(
-        self, model: Trainable, optimizer: Optimizer
-    ) -> tuple[EncoderModel, dict[str, Tensor]]:
-        """The model and what is saved beside it, whole on rank 0."""
-        assert isinstance(model, EncoderModel)
-        return whole_model(model, self._ranks), gather(_beside(model, optimizer), self._ranks)
+    def _content(self) -> tuple[EncoderModel | None, dict[str, Tensor], dict[str, Any]]:
+        """Model, tensors and JSON-able data; whole on rank 0."""
+        state = {name: value for part in self._parts for name, value in part.state().items()}
+        model, ranks = None, self._trainer.ranks
+        if self._write_model is not None:
+            model = whole_model(cast("EncoderModel", self._trainer.model), ranks)
+        own = [
+            (name, tensor)
+            for name, tensor in self._trained()
+            if model is None or "/" in name or name.startswith("parts.")
+        ]
+        more = [(name, value) for name, value in state.items() if isinstance(value, Tensor)]
+        rest = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
+        return model, gather([*own, *more], ranks), rest
 
     def _write(
-        self,
-        folder: Path,
-        step: int,
-        model: EncoderModel,
-        moments: dict[str, Tensor],
-        state: Mapping[str, Any],
-        write: Callable[..., None] = write_tensors,
+        self, folder: Path, step: int, model: Any, tensors: Any, state: Any, write: Write
     ) -> None:
-        write_model_files(folder, model, self._tokenizer, self._about(step), write)
-        write_state(folder, step, moments, dict(state), run=self._run, write=write)
+        if self._write_model is not None:
+            self._write_model(folder, model, step, write)
+        write(tensors, folder / TENSORS)
+        sums = {file.name: sha256(file) for file in sorted(folder.iterdir())}
+        extra = {"key": self._key, **state} if self._key else state
+        manifest = {"format": 1, "run": self._run, "step": step, "extra": extra, "sha256": sums}
+        write_json(folder / STATE, {**manifest, "digest": digest(manifest)})
 
-    def exist(self) -> bool:
-        """Whether there is a checkpoint."""
-        return bool(checkpoints(self._folder))
+    def _trained(self) -> Iterator[tuple[str, Tensor]]:
+        """What the optimizer changes, by name: weights, and moments as ``weight/moment``."""
+        state, named = self._trainer.optimizer.state, [*parameters(self._trainer.model)]
+        yield from named
+        for name, parameter in named:
+            yield from ((f"{name}/{key}", value) for key, value in state[parameter].items())
 
+    def restore(self, say: Callable[[str], None], *, or_start_again: bool = False) -> int:
+        """Continue from the newest good checkpoint.
 
-LAST = "checkpoint"
-"""The folder of :class:`LastCheckpoint` in that of its training."""
-_IDENTITY = {"recipe", "run"}  # of the key: these never change within a training
+        Others are named and renamed, so that they are not tried again; saving removes damaged ones.
 
-
-class LastCheckpoint(Checkpoints):
-    """The only checkpoint of a training in one process, replaced by each save.
-
-    Args:
-        folder: of the training.
-        key: what the state depends on; a checkpoint with another key is not used. ``recipe`` and
-            ``run`` say whose it is.
-        run: identity of the run.
-    """
-
-    def __init__(self, folder: Path, key: Mapping[str, Any], *, run: str):
-        self._path, self._key, self._run = folder / LAST, dict(key), run
-
-    def reject(self) -> str:
-        """Take the checkpoint away if training cannot continue from it: one of another run or
-        training is renamed, others are removed.
+        Args:
+            say: called with what is not used, and why.
+            or_start_again: begin anew if there are some but none is good.
 
         Returns:
-            Why it cannot; empty if it can or there is none.
+            Steps done; 0 if training starts.
 
         Raises:
-            RunError: it cannot be read, so it may be intact.
-            DiskError: it cannot be renamed.
+            RunError: there are some but none is good; or one cannot be read and may be.
         """
-        restore_set_aside(self._path)
-        if not self.exist():
-            return ""
-        if damage := verify_checkpoint(self._path):
-            self.remove()
-            return f"its checkpoint is damaged ({'; '.join(damage)})"
-        manifest = json.loads((self._path / STATE).read_text(encoding="utf-8"))
-        key = manifest["extra"].get("key", {})  # pre-training's has none
-        changed = [name for name, value in self._key.items() if key.get(name) != value]
-        other = whose(self._path, self._run)
-        if not other and not changed:
-            return ""
-        if other or not _IDENTITY.isdisjoint(changed):
-            if not other:
-                named = key.get("run") if "run" in changed else "another recipe"
-                other = f"it is step {manifest['step']} of {named}; move it back there"
-            kept = rename_skipped(self._path, FOREIGN)
-            return f"its checkpoint is not its own: {other} (now {kept})"
-        self.remove()
-        return f"its checkpoint was made with another {', '.join(changed)}"
+        tensors: dict[str, Tensor] = {}
+        shapes = {name: tensor.shape for name, tensor in self._trained()}
+        ranks = self._trainer.ranks
+        step, state = ranks.run_on_rank0(
+            lambda: self._read_newest(shapes, tensors, say, or_start_again)
+        )
+        if step:
+            for name, target in self._trained():
+                fill(target, tensors.pop(name, None), ranks)
+            for part in self._parts:
+                part.restore({**state, **tensors})
+        return step
 
-    def restore(
-        self,
-        model: Trainable,
-        optimizer: Optimizer,
-        say: Callable[[str], None],  # noqa: ARG002
-    ) -> Restored | None:
-        """Load the saved state, if there is one; :meth:`reject` has seen it before."""
-        if not self.exist():
-            return None
-        restored, tensors = read_state(self._path)
-        with torch.no_grad():
-            for name, tensor in trained_tensors(model, optimizer):
-                # In 0.1 a head on choices was one on texts.
-                old = name.replace("choice.", "classifier.")
-                tensor.copy_(tensors.pop(name if name in tensors else old))
-        return Restored(restored.step, {**restored.extra, **tensors}, restored.path)
+    def _read_newest(
+        self, shapes: Mapping[str, Any], tensors: Any, say: Any, or_start_again: bool
+    ) -> tuple[int, dict[str, Any]]:
+        for leftover in self.folder.glob(PARTIAL + "*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        found, skipped = checkpoints(self.folder), list[tuple[Path, UnusableError]]()
+        good: dict[str, Any] = {}
+        for path in found:
+            try:
+                manifest = read_manifest(path, self._run, self._key)
+                if not good:
+                    tensors.update(_tensors(path, manifest["sha256"], shapes))
+                    good = manifest
+            except UnusableError as problem:
+                kind = "damaged" if problem.mark == DAMAGED else "not this run's"
+                say(f"skipping checkpoint {path.name}, which is {kind}: {problem}")
+                skipped.append((path, problem))
+        if skipped and not good and not or_start_again:
+            listed = "; ".join(f"{path.name}: {why}" for path, why in skipped)
+            raise RunError(
+                f"{self.folder}: none of the {len(found)} checkpoints is intact and of this run "
+                f"({listed}). Remove the run folder to start again, or start a new run from a "
+                "model folder with --start."
+            )
+        for path, why in skipped:
+            _set_aside(path, why.mark)
+        return int(good.get("step", 0)), dict(good.get("extra", {}))
 
-    def save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> None:
-        """Replace the checkpoint, atomically."""
-        tensors, extra = self._content(model, optimizer, state)
-        with new_folder(self._path) as partial:
-            write_state(partial, step, tensors, extra, run=self._run)
 
-    def try_save(
-        self,
-        step: int,
-        model: Trainable,
-        optimizer: Optimizer,
-        state: Mapping[str, Any],
-    ) -> int:
-        """Space is not reserved: training may end before the first checkpoint is due."""
-        tensors, extra = self._content(model, optimizer, state)
-        with try_save(self._path) as trial:
-            write_state(trial.folder, step, tensors, extra, run=self._run, write=trial.write)
-            return trial.size
+def checkpoints(folder: Path) -> list[Path]:
+    """The complete checkpoints in a folder, newest first."""
+    named = [(int(m[1]), path) for path in folder.glob("step-*") if (m := _NAME.match(path.name))]
+    return [path for _, path in sorted(named, reverse=True)]
 
-    def _content(
-        self, model: Trainable, optimizer: Optimizer, state: Mapping[str, Any]
-    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What is saved: tensors, and JSON-able data."""
-        more = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-        tensors = gather([*trained_tensors(model, optimizer), *more.items()], SINGLE_PROCESS)
-        extra = {name: value for name, value in state.items() if name not in more}
-        return tensors, {"key": self._key, **extra}
 
-    def exist(self) -> bool:
-        """Whether there is a checkpoint."""
-        return self._path.exists()
+def read_manifest(
+    path: Path, run: str | None = None, key: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The manifest of a checkpoint, if it is undamaged and that of a training.
 
-    def remove(self) -> None:
-        """Remove the checkpoint: training is done, or cannot continue from it."""
-        with explain_disk_errors(self._path):
-            shutil.rmtree(self._path, ignore_errors=True)
+    Args:
+        path: the checkpoint.
+        run: identity of the run; None: any.
+        key: what must be the same.
+
+    Raises:
+        UnusableError: it is damaged, or another's.
+        RunError: it cannot be read.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads(_readable(path / STATE, Path.read_bytes))
+        if manifest.pop("digest") != digest(manifest):
+            raise UnusableError(f"{path / STATE} does not match its own checksum")
+        step, theirs = int(manifest["step"]), dict(manifest["extra"].get("key", {}))
+        dict(manifest["sha256"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnusableError(f"{path / STATE} is damaged ({error!r})") from None
+    if run not in (None, manifest.get("run")):
+        raise UnusableError(f"it is step {step} of another run; move it back there", FOREIGN)
+    if (named := _NAME.match(path.name)) and int(named[1]) != step:
+        renamed = f"if it is this run's, name it step-{step} again"
+        raise UnusableError(f"by its {STATE} it is step {step}; {renamed}", FOREIGN)
+    if changed := [name for name, value in (key or {}).items() if theirs.get(name) != value]:
+        mark = FOREIGN if "seed" in changed else DAMAGED
+        raise UnusableError(f"it was made with another {', '.join(changed)}", mark)
+    return manifest
+
+
+def check_checkpoint(path: Path, run: str | None = None) -> None:
+    """Compare a checkpoint's files with their checksums.
+
+    Raises:
+        UnusableError, RunError: see :func:`read_manifest`.
+    """
+    _check_sums(path, read_manifest(path, run)["sha256"])
+
+
+def _check_sums(path: Path, sums: Mapping[str, str]) -> None:
+    for name, expected in sums.items():
+        if _readable(path / name, sha256) != expected:
+            raise UnusableError(f"{path / name} does not match its checksum")
+
+
+def _tensors(path: Path, sums: Mapping[str, str], shapes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, if its files match their checksums and they fit."""
+    _check_sums(path, sums)
+    try:
+        tensors = read_safetensors(path / TENSORS)
+        if (path / CONFIG).exists():
+            tensors |= load_network(path).state_dict()
+    except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnusableError(str(error)) from None
+    for name, shape in shapes.items():
+        if name not in tensors or tensors[name].shape != shape:
+            raise UnusableError(f"{name} is missing or not of shape {tuple(shape)}")
+    return tensors
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove those of a training that is finished; those of other trainings stay."""
+    with explain_disk_errors(folder):
+        for path in folder.iterdir() if folder.exists() else ():
+            if not path.name.startswith(FOREIGN):
+                shutil.rmtree(path)
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _set_aside(path: Path, mark: str) -> None:
+    """Rename a checkpoint, so that it is none any more, to a name that is free."""
+    endings = itertools.chain([""], map("-{}".format, itertools.count(2)))
+    names = (path.with_name(f"{mark}{path.name}{ending}") for ending in endings)
+    with explain_disk_errors(path):
+        path.rename(next(new for new in names if not new.exists()))
+
+
+def _readable(file: Path, read: Callable[[Path], Any]) -> Any:
+    """What a file holds; a disk or permissions that keep it from being read are no damage."""
+    try:
+        return read(file)
+    except FileNotFoundError:
+        raise UnusableError(f"{file} is missing") from None
+    except OSError as error:
+        raise RunError(
+            f"{file} cannot be read ({error.strerror}), so its checkpoint may be good. Make it "
+            f"readable, or remove {file.parent} to do without it."
+        ) from None
+
+
+# --------------------------------------------------------------------------------
+# Before the first step: what would fail at the first save loses nothing if it fails now.
+
+
+def rehearse(path: Path, write: Callable[[Path, Write], None]) -> int:
+    """Write all of a folder but its tensors, beside its place, and remove it again.
+
+    Args:
+        path: where it will be.
+        write: writes it: ``(folder, write_tensors)``.
+
+    Returns:
+        Bytes of the tensors.
+
+    Raises:
+        DiskError: it cannot be written.
+    """
+    trial, existed = path.with_name(f"{PARTIAL}trial-{path.name}"), path.parent.exists()
+    sizes: list[int] = []
+
+    def measure(tensors: Mapping[str, Tensor], file: Path, *_: Any) -> None:
+        file.touch()
+        sizes.append(sum(tensor.nbytes for tensor in tensors.values()))
+
+    with explain_disk_errors(path):
+        shutil.rmtree(trial, ignore_errors=True)  # of a process that was killed
+        try:
+            trial.mkdir(parents=True)
+            write(trial, measure)
+        finally:
+            shutil.rmtree(trial, ignore_errors=True)
+            if not existed and path.parent.is_dir():
+                path.parent.rmdir()
+    return sum(sizes)
+
+
+def check_space(folder: Path, least: int, most: int, say: Callable[[str], None]) -> None:
+    """Refuse a disk without room for ``least`` bytes; say if it has none for ``most``, which a
+    training may need.
+
+    Raises:
+        DiskError: it is too full.
+    """
+    with explain_disk_errors(folder):
+        free = shutil.disk_usage(folder).free
+        if free < least:
+            needed = f"{os.strerror(errno.ENOSPC)} for {least / 2**20:,.1f} MiB"
+            raise OSError(errno.ENOSPC, needed)
+    if free < most:
+        say(
+            f"{folder}: the run may need {most / 2**20:,.0f} MiB for checkpoints and models, "
+            f"{free / 2**20:,.0f} MiB are free; free some space"
+        )

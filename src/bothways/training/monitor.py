@@ -22,6 +22,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_bytes, write_text
 from bothways.io.terminal import notebook_bar, training_console
+from bothways.training.ranks import Ranks
 
 # --------------------------------------------------------------------------------
 # TensorBoard event files, written synchronously.
@@ -325,6 +326,13 @@ class SilentMonitor(Monitor):
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def open_monitor(folder: Path, total: int, title: str, done: int, ranks: Ranks) -> Monitor:
+    """The monitor of a run of several processes, with event files."""
+    if not ranks.is_rank0:
+        return SilentMonitor()
+    return Monitor(folder, total, title, done=done, tensorboard=True)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

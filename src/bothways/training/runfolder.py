@@ -9,10 +9,10 @@ import dataclasses
 import json
 import os
 import platform
-import threading
-import weakref
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from bothways.config.fields import Options, digest, recipe_fields, values_of
 from bothways.errors import ConfigError, OtherRunError, RunError, check_installed
-from bothways.io.files import explain_disk_errors, sha256, write_json
+from bothways.io.files import PARTIAL, explain_disk_errors, real_path, sha256, write_json
 from bothways.io.run_folders import RUN_FILE
 from bothways.model import kernels
 from bothways.model.device import ChosenPrecision
@@ -44,111 +44,48 @@ _PACKAGES = (
     "llvmlite",
 )
 _CPU_INFO = Path("/proc/cpuinfo")
-_CPU_NUMBERS = (("family", "cpu family"), ("model", "model"))
 
 
-class RunLock:
-    """Keeps other processes, and other threads of this one, out of a run folder for as long as this
-    object lives, or until :meth:`release`. The system releases it when the process ends, however it
-    ends.
-
-    The thread that has the lock may take it again: in a notebook, the traceback of a call that was
-    interrupted keeps its objects alive.
-
-    Raises:
-        RunError: another process or thread is using the folder.
-    """
-
-    def __init__(self, folder: Path):
-        self._hold: _Hold | None = _hold(folder)
-        if scopes := _scopes():
-            scopes[-1].append(weakref.ref(self))
-
-    def release(self) -> None:
-        """Let others use the folder."""
-        self._hold = None
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """Pickles as None: a lock is not shared with other processes."""
-        return type(None), ()
+_LOCKS: ContextVar[dict[Path, FileLock]] = ContextVar("locks")
 
 
 @contextmanager
 def locks_released() -> Iterator[None]:
-    """Release after the block the locks that this thread took in it, also where an error's
-    traceback still holds them."""
-    scopes = _scopes()
-    scopes.append([])
+    """Release after the block the folders that :func:`use_alone` took in it, also where an error's
+    traceback is kept, as in a notebook. Within another such block, at the end of that."""
+    if _LOCKS.get(None) is not None:
+        yield
+        return
+    token = _LOCKS.set({})
     try:
         yield
     finally:
-        for taken in scopes.pop():
-            if (lock := taken()) is not None:
-                lock.release()
+        for lock in _LOCKS.get().values():
+            lock.release()
+        _LOCKS.reset(token)
 
 
-class _Hold:
-    """A folder that a thread of this process uses; the locks of that thread share it.
-
-    Attributes:
-        thread: the thread.
-        lock: against other processes; None on a file system without locks.
-    """
-
-    def __init__(self, thread: threading.Thread, lock: FileLock | None):
-        self.thread, self.lock = thread, lock
-
-
-# By the folder's device and number: the same for every path to it.
-_HOLDS: weakref.WeakValueDictionary[tuple[int, int], _Hold] = weakref.WeakValueDictionary()
-_HOLDING = threading.Lock()
-_OF_THREAD = threading.local()
-
-
-def _scopes() -> list[list[weakref.ref[RunLock]]]:
-    """The locks that this thread took, for each :func:`locks_released` that it is in."""
-    found: list[list[weakref.ref[RunLock]]] = vars(_OF_THREAD).setdefault("scopes", [])
-    return found
-
-
-def _hold(folder: Path) -> _Hold:
-    """Use a folder in this thread.
+def use_alone(folder: Path) -> None:
+    """Keep other processes and threads out of a folder until the end of :func:`locks_released`, or
+    of the process, however it ends.
 
     Raises:
-        RunError: another process or thread is using it.
+        RunError: another is using it.
     """
-    about, thread = folder.stat(), threading.current_thread()
-    with _HOLDING:
-        key = about.st_dev, about.st_ino
-        hold = _HOLDS.get(key)
-        if hold is not None and hold.thread is not thread and hold.thread.is_alive():
-            raise _in_use(folder, "thread of this process")
-        if hold is None:
-            hold = _HOLDS[key] = _Hold(thread, _lock(folder))
-        hold.thread = thread
-        return hold
-
-
-def _lock(folder: Path) -> FileLock | None:
-    """A lock against other processes; None on a file system without locks."""
-    # No singleton, which all threads would share.
-    lock = FileLock(
-        (folder / LOCK).absolute(), blocking=False, is_singleton=False, thread_local=False
-    )
+    path, held = real_path(folder), _LOCKS.get({})
+    if path in held:
+        return
+    lock = FileLock(path / LOCK, blocking=False, is_singleton=False, thread_local=False)
     try:
         lock.acquire()
+        held[path] = lock
     except Timeout:
-        raise _in_use(folder, "process") from None
+        raise RunError(
+            f"another process or thread is using {folder}; two would overwrite each other's files. "
+            "Wait for it, stop it, or choose another run folder."
+        ) from None
     except (OSError, NotImplementedError):
-        return None
-    return lock
-
-
-def _in_use(folder: Path, who: str) -> RunError:
-    return RunError(
-        f"another {who} is using {folder}; two would overwrite each other's files. Wait for it, "
-        "stop it, or choose another run folder."
-    )
+        return  # a file system without locks
 
 
 @dataclass(frozen=True)
@@ -159,13 +96,11 @@ class Run:
         folder: the run folder.
         record: the content of run.json.
         new: whether this call created it.
-        lock: keeps other processes out of the folder.
     """
 
     folder: Path
     record: dict[str, Any]
     new: bool
-    lock: RunLock | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -214,38 +149,32 @@ def open_run(
         config = config.resolved()
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    existing = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))
-    if existing is not None:
-        return _locked(existing, ranks)
-    record = {
-        "format": FORMAT,
-        "verb": verb,
-        "config": values_of(config),
-        "recipe": recipe,
-        "resolved": resolve(),
-        "versions": versions(),
-        "started": _now(),
-    }
-    run = _locked(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
-    # Another process may have begun, and even ended, a run here while this one made its choices.
-    begun = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))
-    if begun is not None:
-        return dataclasses.replace(begun, lock=run.lock)
-    ranks.run_on_rank0(lambda: write_json(run.folder / RUN_FILE, record))
-    return run
+    record: dict[str, Any] = {}
 
+    def find() -> dict[str, Any] | None:
+        return _find_run(folder, config, recipe, verb, without)
 
-def _locked(run: Run, ranks: Ranks) -> Run:
-    """The run with its lock, on rank 0."""
-    locks: list[RunLock] = []
+    def enter() -> tuple[dict[str, Any], bool]:
+        with explain_disk_errors(Path(folder)):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        use_alone(Path(folder))
+        # Another process may have begun, and even ended, a run here while this one made choices.
+        if (begun := find()) is not None:
+            return begun, False
+        write_json(Path(folder) / RUN_FILE, record)
+        return record, True
 
-    def lock() -> None:
-        with explain_disk_errors(run.folder):
-            run.folder.mkdir(parents=True, exist_ok=True)
-        locks.append(RunLock(run.folder))
-
-    ranks.run_on_rank0(lock)
-    return dataclasses.replace(run, lock=locks[0]) if locks else run
+    if ranks.run_on_rank0(find) is None:
+        record = {
+            "format": FORMAT,
+            "verb": verb,
+            "config": values_of(config),
+            "recipe": recipe,
+            "resolved": resolve(),
+            "versions": versions(),
+            "started": _now(),
+        }
+    return Run(Path(folder), *ranks.run_on_rank0(enter))
 
 
 def _find_run(
@@ -254,25 +183,25 @@ def _find_run(
     recipe: dict[str, Any],
     verb: str,
     without: Collection[str],
-) -> Run | None:
+) -> dict[str, Any] | None:
+    """run.json of a folder, if it holds this run; None if it is new.
+
+    Raises:
+        ConfigError, RunError: see :func:`open_run`.
+    """
     if not str(folder):
         raise ConfigError("no run folder was given; choose one with --run FOLDER.")
     folder = Path(folder)
-    path = folder / RUN_FILE
-    if path.exists():
-        record = read_run(folder)
-        _refuse_other(folder, record, verb, config, json.loads(json.dumps(recipe)), without)
-        return Run(folder, record, new=False)
-    if RUN_FILE in refuse_other_folder(folder):  # another thread or process wrote it meanwhile
-        return _find_run(folder, config, recipe, verb, without)
-    return None
+    if not (folder / RUN_FILE).exists():
+        refuse_other_folder(folder)
+        return None
+    record = read_run(folder)
+    _refuse_other(folder, record, verb, config, json.loads(json.dumps(recipe)), without)
+    return record
 
 
-def refuse_other_folder(folder: Path) -> set[str]:
+def refuse_other_folder(folder: Path) -> None:
     """Refuse a place for a run that is a file, or a folder of something else.
-
-    Returns:
-        The names of what is there.
 
     Raises:
         RunError: it is one of these.
@@ -280,19 +209,15 @@ def refuse_other_folder(folder: Path) -> set[str]:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
     names = {file.name for file in folder.iterdir()} if folder.exists() else set()
-    if RUN_FILE not in names and not all(map(_is_temporary, names)):
+    known = {LOCK, DATA} | {name for name in names if name.startswith(PARTIAL)}
+    if RUN_FILE not in names and names - known:
         raise RunError(
             f"{folder} holds other files but no {RUN_FILE}; choose a new folder for the run."
         )
-    return names
 
 
 DATA = "data"
 """The folder in a run's that holds the examples of a call from Python, which came from memory."""
-
-
-def _is_temporary(name: str) -> bool:
-    return name in (LOCK, DATA) or name.startswith(".partial-")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -385,30 +310,18 @@ def note_changes(
         done: steps done; they may differ from the next one on.
         ranks: the processes; only the first one writes.
     """
-    changes = changed_numerics(run, now)
-    *_, last = [{}, *recorded_changes(run, done + 1)]
-    first = last["from_step"] if changes == last.get("changes") else done + 1
+    changes, step = changed_numerics(run, now), done + 1
+    # Those of later steps are done again.
+    entries = [e for e in run.record.get("changes", []) if e["from_step"] < step]
+    last = entries[-1] if entries else {"from_step": step, "changes": []}
+    first = last["from_step"] if changes == last["changes"] else step
     for change in changes:
         say(f"changed since the run started, bits may differ from step {first}: {change}")
-    if not changes and last.get("changes"):
-        say(f"as when the run started again, from step {done + 1}")
-    if ranks.is_rank0:
-        record_changes(run, done + 1, changes)
-
-
-def recorded_changes(run: Run, step: int) -> list[dict[str, Any]]:
-    """What :func:`record_changes` recorded of steps before ``step``; those from it on are done
-    again."""
-    return [entry for entry in run.record.get("changes", []) if entry["from_step"] < step]
-
-
-def record_changes(run: Run, step: int, changes: list[str]) -> None:
-    """Add changes to run.json, with the step from which bits may differ; none after some means
-    that the run goes on as it started."""
-    entries = recorded_changes(run, step)
-    if changes != (entries[-1]["changes"] if entries else []):
+    if not changes and last["changes"]:
+        say(f"as when the run started again, from step {step}")
+    if changes != last["changes"]:
         entries.append({"from_step": step, "changes": changes})
-    if entries != run.record.get("changes", []):
+    if ranks.is_rank0 and entries != run.record.get("changes", []):
         write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
@@ -545,12 +458,11 @@ def _processor() -> str:
     Its name, family and model: on virtual machines different processors have the same name.
     """
     try:
-        lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
+        text = _CPU_INFO.read_text(encoding="utf-8")
     except OSError:
-        return platform.processor() or platform.machine()
-    pairs = (line.split(":", 1) for line in lines if ":" in line)
-    found = {key.strip(): value.strip() for key, value in pairs}
-    if "model name" not in found:
-        return platform.processor() or platform.machine()
-    numbers = [f"{key} {found[name]}" for key, name in _CPU_NUMBERS if name in found]
-    return ", ".join([found["model name"], *numbers])
+        text = ""
+    found = dict(re.findall(r"(?m)^(?:cpu )?(model name|family|model)\s*:\s*(.*)$", text))
+    name = found.get("model name") or platform.processor() or platform.machine()
+    return ", ".join(
+        [name, *(f"{key} {found[key]}" for key in ("family", "model") if key in found)]
+    )

@@ -34,11 +34,11 @@ from bothways.model.device import borrowed_process, choose_device, set_threads
 from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.options import OBJECTIVE, PairOptions, PretrainConfig
-from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
+from bothways.pretraining.pretrain import MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
-from bothways.training.checkpoint import checkpoints
+from bothways.training.checkpoint import CHECKPOINTS, checkpoints
 from bothways.training.runfolder import versions
 
 RUNS, STEPS = "runs", "steps"
