@@ -19,9 +19,8 @@ from bothways.io.text import (
     SURROGATES,
     beginning_lines,
     bytes_read,
-    decode_line,
+    decode_lines,
     explain_read_errors,
-    holds_records,
     read_lines,
     refuse_records,
     replace_broken,
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 _JSON_SUFFIXES = tuple(
     name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
-)
-_OTHER_RECORDS = tuple(
-    name + ending for name in (".tsv", ".yaml", ".yml") for ending in ("", *COMPRESSED)
 )
 INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
 """Endings of the files that :class:`ParagraphReader` and `bothways corpus` look for in folders."""
@@ -54,9 +50,7 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if path.suffix.lower() == ".parquet":
         return "parquet"
-    if holds_records(path, also=_OTHER_RECORDS):
-        remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
-        refuse_records(path, remedy, also=_OTHER_RECORDS)
+    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
     return "text"
 
 
@@ -168,7 +162,7 @@ def column_text(
     if row is None:
         broken.leave_out(InputError(f"column {field!r} is null.", place=Place(source, number)))
         return None
-    return decode_line(row, source, number, limit, broken)
+    return next(decode_lines([row], source, number, limit, broken))[1]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from bothways.io.annotations.conll import (
     ConllFormat,
     TaggedFile,
     are_word_rows,
+    has_word_columns,
     read_conll,
     read_word_rows,
 )
@@ -83,7 +84,7 @@ def read_tagged(
         found = _read_items(path, layout, form, labelled=labelled)
     elif path.is_dir() or suffix == ".ann":
         found = _read_brat(path, form.encoding)
-    elif suffix == ".csv":
+    elif suffix == ".csv" or has_word_columns(path, form.encoding):
         found = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
     else:
         found = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
