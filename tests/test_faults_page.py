@@ -11,7 +11,7 @@ import pytest
 from bothways import cli
 from bothways.corpus.options import CorpusConfig
 from bothways.families import config
-from bothways.io import broken, folder_files, pipes
+from bothways.io import broken, folder_files
 from bothways.runtime import stored
 from bothways.tokenization import post_processing, tokenizer_files
 
@@ -55,5 +55,4 @@ def test_its_limits() -> None:
         "header of a safetensors file, tensors in a file": header,
         f"{growth}, letters of a word in WordPiece": words,
         "a `type_id` of a tokenizer.json": f"{post_processing._MOST_SEGMENT}",
-        "a named pipe that nobody writes to": f"{pipes._SECONDS} seconds, then it is named",
     }.items() <= limits.items()

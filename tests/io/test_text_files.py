@@ -228,9 +228,8 @@ def test_a_pipe_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("bothways.io.pipes._SECONDS", 0.1)
     folder = tmp_path / "t"
     folder.mkdir()
     os.mkfifo(folder / "a.txt")
@@ -239,12 +238,8 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(
     stray: list[Path] = []
     assert list_files([str(folder)], stray=stray) == [folder / "c.txt"]
     assert sorted(path.name for path in stray) == ["a.txt", "b.txt"]
-    with pytest.raises(InputError, match=r"a\.txt: is a named pipe, and nobody writes to it"):
-        list(read_lines(folder / "a.txt"))
     with pytest.raises(InputError, match=r"b\.txt: is a device, not a file"):
         list(read_lines(folder / "b.txt"))
-    with pytest.raises(ConfigError, match=r"a\.txt: is a named pipe"):
-        compose(folder / "a.txt")
     with pytest.raises(ConfigError, match=r"b\.txt: is a device, not a file"):
         compose(folder / "b.txt")
 

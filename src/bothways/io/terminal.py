@@ -142,7 +142,13 @@ def training_console() -> Console:
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
     if is_shown():
-        print(f"note: {visible(text)}", file=sys.stderr)
+        _say(f"note: {visible(text)}")
+
+
+def _say(text: str) -> None:
+    """Print to stderr; what it cannot take, as its terminal or disk is gone, is lost."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -193,7 +199,7 @@ def _a_line_a_minute(what: str) -> ShowProgress:
         last = now
         minutes = (now - start) / max(1, done - first) * (total - done) / 60
         left = f"{done / total:.0%}, {minutes:,.0f} minutes left" if total else f"{done:,}"
-        print(f"{what}: {left}", file=sys.stderr, flush=True)
+        _say(f"{what}: {left}")
 
     return show
 

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from bothways.errors import EncodingError, InputError, Place
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
-from bothways.io.diagnostics import binary_format, is_page, likely_encodings
+from bothways.io.diagnostics import binary_format, likely_encodings
 from bothways.io.files import real_path
 from bothways.io.pipes import open_file
 
@@ -37,17 +37,7 @@ COMPRESSED = (".gz", ".xz", ".zst")
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
 _RECORDS = tuple(
     name + ending
-    for name in (
-        ".jsonl",
-        ".ndjson",
-        ".json",
-        ".csv",
-        ".tsv",
-        ".yaml",
-        ".yml",
-        ".parquet",
-        ".arrow",
-    )
+    for name in ".jsonl .ndjson .json .csv .tsv .yaml .yml .parquet .arrow".split()
     for ending in ("", *COMPRESSED)
 )
 REPLACEMENT = "\ufffd"
@@ -194,8 +184,6 @@ def text_stream(
     head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
     if (binary := binary_format(head)) is not None:
         raise InputError(f"this is {binary}, not text.", place=Place(source))
-    if is_page(head):
-        raise InputError("this is a page of HTML, not its text.", place=Place(source))
     encoding = encoding or next((name for m, name in _MARKS.items() if head.startswith(m)), "")
     if not encoding and head.count(0) > len(head) / 8:
         likely = " or ".join(likely_encodings(head))
@@ -500,7 +488,7 @@ def decode_lines(
                 broken.leave_out(error)
             continue
         if error is not None and (error.whole or broken.action != "replace"):
-            raise error if error.whole else broken.with_remedy(error)
+            raise error if error.whole else broken.refusal(error)
         yield number, without_marks(replace_broken(text, body, source, number, broken))
 
 

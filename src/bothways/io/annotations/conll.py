@@ -30,7 +30,6 @@ TABLE, COLUMNS = "csv", "conll"
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile("O|[BIESLUMW]-.+")
 """A tag of a scheme."""
-_DOCUMENT = re.compile(rf"{DOCUMENT}(?:\s|$)")
 _COMMENT = re.compile(r"#+\s")
 _LANGUAGE = re.compile(r"[a-z]{2,3}:(?=\S)")
 _CONLLU = 10  # columns
@@ -181,12 +180,6 @@ def read_conll(
         raise InputError("has no sentences; it needs one word per line.", place=Place(path))
     columns = _numbered_columns(values, layout, Place(path, number), labelled=labelled)
     _collect(path, rows, columns, layout, found, labelled=labelled)
-    if labelled and is_conllu and "_" in found.all_tags():
-        raise InputError(
-            "the tag is _, which is how CoNLL-U says that there is none.",
-            place=found.place_of_tag(path, "_"),
-            option="task.tagging.tag",
-        )
     return found
 
 
@@ -196,18 +189,15 @@ def _rows_of_lines(
     marks = next((n for n, (_, line) in enumerate(lines) if '"' in line), None)
     quoted = separator == "\t" and marks is not None
     quoted = quoted and encloses_fields([line for _, line in lines[marks:][:_SAMPLE]])
-    begins = True
+    begins, marked = True, (DOCUMENT, comment or DOCUMENT)
     for number, line in lines:
         if not line.strip():
             begins = True
             yield number, ()
             continue
-        if comment and line.startswith(comment):
-            if line.startswith("# newdoc"):
+        if line.startswith(marked):
+            if line.startswith((DOCUMENT, "# newdoc")):
                 yield number, None
-            continue
-        if line.startswith(DOCUMENT) and _DOCUMENT.match(line):
-            yield number, None
             continue
         if separator == " ":
             values = _SPACES.split(line.strip(" \t"))  # a no-break space is a word, not a separator
@@ -338,11 +328,12 @@ def _collect(
             )
         word = values[columns.word]
         tag = "" if columns.tag is None else values[columns.tag].strip()
-        if not word or (labelled and not tag):
-            missing = "tag" if word else "word"
-            raise InputError(f"the {missing} is empty.", place=Place(path, number))
+        problem = "" if word else "the word is empty."
+        if labelled and tag in ("", "_"):  # as CoNLL-U says that there is none
+            problem = problem or f"the tag is {tag or 'empty'}."
         if "\n" in word or word.startswith(_LISTS):
             problem = f"expected one word per row, found {word[:40]!r}."
+        if problem:
             raise InputError(problem, place=Place(path, number))
         words.append(word.strip(" ") or word)
         lines.append(number)
