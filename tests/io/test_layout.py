@@ -176,25 +176,3 @@ def test_real_text(name: str) -> None:
 
 def noted(text: str, lines: str = "auto") -> dict[str, str]:
     return look(text.split("\n")).notes(lines, "blank")  # type: ignore[arg-type]
-
-
-def test_mails_with_headers_quotes_and_signatures() -> None:
-    heads = ["From: a@b.c", "To: d@e.f", "Subject: Re: letters", "Date: Mon, 1 Jan 2024", ""]
-    mails = [
-        "\n".join(
-            [
-                *heads,
-                textwrap.fill(one, 60),
-                "",
-                "On Monday, X wrote:",
-                *(f"> {line}" for line in textwrap.wrap(other, 58)),
-                "",
-                "-- ",
-                "John",
-            ]
-        )
-        for one, other in zip(PARAGRAPHS[::2], PARAGRAPHS[1::2], strict=True)
-    ]
-    layout, found = read("\n\n".join(mails))
-    assert layout.width == 60
-    assert found[:8] == [*heads[:4], PARAGRAPHS[0], "On Monday, X wrote:", PARAGRAPHS[1], "--"]

@@ -178,7 +178,9 @@ def read_conll(
     number, values = next((row for row in rows if row[1]), (0, None))
     if not values:
         raise InputError("has no sentences; it needs one word per line.", place=Place(path))
-    columns = _numbered_columns(values, layout, Place(path, number), labelled=labelled)
+    named = _named_columns(values) if layout.is_default else None  # with spaces between them
+    rows = [row for row in rows if named is None or row[0] != number]
+    columns = named or _numbered_columns(values, layout, Place(path, number), labelled=labelled)
     _collect(path, rows, columns, layout, found, labelled=labelled)
     return found
 
@@ -375,10 +377,10 @@ def _check_columns(
     """Refuse columns that hold something else than words and tags, and note other tags."""
     words = [word for sentence in found.words for word in sentence]
     tags, place, width = found.all_tags(), Place(path, found.lines[0][0]), len(sample[0])
-    if len(words) > 1 and width > 1 and all(map(str.isdecimal, words)):
-        raise InputError(
-            "the column of words holds numbers.", place=place, option="task.tagging.word"
-        )
+    are_tags = all(map(TAG.fullmatch, words)) and any("-" in word for word in words)
+    if len(words) > 1 and width > 1 and (are_tags or all(map(str.isdecimal, words))):
+        problem = f"the column of words holds {'tags' if are_tags else 'numbers'}."
+        raise InputError(problem, place=place, option="task.tagging.word")
     languages = {match[0] if (match := _LANGUAGE.match(word)) else "" for word in words}
     if len(words) > 2 and len(languages) == 1 and languages != {""}:
         raise InputError(

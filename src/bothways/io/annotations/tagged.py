@@ -20,7 +20,6 @@ from bothways.io.annotations.conll import (
     read_word_rows,
 )
 from bothways.io.annotations.spans import (
-    CharacterSpan,
     format_of_item,
     read_brat,
     text_with_spans,
@@ -84,9 +83,9 @@ def read_tagged(
         found = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
     else:
         found = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
-    if found.texts:
-        _check_texts(found, path, labelled=labelled)
-    else:
+    if found.texts and labelled:
+        _refuse_tags(found, path)
+    elif not found.texts:
         _name_tags(found, names, path, labelled=labelled)
     return found
 
@@ -193,21 +192,16 @@ def _name_tags(found: TaggedFile, names: Sequence[str], path: Path, *, labelled:
     found.remarks += [f"{note}: {one} is {known[one]}" for one in sorted(known)[:1]]
 
 
-def _check_texts(found: TaggedFile, path: Path, *, labelled: bool) -> None:
-    """Refuse labels of spans that are tags of words; note texts that are annotated in two ways."""
-    if not labelled:
-        return
-    of_text: dict[str, set[frozenset[CharacterSpan]]] = {}
-    first: dict[str, Place] = {}
-    for text in found.texts:
-        of_text.setdefault(text.text, set()).add(frozenset(text.spans or ()))
-        for span in text.spans or ():
-            first.setdefault(span.label, Place(text.path or path, text.line))
+def _refuse_tags(found: TaggedFile, path: Path) -> None:
+    """Refuse labels of spans that are tags of words.
+
+    Raises:
+        InputError: naming the first span.
+    """
+    first = {span.label: text for text in reversed(found.texts) for span in text.spans or ()}
     if first and ("O" in first or all(map(TAG.fullmatch, first))):
-        label = "O" if "O" in first else next(iter(first))
+        label = "O" if "O" in first else min(first)
         raise InputError(
             f"the label of a span is {label!r}, a tag of a word; give a span its type alone.",
-            place=first[label],
+            place=Place(first[label].path or path, first[label].line),
         )
-    if differing := sum(len(spans) > 1 for spans in of_text.values()):
-        found.remarks.append(f"{differing:,} texts occur again with other spans")
