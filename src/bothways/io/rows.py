@@ -51,9 +51,10 @@ def shown(value: object, limit: int = 40) -> str:
 
 def first_value(item: Any, names: Sequence[str]) -> Any:
     """The value of the first of these keys that an object has; None if it has none of them."""
-    if not isinstance(item, dict):
-        return None
-    return next((item[name] for name in names if item.get(name) is not None), None)
+    for name in names if isinstance(item, dict) else ():
+        if (value := item.get(name)) is not None:
+            return value
+    return None
 
 
 _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
@@ -61,5 +62,7 @@ _WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 
 def whole_number(value: Any) -> int | None:
     """A whole number, also as tables hold it (``12.0``, ``"12"``); None if it is none."""
+    if type(value) is int:
+        return value
     is_number = not isinstance(value, bool) and _WHOLE.fullmatch(str(value).strip())
     return int(float(value)) if is_number else None

@@ -168,20 +168,26 @@ def read_conll(
         len(fields) == _CONLLU and fields[0] in ("1", "1-2", "0.1")
     )
     found = TaggedFile(COLUMNS, separator="\t" if len(fields) > 1 else " ")
-    rows = _rows_of_lines(path, lines, found.separator, "#" if is_conllu else layout.comment)
-    if is_conllu:  # where ranges (2-3) and empty nodes (4.1) are no words
-        rows = (row for row in rows if not row[1] or row[1][0].isdecimal())
-        if layout.is_default:
-            layout = ConllFormat(1, 3, "#")
-            found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
-    rows = [*rows]
-    number, values = next((row for row in rows if row[1]), (0, None))
+    if is_conllu and layout.is_default:
+        layout = ConllFormat(1, 3, "#")
+        found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
+
+    def rows() -> Iterator[Row]:
+        found_rows = _rows_of_lines(
+            path, lines, found.separator, "#" if is_conllu else layout.comment
+        )
+        if not is_conllu:
+            return iter(found_rows)
+        # Ranges (2-3) and empty nodes (4.1) are no words.
+        return (row for row in found_rows if not row[1] or row[1][0].isdecimal())
+
+    number, values = next((row for row in rows() if row[1]), (0, None))
     if not values:
         raise InputError("has no sentences; it needs one word per line.", place=Place(path))
     named = _named_columns(values) if layout.is_default else None  # with spaces between them
-    rows = [row for row in rows if named is None or row[0] != number]
     columns = named or _numbered_columns(values, layout, Place(path, number), labelled=labelled)
-    _collect(path, rows, columns, layout, found, labelled=labelled)
+    every = rows() if named is None else (row for row in rows() if row[0] != number)
+    _collect(path, every, columns, layout, found, labelled=labelled)
     return found
 
 
