@@ -308,7 +308,7 @@ def test_stray_files_are_no_text_of_a_vocabulary(
     words = ["vocab", "--files", str(texts), "--size", "80", "--out", str(tmp_path / "v")]
     assert cli.main(words) == 0
     out, err = capsys.readouterr()
-    assert "hidden files" in out + err
+    assert "files are left out" in out + err
     assert not any("\0" in p or "Mac" in p for p in Tokenizer.from_folder(tmp_path / "v").pieces)
 
 

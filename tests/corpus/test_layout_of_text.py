@@ -244,7 +244,7 @@ def test_texts_in_records_are_joined_as_those_of_files_are(built: Build, name: s
     assert joined == plain
     assert "layout" not in expected
     said = found["layout"]["wrapped"]
-    assert "hard-wrapped at 60 characters and are joined" in said
+    assert "hard-wrapped at 60 characters and joined" in said
     assert "Blank lines" not in said
 
 

@@ -293,7 +293,9 @@ def reserve_space(file: Path, size: int) -> None:
 
 
 @contextlib.contextmanager
-def explain_disk_errors(path: Path, remedy: str = "") -> Iterator[None]:
+def explain_disk_errors(
+    path: Path, remedy: str = "free some space or choose another folder"
+) -> Iterator[None]:
     """Turn an :class:`OSError` met while writing ``path`` into a :class:`DiskError`."""
     try:
         yield
@@ -302,10 +304,9 @@ def explain_disk_errors(path: Path, remedy: str = "") -> Iterator[None]:
         with contextlib.suppress(OSError):
             existing = next(p for p in (path, *path.parents) if p.exists())
             free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
-        remedy = remedy and f"{remedy}, then "
         raise DiskError(
             f"{path}: cannot be written: {error.strerror or error}{free}. The previous content is "
-            f"intact; {remedy}run the same command again."
+            f"intact; {remedy}, then run the same command again."
         ) from error
 
 
