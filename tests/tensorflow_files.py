@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.families import FAMILIES
-from bothways.io.crc32c import crc32c, masked
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import load_model
@@ -59,8 +58,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> 
         values = np.ascontiguousarray(variables[name], "<f4")
         shape = _message(*((2, _message((1, size))) for size in values.shape))
         place = _message((1, 1), (2, shape), (4, len(content)), (5, values.nbytes))
-        checksum = struct.pack("<BI", 6 << 3 | 5, masked(crc32c(values)))
-        entries.append((name.encode(), place + checksum))
+        entries.append((name.encode(), place))
         content += values.tobytes()
     prefix.with_name(f"{prefix.name}.data-00000-of-00001").write_bytes(content)
     prefix.with_name(prefix.name + ".index").write_bytes(_table(entries))
@@ -71,7 +69,7 @@ def _table(entries: list[tuple[bytes, bytes]]) -> bytes:
 
     def add(block: bytes) -> bytes:
         handle = _to_varint(len(content)) + _to_varint(len(block))
-        content.extend(block + struct.pack("<BI", 0, masked(crc32c(block + b"\0"))))
+        content.extend(block + bytes(5))  # not compressed, no checksum
         return handle
 
     last, empty = add(_block(entries)), add(_block([]))

@@ -35,10 +35,9 @@ from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, small_bert, small_config, small_tokenizer
 from question_examples import question, squad_file
 
-# --------------------------------------------------------------------------------------- folders
-
-
 TEXTS = ["w1 w2 w3", "w4 w5"]
+
+
 MARK = b"\xef\xbb\xbf"
 
 
@@ -128,9 +127,6 @@ def test_forms_of_the_same_weights(form: str, folder: Path) -> None:
     assert model.fill_mask("w1 [MASK]") == fillings
 
 
-# ------------------------------------------------------------------------------------------ texts
-
-
 ODD = [
     "İZMİR'de Ğ ışık",
     "GROẞ groß ﬁn ﬂat oﬃce",
@@ -192,12 +188,6 @@ def test_entities_of_odd_letters_are_the_characters_of_the_text(tagger: Path) ->
             assert 0 <= start < end <= len(text)
             assert start >= last or piece.startswith("##")
             last = start
-
-
-# ------------------------------------------------------------------------------------------- files
-
-
-# ------------------------------------------------------------------------------------ fine-tuning
 
 
 @pytest.fixture(scope="module")

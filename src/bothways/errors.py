@@ -55,7 +55,10 @@ class InputError(BothwaysError):
         problem: what is wrong, and the one obvious remedy if there is one; without the place.
         place: where; None until a reader that knows it sets it.
         option: the option that changes how the input is read, if there is one.
+        whole: the file is in another encoding, so that no line is left out or repaired.
     """
+
+    whole = False
 
     def __init__(self, problem: str, *, place: Place | None = None, option: str | None = None):
         super().__init__(problem)
@@ -70,13 +73,7 @@ class InputError(BothwaysError):
 
 
 class EncodingError(InputError):
-    """A file is text in another encoding than UTF-8; the message names likely ones.
-
-    Attributes:
-        whole: most of its lines are, so that none is left out or repaired.
-    """
-
-    whole = False
+    """A file is text in another encoding than UTF-8; the message names likely ones."""
 
 
 class StoreError(BothwaysError):

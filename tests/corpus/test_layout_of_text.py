@@ -185,7 +185,7 @@ def test_stray_files_are_left_out_and_said(tmp_path: Path, tiny_tokenizer_folder
     report = build_corpus(config, say=said.append)
     assert report["files"] == 1
     assert len([line for line in said if not line.startswith("language ")]) == 1
-    assert said[0].startswith("5 hidden files, or files of the system's own, are left out")
+    assert said[0].startswith("1 files are left out, which are hidden")
     assert np.isclose(report["text_mb"], sum(len(p) for p in PARAGRAPHS) / 1e6)
 
 
@@ -194,8 +194,7 @@ def test_files_with_other_endings_are_said(tmp_path: Path, tiny_tokenizer_folder
     folder.mkdir()
     for name in ("b.md", "c.zip", "notes.txt~"):
         (folder / name).write_text(A_LINE_EACH)
-    held = r"no text file \(the folder holds \*\.md, \*\.txt~, \*\.zip\)"
-    with pytest.raises(InputError, match=held):
+    with pytest.raises(InputError, match="no text file"):
         list_files([str(folder)])
     (folder / "a.txt").write_text(A_LINE_EACH)
     said: list[str] = []
@@ -208,7 +207,7 @@ def test_files_with_other_endings_are_said(tmp_path: Path, tiny_tokenizer_folder
     )
     build_corpus(config, say=said.append)
     (note,) = [line for line in said if not line.startswith("language ")]
-    assert note.startswith("3 files whose names do not end as those of texts do are left out")
+    assert note.startswith("3 files are left out")
     stray: list[Path] = []
     assert list_files([str(folder)], besides=str(out), stray=stray) == [folder / "a.txt"]
     assert len(stray) == 3, "without those of the corpus"
@@ -245,7 +244,7 @@ def test_texts_in_records_are_joined_as_those_of_files_are(built: Build, name: s
     assert joined == plain
     assert "layout" not in expected
     said = found["layout"]["wrapped"]
-    assert "hard-wrapped at 60 characters and are joined" in said
+    assert "hard-wrapped at 60 characters and joined" in said
     assert "Blank lines" not in said
 
 

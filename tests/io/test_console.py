@@ -47,9 +47,9 @@ def test_a_line_a_minute_where_there_is_no_terminal(
     shown = capsys.readouterr()
     assert not shown.out
     assert shown.err.splitlines() == [
-        "predicting: 600 of 2,000, 2 minutes left",
-        "predicting: 1,200 of 2,000, 1 minutes left",
-        "predicting: 1,800 of 2,000, 0 minutes left",
+        "predicting: 35%, 2 minutes left",
+        "predicting: 65%, 1 minutes left",
+        "predicting: 95%, 0 minutes left",
     ]
 
 

@@ -122,7 +122,7 @@ def test_a_folder_here_comes_first(home: Path, models: dict[str, Path], tmp_path
 def test_offline_the_message_says_where_it_was_looked_for(
     home: Path, models: dict[str, Path]
 ) -> None:
-    with pytest.raises(ModelError, match=r"no such folder here.*cache of the.*Offline"):
+    with pytest.raises(ModelError, match=r"no such folder here.*cache of the.*offline"):
         load("some/one")
     put(home, "some/one", models["main"], COMMITS["main"])
     with pytest.raises(ModelError, match=r"at revision v3 in the local cache"):
@@ -274,7 +274,7 @@ def test_what_cannot_be_downloaded_is_said(
         old = run(["info", "some/one@v2", "--check"], home, endpoint, tmp_path)
     finally:
         weights.write_bytes(content)
-    assert "only pytorch_model.bin, which is pickled" in old.stdout + old.stderr
+    assert "no weights as safetensors" in old.stdout + old.stderr
     nowhere = "http://127.0.0.1:9"
     for name, port in (("no/body", endpoint), ("some/one", nowhere)):
         gone = run(["embed", name, "w1", "--out", "v.npz"], home, port, tmp_path)
@@ -289,8 +289,8 @@ def test_names_that_are_none() -> None:
     for name, told in (
         ("https://huggingface.co/me/small/tree/main", "name the model as me/small"),
         ("hf://me/small", "name the model as me/small"),
-        ("", "the name of the model is empty"),
-        ("a long text " * 400, "no model or folder has a name of 4,800 characters"),
+        ("", "is not the name of a model"),
+        ("a long text " * 400, "is not the name of a model"),
     ):
         with pytest.raises(ModelError) as caught:
             load(name)
@@ -301,7 +301,7 @@ def test_names_that_are_none() -> None:
 def test_a_snapshot_whose_blobs_are_gone(name: str, home: Path, models: dict[str, Path]) -> None:
     snapshot = put(home, "me/small", models["main"], COMMITS["main"])
     (snapshot / name).resolve().unlink()
-    with pytest.raises(ModelError, match="lacks the file that it stands for, so download the mod"):
+    with pytest.raises(ModelError, match="link that leads nowhere"):
         load("me/small")
     (snapshot / name).unlink()
     shutil.rmtree(snapshot / "onnx", ignore_errors=True)

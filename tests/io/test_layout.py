@@ -51,13 +51,6 @@ def test_indented_paragraphs_without_blank_lines() -> None:
     assert read(wrapped(between="\n", indent="   "))[1] == PARAGRAPHS
 
 
-def test_windows_line_ends_and_quoted_mail() -> None:
-    quoted = "\n".join("> " + line if line else ">" for line in wrapped(66).split("\n"))
-    layout, found = read(quoted)
-    assert layout.wrapped
-    assert found == PARAGRAPHS
-
-
 SPEECH = [f"Line {n} of the verse is short\nand so is the next" for n in range(60)]
 NOT_WRAPPED = {
     "a paragraph a line": "\n\n".join(PARAGRAPHS),
@@ -145,7 +138,7 @@ def test_one_unbroken_line_of_megabytes_is_looked_at() -> None:
 def test_what_is_said() -> None:
     layout = look(wrapped().split("\n"))
     notes = layout.notes("auto", "blank")
-    assert "hard-wrapped at 70 characters and are joined" in notes["wrapped"]
+    assert "hard-wrapped at 70 characters and joined" in notes["wrapped"]
     assert "--documents file" in notes["wrapped"]
     assert "--documents file" not in layout.notes("auto", "file")["wrapped"]
     single = look([f"{p} {p} {p}" for p in PARAGRAPHS] * 3).notes("auto", "blank")
@@ -183,25 +176,3 @@ def test_real_text(name: str) -> None:
 
 def noted(text: str, lines: str = "auto") -> dict[str, str]:
     return look(text.split("\n")).notes(lines, "blank")  # type: ignore[arg-type]
-
-
-def test_mails_with_headers_quotes_and_signatures() -> None:
-    heads = ["From: a@b.c", "To: d@e.f", "Subject: Re: letters", "Date: Mon, 1 Jan 2024", ""]
-    mails = [
-        "\n".join(
-            [
-                *heads,
-                textwrap.fill(one, 60),
-                "",
-                "On Monday, X wrote:",
-                *(f"> {line}" for line in textwrap.wrap(other, 58)),
-                "",
-                "-- ",
-                "John",
-            ]
-        )
-        for one, other in zip(PARAGRAPHS[::2], PARAGRAPHS[1::2], strict=True)
-    ]
-    layout, found = read("\n\n".join(mails))
-    assert layout.width == 60
-    assert found[:8] == [*heads[:4], PARAGRAPHS[0], "On Monday, X wrote:", PARAGRAPHS[1], "--"]

@@ -62,12 +62,12 @@ def takes(_: object) -> None:
     ("function", "item", "kind", "message"),
     [
         (killed, (), RunError, r"was killed, most likely because memory .* fewer --workers\.$"),
-        (ended, (), RunError, r"^a worker process ended unexpectedly \(EXIT\(3\)\)\.$"),
+        (ended, (), RunError, r"^a worker process ended unexpectedly: .*EXIT\(3\)"),
         (with_place, (), InputError, r"^a\.tsv:7: not a number$"),
         (of_two, (), RuntimeError, r"^OfTwoError: a\.tsv:7: broken$"),
         (with_a_lock, (), RuntimeError, r"^ValueError: \('it holds', <unlocked"),
-        (damaged_result, (), RunError, r"^a worker process failed: ValueError: not to be made"),
-        (takes, (Damaged(),), RunError, r"^a worker process failed: ValueError: not to be made"),
+        (damaged_result, (), RunError, r"^a worker process was lost: ValueError: not to be made"),
+        (takes, (Damaged(),), RunError, r"^a worker process was lost: ValueError: not to be made"),
     ],
 )
 def test_what_is_said_of_a_worker(

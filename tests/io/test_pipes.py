@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bothways.errors import InputError
 from bothways.io.pipes import open_file
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
@@ -72,12 +71,6 @@ def test_a_pipe_of_a_shell(anonymous: tuple[Path, int]) -> None:
     for _ in range(2):
         with open_file(path) as file:
             assert file.read() == b"a line\nanother\n"
-
-
-def test_a_pipe_that_nobody_writes_to(pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bothways.io.pipes._SECONDS", 0.1)
-    with pytest.raises(InputError, match="nobody writes to it; start the program"):
-        open_file(pipe)
 
 
 def test_columns_of_a_pipe_have_no_ending_of_a_name(anonymous: tuple[Path, int]) -> None:

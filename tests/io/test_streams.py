@@ -185,9 +185,7 @@ def test_streams_that_are_no_files_are_left_alone(monkeypatch: pytest.MonkeyPatc
 
 GONE = """\
 import sys
-from bothways.io.streams import keep_on_without_stderr
 from bothways.io.terminal import line_printer, print_note
-keep_on_without_stderr()
 say = line_printer()
 say("begun")
 sys.stdin.readline()

@@ -244,7 +244,7 @@ def _nowhere(path: Path) -> None:
 KINDS = {
     "pipe": (_pipe, "is a named pipe"),
     "device": (_device, "is a device"),
-    "circle": (_loop, "a link in a circle"),
+    "circle": (_loop, "a link that leads nowhere"),
     "nowhere": (_nowhere, "a link that leads nowhere"),
     "folder": (Path.mkdir, "is a folder"),
 }

@@ -14,7 +14,6 @@ import pytest
 
 from bothways import cli
 from bothways.errors import ModelError
-from bothways.io.crc32c import crc32c, masked
 from bothways.io.tensor_bundle import read_bundle
 from bothways.runtime.folder import load_model
 from model_examples import BOTH_HEADS, small_bert, small_tokenizer
@@ -48,23 +47,6 @@ def of_tensorflow(folder: Path) -> Path:
     for name, text in WRITTEN.items():
         (folder / name).write_bytes(zlib.decompress(base64.b85decode(text)))
     return folder / "m.ckpt"
-
-
-def test_checksums() -> None:
-    assert crc32c(b"") == 0
-    assert crc32c(b"123456789") == 0xE3069283
-    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
-    assert crc32c(bytes(range(32))) == 0x46DD794E
-    # As one byte after the other.
-    table = list(range(256))
-    for _ in range(8):
-        table = [(n >> 1) ^ (0x82F63B78 if n & 1 else 0) for n in table]
-    data = np.random.default_rng(0).bytes(10_007)
-    for size in (1, 3, 64, 65, 255, 4096, 10_007):
-        value = 0xFFFFFFFF
-        for byte in data[:size]:
-            value = (value >> 8) ^ table[(value ^ byte) & 255]
-        assert crc32c(data[:size]) == value ^ 0xFFFFFFFF
 
 
 def test_what_tensorflow_wrote(tmp_path: Path) -> None:
@@ -140,19 +122,11 @@ def cut(path: Path, to: int) -> None:
     path.write_bytes(path.read_bytes()[:to])
 
 
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("an empty index", lambda f: cut(f / "bert_model.ckpt.index", 0), "index.*no footer"),
     ("a cut index", lambda f: cut(f / "bert_model.ckpt.index", 300), "index.*no footer"),
-    ("a bit of the index", lambda f: flip(f / "bert_model.ckpt.index", 20), "index.*checksum"),
-    ("a bit of a weight", lambda f: flip(f / DATA, 999), "data-00000.*does not match its checksum"),
-    ("cut weights", lambda f: cut(f / DATA, 5000), "data-00000.*ends within"),
-    ("no weights", lambda f: (f / DATA).unlink(), "data-00000-of-00001 does not exist"),
+    ("cut weights", lambda f: cut(f / DATA, 5000), "bytes, not the shape"),
+    ("no weights", lambda f: (f / DATA).unlink(), "data-00000-of-00001"),
     ("no index", lambda f: (f / "bert_model.ckpt.index").unlink(), "a vocabulary, and no model"),
     ("no settings", lambda f: (f / "bert_config.json").unlink(), "bert_config.json does not exist"),
     ("no vocabulary", lambda f: (f / "vocab.txt").unlink(), "vocab"),
@@ -173,6 +147,7 @@ def test_damage_is_named(
 def test_what_is_refused_by_name(original: Path, tmp_path: Path) -> None:
     index = tmp_path / "part.ckpt.index"
     index.write_bytes(zlib.decompress(base64.b85decode(SLICED)))
+    (tmp_path / "part.ckpt.data-00000-of-00001").touch()
     with pytest.raises(ModelError, match="p/v is divided into slices"):
         read_bundle(tmp_path / "part.ckpt")
     write_bundle(tmp_path / "other", {"electra/embeddings/word_embeddings": np.ones((2, 2))})
@@ -184,40 +159,14 @@ def test_what_is_refused_by_name(original: Path, tmp_path: Path) -> None:
         read_bundle(tmp_path / "objects")
 
 
-def rewritten(path: Path, change: Callable[[bytearray], object]) -> None:
-    """Change the first block of an index, of one block, and give it the right checksum."""
-    data = bytearray(path.read_bytes())
-    block = bytearray(data[: _first_block(data)])
-    kind = bytearray(b"\0")
-    change(block if change is not _compressed else kind)
-    end = len(block)
-    data[: end + 5] = block + kind + struct.pack("<I", masked(crc32c(bytes(block + kind))))
-    path.write_bytes(data)
-
-
-def _first_block(data: bytearray) -> int:
-    """Its length: where a block of no entries (8 bytes) follows."""
-    return data.index(struct.pack("<II", 0, 1) + b"\0", 40) - 5
-
-
-def _compressed(kind: bytearray) -> None:
-    kind[0] = 1
-
-
 def test_types_and_compressed_blocks(tmp_path: Path) -> None:
     write_bundle(tmp_path / "m", {"weight": np.ones(3)})
     index = tmp_path / "m.index"
     whole = index.read_bytes()
-    rewritten(index, lambda _: None)
-    assert index.read_bytes() == whole
-
-    def of_strings(block: bytearray) -> None:
-        block[block.index(b"\x08\x01\x12") + 1] = 7
-
-    rewritten(index, of_strings)
-    with pytest.raises(ModelError, match="weight has the type string"):
+    index.write_bytes(whole.replace(b"\x08\x01\x12", b"\x08\x07\x12"))
+    with pytest.raises(ModelError, match="weight has the type 7"):
         read_bundle(tmp_path / "m")
-    index.write_bytes(whole)
-    rewritten(index, _compressed)
-    with pytest.raises(ModelError, match=r"compressed \(snappy\)"):
+    end = whole.index(struct.pack("<II", 0, 1) + bytes(5)) + 8
+    index.write_bytes(whole[:end] + b"\1" + whole[end + 1 :])
+    with pytest.raises(ModelError, match="compressed"):
         read_bundle(tmp_path / "m")

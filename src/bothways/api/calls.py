@@ -264,7 +264,7 @@ def build_corpus(
             config = call_options(CorpusConfig, None, given)
             if out is None:
                 config = replace(config, out=_chosen_corpus(config, paths))
-        with progress_of("encoding", in_bytes=True) as progress:
+        with progress_of("encoding") as progress:
             build(config, progress=progress, say=print_note)
         return Corpus(config.out)
 

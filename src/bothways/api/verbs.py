@@ -389,7 +389,7 @@ def _text_to_search(path: Path) -> str:
     Raises:
         InputError: it cannot be read, or holds something else than text.
     """
-    refuse_records(path, "write the text to a .txt file", also=(".tsv",))
+    refuse_records(path, "write the text to a .txt file")
     refuse_other_format(beginning_lines(path), path, "write the text alone to a .txt file")
     lines = [line for _, line in read_texts(path)]
     for note in damage_notes(damaged_characters(lines)).values():

@@ -18,12 +18,7 @@ from bothways.cli.verbs import GROUPS, PARALLEL, VERBS, Call, Verb, VerbGroup
 from bothways.config.parsing import UsageError
 from bothways.errors import BothwaysError, OtherProcessError, is_out_of_memory, nearest
 from bothways.io.processes import INTERRUPTED, interrupted_by_signals
-from bothways.io.streams import (
-    keep_on_without_stderr,
-    open_closed_streams,
-    show_every_character,
-    visible,
-)
+from bothways.io.streams import open_closed_streams, show_every_character, visible
 
 __all__ = ["VERBS", "Call", "Verb", "VerbGroup", "main"]
 
@@ -58,7 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # be installed here, and matplotlib is then not imported at all.
     os.environ["MPLBACKEND"] = "agg"
     open_closed_streams()
-    keep_on_without_stderr()
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:

@@ -173,7 +173,7 @@ def _build_corpus(config: CorpusConfig) -> None:
     from bothways.corpus.build import build_corpus
     from bothways.corpus.report import short_report
 
-    with progress_of("encoding", in_bytes=True) as progress:
+    with progress_of("encoding") as progress:
         report = build_corpus(config, progress=progress, say=print_note)
     print_report(short_report(report))
 

@@ -66,7 +66,6 @@ from bothways.errors import (
 )
 from bothways.io.files import explain_disk_errors, new_folder
 from bothways.io.parallel import in_processes
-from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.terminal import counted
 from bothways.io.text import stray_notes
 from bothways.tokenization import languages
@@ -124,7 +123,7 @@ def build_corpus(
     stray: list[Path] = []
     inputs = list_inputs(config.files, besides=config.out, stray=stray)
     if say:
-        for note in stray_notes(stray, INPUT_SUFFIXES):
+        for note in stray_notes(stray):
             say(note)
     config, language_note = _with_language(config, inputs)
     refuse_foreign_folder(out, _OWN_FILES, what="corpus", needs=r".*\.arrow|corpus\.json")

@@ -12,7 +12,7 @@ from bothways.corpus.sources import Block
 from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.layout import joined
 from bothways.io.records import column_text, record_text
-from bothways.io.text import decode_line, lines_of
+from bothways.io.text import decode_lines, lines_of
 
 Document = tuple[bool, list[str]]
 """Whether it continues the previous document, and its paragraphs, stripped."""
@@ -79,6 +79,9 @@ def _lines(data: bytes, block: Block, limit: Limit, broken: Broken) -> list[str]
         with suppress(UnicodeDecodeError):
             if "\0" not in (text := data.decode()):
                 return lines_of(text)
-    numbered = enumerate(data.split(b"\n"), block.first_line)
-    source = Path(block.source)
-    return [decode_line(line, source, number, limit, broken) for number, line in numbered]
+    found = decode_lines(data.split(b"\n"), Path(block.source), block.first_line, limit, broken)
+    return [line for _, line in found]
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    return [stripped for line in lines if (stripped := line.strip())]

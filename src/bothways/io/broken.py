@@ -16,8 +16,6 @@ Action = Literal["stop", "skip", "replace"]
 
 LISTED = 20
 """How many broken lines are listed; all are counted."""
-_NAMED = 8
-_LEFT_OUT = "left out: "
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,6 @@ class Limit:
 TEXT = Limit(1.0, ", the limit for a text that a model reads. Break it up, or remove it.")
 """For a line that a model is to label, embed or search for an answer: a novel. Encoding it takes a
 hundred times its size."""
-LIST = Limit(
-    1024.0,
-    ", too long a list to be read at once. Write one object per line, in a .jsonl file.",
-)
-"""For JSON, which may be a single line, and is read into memory whole."""
 
 
 def corpus_line(mib: float) -> Limit:
@@ -70,7 +63,7 @@ class Broken:
     Attributes:
         action: ``stop`` with an error; ``skip`` the lines and records that cannot be read; or
             ``replace`` broken characters by U+FFFD, and skip records without a text.
-        remedy: a sentence that ends messages: how to go on without a repair.
+        option: that says so, for messages.
         lines: how many lines, records or rows were repaired or left out.
         characters: how many characters were replaced by U+FFFD.
         left_out: how many lines, records or rows were left out.
@@ -79,7 +72,7 @@ class Broken:
     """
 
     action: Action = "stop"
-    remedy: str = ""
+    option: str | None = None
     lines: int = 0
     characters: int = 0
     left_out: int = 0
@@ -100,20 +93,19 @@ class Broken:
         """
         error.place = error.place or place
         if self.action == "stop":
-            raise self.with_remedy(error)
+            raise self.refusal(error)
         self.left_out += 1
         place = error.place or Place("input")
-        self._note(place.source, place.row, f"{_LEFT_OUT}{error.problem}")
+        self._note(place.source, place.row, f"left out: {error.problem}")
 
     def replaced(self, source: str | Path, line: int, characters: int) -> None:
         """Count a line in which characters were replaced."""
         self.characters += characters
         self._note(source, line, f"{characters} replaced by U+FFFD")
 
-    def with_remedy(self, error: InputError) -> InputError:
-        """The error, with how to go on."""
-        if self.remedy and error.option is None:
-            error.problem = f"{error.problem.rstrip()} {self.remedy}"
+    def refusal(self, error: InputError) -> InputError:
+        """The error, with the option by which to go on."""
+        error.option = error.option or self.option
         return error
 
     def add(self, other: Broken) -> None:
@@ -137,14 +129,12 @@ class Broken:
     def notes(self, name: str) -> list[str]:
         """Sentences on how a file was read, and on lines that were left out, if there are any."""
         notes = [f"{name}: {remark}" for remark in self.remarks]
-        if not self.lines:
-            return notes
-        numbers = ", ".join(str(line) for _, line, _ in self.first[:_NAMED])
-        numbers += " ..." if self.lines > _NAMED else ""
-        what = "1 broken line was" if self.lines == 1 else f"{self.lines:,} broken lines were"
-        _, line, why = self.first[0]
-        why = why.removeprefix(_LEFT_OUT)
-        return [*notes, f"{name}: {what} left out: {numbers}. Line {line}: {why}"]
+        if self.lines:
+            lines = ", ".join(str(line) for _, line, _ in self.first[:8])
+            _, line, why = self.first[0]
+            what = f"{self.lines:,} broken lines were left out: {lines}"
+            notes.append(f"{name}: {what}. Line {line}: {why.removeprefix('left out: ')}")
+        return notes
 
     def _note(self, source: str | Path | None, line: int | None, what: str) -> None:
         self.lines += 1
@@ -157,13 +147,6 @@ def shown_name(source: str | Path | None) -> str:
     return str(source).encode("utf-8", "backslashreplace").decode()
 
 
-REPLACING = (
-    "Repair it, or give --broken replace, which leaves out such records and puts U+FFFD for broken "
-    "characters."
-)
-"""The remedy where ``replace`` can be asked for."""
-
-
 def of_corpus(action: Action) -> Broken:
     """The policy for text to learn from."""
-    return Broken(action, REPLACING)
+    return Broken(action, "broken")

@@ -16,27 +16,23 @@ _BINARY = {
     b"%PDF": "a PDF document",
     b"PK\x03\x04": "a ZIP archive or an office document",
     b"\xd0\xcf\x11\xe0": "an old office document",
-    b"{\\rtf": "an RTF document",
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
     b"\x1f\x8b": "a gzip archive",
     b"\xfd7zXZ": "an xz archive",
     b"\x28\xb5\x2f\xfd": "a Zstandard archive",
-    b"BZh": "a bzip2 archive",
-    b"7z\xbc\xaf": "a 7-Zip archive",
-    b"Rar!": "a RAR archive",
     b"SQLite format": "an SQLite database",
     b"\x80\x04\x95": "a pickle",
-    b"\x7fELF": "a program",
 }
 _HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<(?:!doctype html|html|head|body)[\s>]", re.IGNORECASE)
 
 
 def binary_format(head: bytes) -> str | None:
     """The format of a file that is no text, by its first bytes; None if it may be text."""
+    if _HTML.match(head):
+        return "a page of HTML"
     return next((name for magic, name in _BINARY.items() if head.startswith(magic)), None)
 
 
@@ -78,11 +74,6 @@ def refuse_other_format(lines: Iterable[str], source: str | Path, remedy: str) -
     """
     if (found := format_of_lines(lines)) is not None:
         raise InputError(f"this looks like {found}, not like text; {remedy}.", place=Place(source))
-
-
-def is_page(head: bytes) -> bool:
-    """Whether a file is a page of HTML, such as a download that failed leaves."""
-    return _HTML.match(head) is not None
 
 
 # --------------------------------------------------------------------------------------- encodings
@@ -157,8 +148,7 @@ DAMAGED: Mapping[str, tuple[re.Pattern[str], str]] = {
             "|[\xea-\xed][\x80-\xbf\u0152-\u2122][\x80-\xbf\u0152-\u2122]"
             "|(?:[\xd0\xd1][\x80-\xbf\u0152-\u2122]){3}"
         ),
-        "characters look like UTF-8 that was read as Latin-1 or windows-1252, such as \xc3\xa9 for "
-        "\xe9; convert the text anew from its source",
+        "characters look like UTF-8 that was read as Latin-1, such as \xc3\xa9 for \xe9",
     ),
     "entities": (
         re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|[a-z]{1,6}(?:acute|grave|uml|circ)|#\d{2,6});"),
@@ -166,8 +156,7 @@ DAMAGED: Mapping[str, tuple[re.Pattern[str], str]] = {
     ),
     "replaced": (
         re.compile("\ufffd"),
-        "characters are U+FFFD, which another program put for what it could not decode; take the "
-        "text from its source again",
+        "characters are U+FFFD, which another program put for what it could not decode",
     ),
 }
 """Kind -> its pattern, and a sentence for the warning."""

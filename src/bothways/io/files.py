@@ -24,17 +24,8 @@ from bothways.io.pipes import open_file
 
 PARTIAL = ".partial-"
 
-# Limits of a process that more space does not help -> what does.
-_LIMITS = {
-    errno.EFBIG: "raise the limit on the size of a file (ulimit -f unlimited)",
-    errno.EMFILE: "raise the limit on open files (ulimit -n 1024)",
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), "choose a folder that is yours to write"
-    ),
-}
 # <fcntl.h> and <linux/fs.h>
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-_BEYOND = 2**40  # no file that is locked is so large
 
 
 def sha256(path: Path) -> str:
@@ -198,14 +189,13 @@ def _locked_folder(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            lock_open_file(descriptor)
+        except OSError as error:  # otherwise a file system without locks
             if isinstance(error, BlockingIOError):
                 raise
-            # A file system without locks.
         yield
     finally:
-        with contextlib.suppress(OSError):  # said, as a process forked meanwhile has it, too
+        with contextlib.suppress(OSError):  # a process that was forked meanwhile has it, too
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
@@ -265,26 +255,16 @@ def _exchange(one: Path, other: Path) -> bool:
     return status == 0
 
 
-def lock_open_file(file: BinaryIO) -> None:
-    """Keep other processes from locking an open file until it is closed, or this process ends.
+def lock_open_file(file: BinaryIO | int) -> None:
+    """Keep other processes from locking an open file until it is closed, or this process ends;
+    nothing on Windows.
 
     Raises:
         BlockingIOError: another process has locked it.
     """
-    try:
+    if sys.platform != "win32":
         import fcntl
-    except ImportError:  # Windows, where this has not been run
-        import msvcrt
 
-        position = file.seek(0, os.SEEK_CUR)
-        file.seek(_BEYOND)  # a locked byte cannot be read by others
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError as error:
-            raise BlockingIOError(*error.args) from None
-        finally:
-            file.seek(position)
-    else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -298,23 +278,18 @@ def sync_files(folder: Path) -> None:
 
 
 def reserve_space(file: Path, size: int) -> None:
-    """Take this many bytes of the disk for a file, without writing them.
+    """Take this many bytes of the disk for a file, without writing them, where the system can.
 
     Raises:
         OSError: the disk is too full, or a quota does not allow it.
     """
-    try:
-        if not hasattr(os, "posix_fallocate"):
-            if shutil.disk_usage(file.parent).free < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        elif size:
-            with file.open("r+b") as opened:
+    if hasattr(os, "posix_fallocate") and size:
+        with file.open("r+b") as opened:
+            try:
                 os.posix_fallocate(opened.fileno(), 0, size)
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not by this file system
-            return
-        needed = f"{error.strerror} for {size / 2**20:,.1f} MiB"
-        raise OSError(error.errno, needed) from None
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not by this file system
+                    raise
 
 
 @contextlib.contextmanager
@@ -329,7 +304,6 @@ def explain_disk_errors(
         with contextlib.suppress(OSError):
             existing = next(p for p in (path, *path.parents) if p.exists())
             free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
-        remedy = _LIMITS.get(error.errno or 0, remedy)
         raise DiskError(
             f"{path}: cannot be written: {error.strerror or error}{free}. The previous content is "
             f"intact; {remedy}, then run the same command again."

@@ -8,8 +8,6 @@ taken. (Files that a user names, such as texts to label, may be pipes.)
 
 from __future__ import annotations
 
-import errno
-import json
 import mmap
 import os
 import re
@@ -27,31 +25,13 @@ VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 """Names of files that hold a vocabulary, or merges of its pieces."""
 _SETTINGS = ".json"
 _POINTER = b"version https://git-lfs.github.com/spec/"
-_PAGES = (b"<!doctype", b"<html", b"<?xml")
-_MOST_ANSWER = 2000  # bytes
 _ANSWER = re.compile(
-    r"((\d{3}:? )?(Entry|Repository|Revision|File|Page)? ?not found\.?"
-    r"|(Invalid|Access|Unauthorized|Forbidden|Permission)\b[^\n]*"
-    r"|(\d{3}:? )?(Too many requests|Bad (gateway|request)|Service (temporarily )?unavailable"
-    r"|Internal (server )?error|Gateway time-?out|Request time-?out|Rate limit)\b[^\n]*)",
+    rb"<(!doctype|html|\?xml)|{\s*\"(error|message|detail)\"|(\d{3}:? )?(\w+ )?not found"
+    rb"|invalid username|access to model",
     re.IGNORECASE,
 )
-_SAYING = ("error", "message", "detail", "errors")
-_OF_ANSWERS = frozenset(
-    {
-        *(*_SAYING, "status", "statusCode", "status_code", "code", "documentation_url", "url"),
-        *("error_code", "error_message", "request_id", "requestId", "title", "type", "success"),
-        *("path", "timestamp"),
-    }
-)
-_SHOWN = 60
-_NO_FILES = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISFIFO, "a named pipe"),
-)
+"""What servers answer in place of a file."""
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a named pipe"}
 
 
 def is_there(path: Path) -> bool:
@@ -80,28 +60,18 @@ def checked(path: Path) -> Path:
             place=Place(path),
         )
     try:
-        with path.open("rb") as file:
-            head = file.read(_MOST_ANSWER + 1)
+        head = first_bytes(path, 200)
     except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror}. Check its permissions.", place=Place(path)
-        ) from None
+        raise InputError(f"cannot be read: {error.strerror}.", place=Place(path)) from None
     if head.startswith(_POINTER):
         raise InputError(
-            "is a pointer of git-lfs, not the file that it stands for: the repository was cloned "
-            "without it. Run `git lfs pull` in its folder, or download the file.",
+            "is a pointer of git-lfs, not the file that it stands for; run `git lfs pull`.",
             place=Place(path),
         )
-    if head.lstrip().lower().startswith(_PAGES):
+    if _ANSWER.match(head.lstrip()):
+        shown = " ".join(head.decode("utf-8", "replace").split())[:60]
         raise InputError(
-            "is a page of HTML or XML, as a download that failed leaves it; download the file "
-            "again.",
-            place=Place(path),
-        )
-    if answer := _answer_of_server(head):
-        raise InputError(
-            f"holds what a server answers in place of a file ({answer}), as a download that failed "
-            "leaves it; download the file again, or remove it if there is none of this name there.",
+            f"is what a server answers in place of a file ({shown}); download the file again.",
             place=Place(path),
         )
     return path
@@ -124,23 +94,6 @@ def inside(folder: Path, name: str) -> Path:
     if "\0" in name or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise InputError(f"the path {name[:100]!r} leads out of the folder, or is none.")
     return path
-
-
-def _answer_of_server(content: bytes) -> str:
-    """The text of an error that a server sent, if that is all that a file holds; else empty."""
-    if len(content) > _MOST_ANSWER:
-        return ""
-    text = content.decode("utf-8", "replace").strip()
-    if _ANSWER.fullmatch(text):
-        return text[:_SHOWN]
-    if not text.startswith("{"):
-        return ""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    said = [found.get(key) for key in _SAYING if found.get(key)]
-    return str(said[0])[:_SHOWN] if said and found.keys() <= _OF_ANSWERS else ""
 
 
 def first_bytes(path: Path, count: int) -> bytes:
@@ -170,20 +123,13 @@ def refuse_no_file(path: Path) -> int:
     try:
         about = path.stat()
     except (OSError, ValueError) as error:  # a NUL in the name
-        if not is_there(path) or isinstance(error, ValueError):
-            raise InputError("does not exist.", place=Place(path)) from None
-        what = "a link in a circle" if error.errno == errno.ELOOP else "a link that leads nowhere"
-        if error.errno not in (errno.ELOOP, errno.ENOENT):
-            what = f"not to be read: {error.strerror}"
-        remedy = "put the file itself there"
-        if path.parent.parent.name == "snapshots":
-            remedy = (
-                "the Hub's cache lacks the file that it stands for, so download the model again"
-            )
-        raise InputError(f"is {what}; {remedy}.", place=Place(path)) from None
-    for is_of, kind in _NO_FILES:
-        if is_of(about.st_mode):
-            raise InputError(f"is {kind}, not a file; put the file there.", place=Place(path))
+        problem = f"cannot be read: {getattr(error, 'strerror', error)}"
+        problem = "is a link that leads nowhere" if path.is_symlink() else problem
+        problem = problem if is_there(path) else "does not exist"
+        raise InputError(f"{problem}.", place=Place(path)) from None
+    if not stat.S_ISREG(about.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(about.st_mode), "a device")
+        raise InputError(f"is {kind}, not a file.", place=Place(path))
     return about.st_size
 
 

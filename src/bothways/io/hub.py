@@ -10,7 +10,6 @@ then the files that a model folder has are fetched, weights as safetensors only.
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bothways import shipped
@@ -25,8 +24,6 @@ _NAME = re.compile(
 _ADDRESS = re.compile(
     r"(?:https?://(?:www\.)?(?:huggingface\.co|hf\.co)|hf:/)/(?P<id>[\w.-]+/[\w.-]+)", re.IGNORECASE
 )
-# Bytes of a name in any file system, and of a path on Linux, with room for endings and files.
-_LONGEST, _LONGEST_PATH = 240, 4000
 _FILES = (".txt", ".json", ".model", ".safetensors", ".bin", ".yaml", ".onnx")  # ends of paths
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _FETCHED = (
@@ -80,25 +77,16 @@ def named_folder(name: str | Path) -> Path:
 
 
 def _refuse_no_name(name: str | Path) -> None:
-    """Refuse what is the name of no folder and no model.
+    """Refuse what no folder and no model can be named.
 
     Raises:
-        ModelError: it is empty, longer than any, has a NUL, or is an address.
+        ModelError: it is empty, longer than any name, has a NUL, or is an address.
     """
-    if isinstance(name, str) and not name.strip():
-        raise ModelError(
-            "the name of the model is empty, such as of a variable of the shell that is not set; "
-            "name a folder or a model."
-        )
-    if "\0" in str(name):
-        raise ModelError(f"{str(name)!r} holds a NUL, which no path has; name a folder or a model.")
-    encoded = str(name).encode(errors="replace")
-    if max(map(len, encoded.split(b"/"))) > _LONGEST or len(encoded) > _LONGEST_PATH:
-        raise ModelError(
-            f"{str(name)[:40]}...: no model or folder has a name of {len(str(name)):,} characters; "
-            "where a verb takes a model and texts, the model is first."
-        )
-    if found := _ADDRESS.match(str(name)):
+    text = str(name)
+    parts = text.encode(errors="replace").split(b"/")
+    if not text.strip() or "\0" in text or max(map(len, parts)) > 240 or len(text) > 4000:
+        raise ModelError(f"{text[:40]!r} is not the name of a model or folder.")
+    if found := _ADDRESS.match(text):
         raise ModelError(f"{name} is an address; name the model as {found['id']}.")
 
 
@@ -142,23 +130,19 @@ def _download(id: str, revision: str | None) -> Path:
     """
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    where = f"{constants.ENDPOINT}/{id}"
     try:
         info = HfApi().model_info(id, revision=revision)
         names = [file.rfilename for file in info.siblings or ()]
-        wanted = [name for name in names if any(fnmatchcase(name, one) for one in _FETCHED)]
-        if any(name.endswith(".safetensors") for name in wanted):
-            print_note(f"downloading {id}@{info.sha} ({len(wanted)} files) into {cache()}")
-            return Path(snapshot_download(id, revision=revision, allow_patterns=[*_FETCHED]))
+        if not any(name.endswith(".safetensors") for name in names):
+            raise ValueError("it has no weights as safetensors.")
+        print_note(f"downloading {id}@{info.sha} into {cache()}")
+        return Path(snapshot_download(id, revision=revision, allow_patterns=[*_FETCHED]))
     except Exception as error:  # of the library, and of whatever HTTP library it uses
-        reason = next(filter(None, map(str.strip, str(error).splitlines())), "")
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
         at = f" at revision {revision}" if revision else ""
         raise ModelError(
             f"{id}: there is no such folder here, no model of this name{at} in the local cache of "
-            f"the Hugging Face Hub ({cache()}), and it cannot be downloaded from {where}: "
-            f"{type(error).__name__}: {reason} Models that come with bothways: "
+            f"the Hugging Face Hub ({cache()}), and it cannot be downloaded from "
+            f"{constants.ENDPOINT}/{id}: {reason} Models that come with bothways: "
             f"{', '.join(shipped.SHIPPED)}."
         ) from None
-    old = [name for name in names if name in _PICKLED]
-    what = f"only {old[0]}, which is pickled" if old else "none of those that are read here"
-    raise ModelError(f"{where} has no weights as safetensors ({what}); nothing is downloaded.")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from bothways.errors import InputError, Place
-from bothways.io.broken import LIST, Broken, Limit
+from bothways.io.broken import Broken, Limit
 from bothways.io.rows import Item, table_suffix
 from bothways.io.text import beginning, open_text, read_lines, read_whole
 
@@ -92,7 +91,7 @@ def _items(path: Path, encoding: str, broken: Broken) -> Iterator[Item]:
             try:
                 yield from _list_items(text, Place(path), in_lines="\n" in head.strip())
             except UnicodeDecodeError:
-                deque(read_lines(path, limit=LIST), maxlen=0)  # names the line
+                read_whole(path)  # names the line
                 raise
     elif form == "object":
         yield from _document_items(read_json_file(path, encoding), Place(path))

@@ -33,12 +33,7 @@ _HYPHENS = 5
 _LINES = 200
 
 _END = re.compile(r"[.!?…。！？।։؟:;][\"'”’»)\]]*\Z")
-_PREFIX = re.compile(r"(?:> ?)*[ \t]*")
 _ITEM = re.compile(r"(?:[-*•·–—]|\(?(?:\d{1,3}|[a-zA-Z])[.)])[ \t]")
-_HEADER = re.compile(  # of a mail, or the line before its signature
-    r"(?:From|To|Cc|Bcc|Subject|Date|Sent|Reply-To|In-Reply-To|References|Message-I[Dd]|Newsgroups"
-    r"|Organization|Received|MIME-Version|Content-[A-Za-z-]+|X-[A-Za-z-]+): |-- ?\Z"
-)
 _HYPHENATED = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\Z")
 _TAIL = 1000  # characters at the end of a text that say how it goes on
 # After these a hyphen stands for what is left out: pre- and post-war, Vor- und Nachteile.
@@ -83,24 +78,18 @@ class Layout:
             records: whether each text is a document, whatever separates others.
         """
         notes = {}
-        joined = self.joins(lines)
+        are_joined = self.joins(lines)
+        whole = documents == "blank" and not records
         if self.wrapped:
-            what = (
-                "are joined to paragraphs (--lines keep: each line is one)"
-                if joined
-                else "are taken as paragraphs (--lines join joins them)"
-            )
+            what = "joined to paragraphs" if are_joined else "taken as paragraphs (see lines)"
             notes["wrapped"] = f"its lines are hard-wrapped at {self.width} characters and {what}"
-            if documents == "blank" and not records:
+            if whole:
                 notes["wrapped"] += (
-                    ". Blank lines separate documents; where they only separate paragraphs, and a "
-                    "file is one document, give --documents file"
+                    "; where a file is one document, and blank lines separate paragraphs, give "
+                    "--documents file"
                 )
-        if self.single and documents == "blank" and not joined and not records:
-            notes["single"] = (
-                "it has no blank line, so it is one document; if each line is a document of its "
-                "own, give --documents line"
-            )
+        if self.single and whole and not are_joined:
+            notes["single"] = "it has no blank line, so it is one document (see documents)"
         return notes
 
 
@@ -121,7 +110,6 @@ def look(lines: Sequence[str]) -> Layout:
     Args:
         lines: without line ends, but with the space before and after their text.
     """
-    lines = [_without_empty_quote(line) for line in lines]
     texts = [line.strip() for line in lines]
     full = sum(map(bool, texts))
     indented = _indents(lines)
@@ -132,11 +120,6 @@ def look(lines: Sequence[str]) -> Layout:
         indented=indented,
         single=not width and _LINES <= full == len(texts),
     )
-
-
-def _without_empty_quote(line: str) -> str:
-    """A line that has nothing but the marks of a quoted e-mail is blank."""
-    return "" if line.startswith(">") and not line.strip("> \t\r") else line
 
 
 def _indents(lines: Sequence[str]) -> bool:
@@ -171,7 +154,7 @@ def _width(lines: Sequence[str], indented: bool) -> int:
             if _is_full(line, following, width):
                 forced += 1
                 ends += _END.search(line.rstrip()) is not None
-                first = following.lstrip(" \t>\"'“‘«(")[:1]
+                first = following.lstrip(" \t\"'“‘«(")[:1]
                 cased += first.lower() != first.upper()
                 lower += first != first.upper()
     return (
@@ -188,7 +171,7 @@ def _width(lines: Sequence[str], indented: bool) -> int:
 def _begin_alike(lines: Sequence[str]) -> bool:
     """Whether most lines begin with the same characters, as dates and addresses do, or have tabs
     inside: each is what it is, however long."""
-    texts = [text for line in lines if (text := line.strip("> \t"))]
+    texts = [text for line in lines if (text := line.strip())]
     begins = Counter(text[:3] for text in texts).most_common(1)
     tabs = sum("\t" in text for text in texts)
     return 2 * max(tabs, *(count for _, count in begins)) > len(texts)
@@ -196,8 +179,7 @@ def _begin_alike(lines: Sequence[str]) -> bool:
 
 def _is_full(line: str, following: str, width: int) -> bool:
     """Whether the next line's first word would not have fitted, or hardly."""
-    text = _own(following)
-    first = text.split(maxsplit=1)[0] if text else ""
+    first = following.split(maxsplit=1)[0] if following.strip() else ""
     if _NO_SPACES.match(first):  # may be broken anywhere
         first = first[0]
     return columns(line.rstrip()) + 1 + columns(first) > _SLACK * width
@@ -205,16 +187,12 @@ def _is_full(line: str, following: str, width: int) -> bool:
 
 def _begins_anew(line: str, following: str, indented: bool) -> bool:
     """Whether a line begins a paragraph by itself: indented otherwise, or an item of a list."""
-    before, own = _PREFIX.match(line), _PREFIX.match(following)
-    assert before
-    assert own
-    if before[0].count(">") != own[0].count(">"):
-        return True
-    deeper = len(own[0].expandtabs()) - len(before[0].expandtabs())
-    if indented and len(following) - len(following.lstrip()) >= 2:
-        return True
-    text = following[own.end() :]
-    return deeper >= 2 or _ITEM.match(text) is not None or _HEADER.match(text) is not None
+    text = following.lstrip()
+    depth = len(following) - len(text)
+    before, own = (
+        len(one.expandtabs()) - len(one.expandtabs().lstrip()) for one in (line, following)
+    )
+    return (indented and depth >= 2) or own - before >= 2 or _ITEM.match(text) is not None
 
 
 def _hyphenates(texts: Sequence[str]) -> bool:
@@ -243,29 +221,25 @@ def joined(lines: Iterable[str], layout: Layout) -> Iterator[str]:
     Yields:
         Paragraphs, and an empty text for each blank line.
     """
-    lines = [_without_empty_quote(line) for line in lines]
+    lines = [*lines]
     known = _known_words(lines) if layout.hyphens else frozenset[str]()
-    done: list[str] = []  # the paragraph up to its end, to which lines are joined
-    paragraph, last = "", ""
+    parts: list[str] = []  # of a paragraph: lines, and what comes between them
+    last = ""
     for line in lines:
         text = line.strip()
-        if not text or not paragraph:
-            if paragraph:
-                yield "".join([*done, paragraph])
-            if not text:
-                yield ""
-            done, paragraph = [], _own(line)
-        elif _joins(last, line, layout):
-            paragraph = _with(paragraph, _own(line), layout, known)
-            if len(paragraph) > 2 * _TAIL:
-                done.append(paragraph[:-_TAIL])
-                paragraph = paragraph[-_TAIL:]
+        if parts and not (text and _joins(last, line, layout)):
+            yield "".join(parts)
+            parts = []
+        if not text:
+            yield ""
+        elif parts:
+            parts[-1], between = _seam(parts[-1], text, layout, known)
+            parts += [between, text]
         else:
-            yield "".join([*done, paragraph])
-            done, paragraph = [], _own(line)
+            parts = [text]
         last = line
-    if paragraph:
-        yield "".join([*done, paragraph])
+    if parts:
+        yield "".join(parts)
 
 
 def _joins(line: str, following: str, layout: Layout) -> bool:
@@ -284,28 +258,18 @@ def _hyphenated(text: str) -> re.Match[str] | None:
     return _HYPHENATED.search(text, max(0, len(text) - _TAIL))
 
 
-def _own(line: str) -> str:
-    """The text of a line, without the marks of a quoted e-mail."""
-    found = _PREFIX.match(line)
-    assert found
-    return line[found.end() :].strip() if ">" in found[0] else line.strip()
-
-
-def _with(paragraph: str, line: str, layout: Layout, known: frozenset[str]) -> str:
-    """A paragraph with its next line."""
-    if paragraph.endswith("\u00ad"):
-        return paragraph[:-1] + line
-    found, rest = _hyphenated(paragraph), _WORD.match(line)
+def _seam(before: str, text: str, layout: Layout, known: frozenset[str]) -> tuple[str, str]:
+    """A line as it stands before the next one, and what comes between them."""
+    if before.endswith("\u00ad"):
+        return before[:-1], ""
+    found, rest = _hyphenated(before), _WORD.match(text)
     if found and rest and rest[0].lower() not in _AFTER_A_HYPHEN:
         left, right = found[1].lower(), rest[0].lower()
-        if layout.hyphens and rest[0][0].islower() and f"{left}-{right}" not in known:
-            return paragraph[:-1] + line
-        return paragraph + line
-    if _DASH.search(paragraph[-3:]) or (paragraph[-1].isalnum() and line.startswith(("--", "—"))):
-        return paragraph + line
-    if _NO_SPACES.match(paragraph[-1]) and _NO_SPACES.match(line) and not _hangul(line[0]):
-        return paragraph + line
-    return f"{paragraph} {line}"
+        is_broken = layout.hyphens and rest[0][0].islower() and f"{left}-{right}" not in known
+        return before[:-1] if is_broken else before, ""
+    is_dash = _DASH.search(before[-3:]) or (before[-1].isalnum() and text.startswith(("--", "—")))
+    is_unspaced = _NO_SPACES.match(before[-1]) and _NO_SPACES.match(text)
+    return before, "" if is_dash or (is_unspaced and not _hangul(text[0])) else " "
 
 
 def _hangul(character: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from bothways.errors import BothwaysError, ConfigError
+from bothways.errors import BothwaysError, ConfigError, explain_missing
 from bothways.io.processes import deaf_children, exit_with
 
 T = TypeVar("T")
@@ -99,26 +99,17 @@ def _why_lost(error: Exception, option: str) -> str:
         return ""
     if "SIGKILL" in str(error):
         return killed(option)
-    if found := re.search(r"exit codes of the workers are {(.*)}", str(error)):
-        codes = dict.fromkeys(found[1].split(", "))  # several workers may end alike
-        return f"a worker process ended unexpectedly ({', '.join(codes)})"
-    # An argument or a result that cannot be unpickled; the cause is the traceback as text.
+    if codes := re.search("{.*}", str(error)):
+        return f"a worker process ended unexpectedly: {codes[0]}"
+    # The cause is the traceback as text of what cannot be unpickled.
     trace = str(error.__cause__ or error).rstrip('\n"')
-    return f"a worker process failed: {trace.splitlines()[-1]}"
+    return f"a worker process was lost: {trace.splitlines()[-1]}"
 
 
 def _dask_client(address: str) -> Any:
-    try:
+    with explain_missing("a cluster"):
         from distributed import Client
-    except ImportError as error:
-        raise ConfigError(
-            "cluster is given, but dask is not installed; install the extra: "
-            "pip install 'bothways[cluster]'"
-        ) from error
     try:
         return Client(address, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cluster is {address!r}, which cannot be reached ({error}). Give the address that "
-            "`dask scheduler` prints, such as tcp://host:8786."
-        ) from error
+        raise ConfigError(f"cluster is {address!r}, which cannot be reached: {error}.") from error

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bothways.errors import InputError, RunError
 from bothways.io.files import (
-    PARTIAL,
     explain_disk_errors,
     lock_open_file,
     new_file,
@@ -31,8 +29,6 @@ from bothways.io.written import ARROW, write_tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OWN = re.compile(r"\d{8}\..+|asked\.json|lock|" + re.escape(PARTIAL) + ".*")
-"""Names of files in the folder of parts."""
 Content = Any
 """Of a part: bytes, or a table of Arrow."""
 
@@ -87,13 +83,12 @@ class Parts:
 
     def _refuse_others(self) -> None:
         """Parts are removed; what somebody else has there must not be."""
-        what = f"{self._folder}, the folder for parts of {self._out},"
-        remedy = "move it away, or choose another --out."
-        if self._folder.exists() and not self._folder.is_dir():
-            raise RunError(f"{what} is a file; {remedy}")
-        for file in self._folder.iterdir() if self._folder.exists() else ():
-            if not (_OWN.fullmatch(file.name) and file.is_file()):
-                raise RunError(f"{what} holds {file.name}, which is none; {remedy}")
+        others = {*self._folder.iterdir()} if self._folder.is_dir() else set()
+        if others - {self._folder / "lock"} and not (self._folder / "asked.json").is_file():
+            raise RunError(
+                f"{self._folder} is for parts of {self._out}, and holds other files; move it away, "
+                "or choose another --out."
+            )
 
     def known(self, number: int, digest: str) -> dict[str, Any] | None:
         """What was said of a part, if it is there and was made from what has this digest."""
@@ -115,7 +110,7 @@ class Parts:
         write_json(self._about(number), {**about, "digest": digest})
         if self._suffix in ARROW:
             with new_file(data) as file:
-                write_tables(file, ".arrow", lambda: [content], typed=False)
+                write_tables(file, ".arrow", lambda: [content])
         else:
             write_bytes(data, content)
 

@@ -7,7 +7,6 @@ is therefore copied to a temporary file, which is opened in its place.
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import tempfile
 from io import BufferedReader
@@ -17,8 +16,6 @@ from typing import Any
 from bothways.errors import InputError, Place
 from bothways.io.folder_files import is_there, refuse_no_file
 
-_SECONDS = 5
-"""Until a pipe that nobody has opened to write is given up."""
 _SPOOLED: dict[tuple[int, int], Any] = {}
 """Copies of pipes that were opened, by device and number."""
 
@@ -27,8 +24,7 @@ def open_file(path: Path) -> BufferedReader:
     """A file, or a pipe from the first byte that was written to it.
 
     Raises:
-        InputError: it is a folder, a device, or a named pipe that nobody writes to, all of which
-            would be read or waited for without end.
+        InputError: it is a folder or a device, which would be read without end.
         OSError: it cannot be opened, or does not exist.
     """
     if not path.is_fifo():
@@ -37,17 +33,11 @@ def open_file(path: Path) -> BufferedReader:
         return path.open("rb")
     about = path.stat()
     key = about.st_dev, about.st_ino
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    # The first time, a writer is waited for; later, one is asked for that writes anew.
+    descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if key in _SPOOLED else 0))
     with open(descriptor, "rb", buffering=0) as pipe:  # noqa: PTH123
-        if key not in _SPOOLED:
-            select.select([pipe], [], [], _SECONDS)
-        begun = pipe.read(1)  # None: somebody has it open, and has written nothing yet
-        if begun == b"" and key not in _SPOOLED:
-            raise InputError(
-                "is a named pipe, and nobody writes to it; start the program that writes first.",
-                place=Place(path),
-            )
-        if begun != b"":
+        begun = pipe.read(1) if key in _SPOOLED else b""
+        if begun or key not in _SPOOLED:
             os.set_blocking(descriptor, True)
             _SPOOLED[key] = kept = tempfile.NamedTemporaryFile()  # noqa: SIM115
             kept.write(begun or b"")

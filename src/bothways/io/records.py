@@ -9,19 +9,20 @@ from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from bothways.errors import InputError, Place, type_of
+from bothways.errors import InputError, Place
 from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.diagnostics import refuse_other_format
+from bothways.io.lines import listed
 from bothways.io.pipes import open_in_any_order
+from bothways.io.rows import shown
 from bothways.io.text import (
     COMPRESSED,
     SUFFIXES,
     SURROGATES,
     beginning_lines,
     bytes_read,
-    decode_line,
+    decode_lines,
     explain_read_errors,
-    holds_records,
     read_lines,
     refuse_records,
     replace_broken,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 _JSON_SUFFIXES = tuple(
     name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
-)
-_OTHER_RECORDS = tuple(
-    name + ending for name in (".tsv", ".yaml", ".yml") for ending in ("", *COMPRESSED)
 )
 INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
 """Endings of the files that :class:`ParagraphReader` and `bothways corpus` look for in folders."""
@@ -54,9 +52,7 @@ def kind_of(path: Path) -> Kind:
         return "json"
     if path.suffix.lower() == ".parquet":
         return "parquet"
-    if holds_records(path, also=_OTHER_RECORDS):
-        remedy = "write one object per line to a .jsonl file, or the texts to a .txt file"
-        refuse_records(path, remedy, also=_OTHER_RECORDS)
+    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
     return "text"
 
 
@@ -73,18 +69,11 @@ def json_field(line: str, name: str) -> str:
     if not isinstance(record, dict):
         raise ValueError(f"a JSON {type(record).__name__}, not an object")
     if name not in record:
-        known = ", ".join(map(repr, list(record)[:8])) or "nothing"
-        raise ValueError(f"no field {name!r}, only {known} (--text-field names the text's)")
+        raise ValueError(f"no field {name!r}, only {listed([*record])} (see the option text_field)")
     text = record[name]
     if not isinstance(text, str):
-        raise ValueError(f"field {name!r} is {_type_name(text)}, not a string")
+        raise ValueError(f"field {name!r} is {shown(text)}, not a string")
     return text
-
-
-def _type_name(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return type_of(value)
 
 
 def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[pa.Array, int]]:
@@ -98,7 +87,12 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
 
     try:
         table = pq.ParquetFile(disk)
-        _check_column(table.schema_arrow, path, column)
+        if column not in (names := table.schema_arrow.names):
+            raise InputError(
+                f"no column {column!r}; the columns are {listed(names)}.",
+                place=Place(path),
+                option="text_field",
+            )
         for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
             texts = batch.column(0)
             if pa.types.is_dictionary(texts.type):
@@ -106,35 +100,8 @@ def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[p
             yield texts.cast(pa.large_binary()), table.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"cannot be read as Parquet ({error}). Copy or write the file again.", place=Place(path)
+            f"column {column!r} cannot be read as texts of Parquet: {error}.", place=Place(path)
         ) from error
-
-
-def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
-    import pyarrow as pa
-
-    if column not in schema.names:
-        raise InputError(
-            f"there is no column {column!r}; the file has {', '.join(schema.names)}. Name the "
-            "column that holds the text: --text-field NAME.",
-            place=Place(path),
-        )
-    kind = schema.field(column).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    text_types: tuple[Callable[[pa.DataType], bool], ...] = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-    )
-    if not any(is_type(kind) for is_type in text_types):
-        raise InputError(
-            f"column {column!r} holds {kind}, not text. Name a column of strings: "
-            "--text-field NAME.",
-            place=Place(path),
-        )
 
 
 def record_text(
@@ -153,7 +120,7 @@ def record_text(
         return None
     if broken.action != "replace" and ("\0" in text or SURROGATES.search(text)):
         problem = "the text has a NUL character or half a surrogate pair."
-        raise broken.with_remedy(InputError(problem, place=Place(source, number)))
+        raise broken.refusal(InputError(problem, place=Place(source, number)))
     return replace_broken(text, b"", source, number, broken)
 
 
@@ -168,7 +135,7 @@ def column_text(
     if row is None:
         broken.leave_out(InputError(f"column {field!r} is null.", place=Place(source, number)))
         return None
-    return decode_line(row, source, number, limit, broken)
+    return next(decode_lines([row], source, number, limit, broken))[1]
 
 
 @dataclass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,3 +47,22 @@ def table_suffix(path: Path) -> str:
 def shown(value: object, limit: int = 40) -> str:
     """The beginning of a value for a message, as JSON has it; what JSON lacks as Python has it."""
     return json.dumps(value, default=repr, ensure_ascii=False)[:limit]
+
+
+def first_value(item: Any, names: Sequence[str]) -> Any:
+    """The value of the first of these keys that an object has; None if it has none of them."""
+    for name in names if isinstance(item, dict) else ():
+        if (value := item.get(name)) is not None:
+            return value
+    return None
+
+
+_WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
+
+
+def whole_number(value: Any) -> int | None:
+    """A whole number, also as tables hold it (``12.0``, ``"12"``); None if it is none."""
+    if type(value) is int:
+        return value
+    is_number = not isinstance(value, bool) and _WHOLE.fullmatch(str(value).strip())
+    return int(float(value)) if is_number else None

@@ -44,24 +44,15 @@ def sheet_items(path: Path, sheet: str = "") -> Iterator[Item]:
 
 
 def _choose(book: Any, sheet: str, path: Path, calamine: Any) -> str:
-    if sheet:
-        if sheet not in book.sheet_names:
-            raise InputError(
-                f"has no sheet {sheet!r}, but {listed(book.sheet_names)}.",
-                place=Place(path),
-                option="sheet",
-            )
-        return sheet
     visible = calamine.SheetVisibleEnum.Visible
     names = [one.name for one in book.sheets_metadata if one.visible == visible]
-    full = [name for name in names if book.get_sheet_by_name(name).height]
+    full = [str(name) for name in names if book.get_sheet_by_name(name).height]
+    if sheet in book.sheet_names or (len(full) == 1 and not sheet):
+        return sheet or full[0]
     if not full:
         raise InputError("has no rows; it needs one example per row.", place=Place(path))
-    if len(full) > 1:
-        raise InputError(
-            f"has {len(full)} sheets with cells: {listed(full)}.", place=Place(path), option="sheet"
-        )
-    return str(full[0])
+    problem = f"has no sheet {sheet!r}, but" if sheet else f"has {len(full)} sheets with cells:"
+    raise InputError(f"{problem} {listed(full)}.", place=Place(path), option="sheet")
 
 
 def _rows(sheet: Any, path: Path) -> Iterator[Item]:

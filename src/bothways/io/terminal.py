@@ -20,7 +20,6 @@ from bothways.io.streams import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import ProgressColumn
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
@@ -89,34 +88,22 @@ def in_notebook() -> bool:
 
 
 class NotebookBar:
-    """A progress bar in the output of a notebook's cell, which needs no widgets.
-
-    Args:
-        title: what it is the progress of.
-    """
+    """A progress bar in the output of a notebook's cell, which needs no widgets."""
 
     def __init__(self, title: str):
         from IPython.display import HTML, display
 
-        self._title, self._html, self._last = title, HTML, 0.0
-        self._handle = display(HTML(self._drawn(0, 0, "")), display_id=True)
+        self._title, self._html, self._last = escape(title, quote=True), HTML, 0.0
+        self._handle = display(HTML(self._title), display_id=True)
 
     def update(self, done: int, total: int, note: str = "") -> None:
         """Show how far it is; at most four times a second."""
         now = time.monotonic()
         if self._handle is not None and (now - self._last > 0.25 or done >= total):
             self._last = now
-            self._handle.update(self._html(self._drawn(done, total, note)))
-
-    def _drawn(self, done: int, total: int, note: str) -> str:
-        of_all = f'value="{done}" max="{total}"' if total else ""
-        count = f"{done:,} of {total:,}" if total else ""
-        text = escape(" ".join(filter(None, [count, note])))
-        return (
-            f"<div>{escape(self._title)} "
-            f'<progress aria-label="{escape(self._title, quote=True)}" {of_all}></progress> '
-            f"{text}</div>"
-        )
+            bar = f'<progress aria-label="{self._title}" value="{done}" max="{total}"></progress>'
+            text = f"{self._title} {bar} {done:,} of {total:,} {escape(note)}"
+            self._handle.update(self._html(f"<div>{text}</div>"))
 
 
 def notebook_bar(title: str) -> NotebookBar | None:
@@ -126,12 +113,9 @@ def notebook_bar(title: str) -> NotebookBar | None:
 
 def line_printer() -> Callable[[str], None]:
     """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
-    console = training_console()
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    return say
+    return functools.partial(
+        training_console().print, markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def training_console() -> Console:
@@ -158,126 +142,40 @@ def training_console() -> Console:
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
     if is_shown():
-        print(f"note: {visible(text)}", file=sys.stderr)
+        _say(f"note: {visible(text)}")
+
+
+def _say(text: str) -> None:
+    """Print to stderr; what it cannot take, as its terminal or disk is gone, is lost."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
-    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute; in a
-    notebook a bar in the cell."""
-    if not is_shown():
-        yield lambda *_: None
-    elif notebook := notebook_bar(what):
-        yield notebook.update
-    elif (console := text_console(stderr=True)).is_terminal:
-        from rich.progress import DownloadColumn, MofNCompleteColumn
-
-        done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
-        with _bar(console, what, done_of_all) as update:
-            yield lambda done, total: update(completed=done, total=total)
-    else:
-        yield _a_line_a_minute(what, in_bytes)
-
-
-@contextlib.contextmanager
-def _bar(console: Console, what: str, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal with these columns among the usual ones: called with what changes."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    every = (TextColumn(what), BarColumn(), *columns, TimeRemainingColumn())
-    with Progress(*every, console=console, transient=True) as bar:
-        yield functools.partial(bar.update, bar.add_task(what, total=None, rate=""))
-
-
-def _once_a_minute() -> Callable[[], bool]:
-    """Whether a line is due."""
-    last = time.monotonic()
-
-    def is_due() -> bool:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _LINE_EVERY:
-            return False
-        last = now
-        return True
-
-    return is_due
-
-
-def _a_line_a_minute(what: str, in_bytes: bool) -> ShowProgress:
-    """Shows progress where there is no terminal."""
-    start, is_due = time.monotonic(), _once_a_minute()
-
-    def show(done: int, total: int) -> None:
-        if 0 < done < total and is_due():
-            minutes = (time.monotonic() - start) / done * (total - done) / 60
-            count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
-            print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
-
-    return show
-
-
-@contextlib.contextmanager
-def progress_of_rows(what: str) -> Iterator[Callable[[int, int, int], None]]:
-    """As :func:`progress_of` for the rows of a file: called with the row reached, the rows in all
-    (0 if that is not known), and how many were computed now."""
-    start, is_due = time.monotonic(), _once_a_minute()
-
-    def rate(computed: int) -> float:
-        return computed / max(time.monotonic() - start, 1e-3)
-
-    def show(done: int, total: int, computed: int) -> None:
-        if computed and is_due():
-            a_second = rate(computed)
-            left = f", {(total - done) / a_second / 60:,.0f} minutes left" if total > done else ""
-            count = f"{done:,} of {total:,}" if total else f"{done:,}"
-            said = f"{what}: {count} rows, {a_second:,.0f} a second{left}"
-            print(said, file=sys.stderr, flush=True)
-
-    if not is_shown():
-        yield lambda *_: None
-    elif notebook := notebook_bar(what):
-        yield lambda done, total, computed: notebook.update(
-            done, total, f"{rate(computed):,.0f} a second"
-        )
-    elif (console := text_console(stderr=True)).is_terminal:
-        from rich.progress import MofNCompleteColumn, TextColumn
-
-        speed = TextColumn("{task.fields[rate]} a second")
-        with _bar(console, what, MofNCompleteColumn(), speed) as update:
-            yield lambda done, total, computed: update(
-                completed=done, total=total or None, rate=f"{rate(computed):,.0f}"
-            )
-    else:
-        yield show
+def progress_of(what: str) -> Iterator[ShowProgress]:
+    """:func:`progress_of_stages` for work of one stage."""
+    with progress_of_stages() as show:
+        yield functools.partial(show, what)
 
 
 @contextlib.contextmanager
 def progress_of_stages() -> Iterator[StageProgress]:
-    """A progress bar per stage of the work on stderr, elsewhere a line a minute; call it with a
-    stage's name, items done and total. In a notebook the bars stand in the cell."""
+    """Show on stderr how far each stage of the work is: bars on a terminal and in the cell of a
+    notebook, elsewhere a line a minute. A total of 0 is unknown."""
     if not is_shown():
         yield lambda *_: None
     elif in_notebook():
         yield _of_each(lambda stage: NotebookBar(stage).update)
     elif not (console := text_console(stderr=True)).is_terminal:
-        yield _of_each(lambda stage: _a_line_a_minute(stage, in_bytes=True))
+        yield _of_each(_a_line_a_minute)
     else:
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-        )
+        from rich.progress import Progress
 
-        text = TextColumn("{task.description}")
-        columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console) as bar:
+        with Progress(console=console, transient=True) as bar:
 
             def begin(stage: str) -> ShowProgress:
-                task = bar.add_task(stage)
-                return lambda done, total: bar.update(task, completed=done, total=total)
+                task = bar.add_task(stage, total=None)
+                return lambda done, total: bar.update(task, completed=done, total=total or None)
 
             yield _of_each(begin)
 
@@ -286,6 +184,24 @@ def _of_each(begin: Callable[[str], ShowProgress]) -> StageProgress:
     """The progress of stages, each of which begins when it is first named."""
     begun = functools.cache(begin)
     return lambda stage, done, total: begun(stage)(done, total)
+
+
+def _a_line_a_minute(what: str) -> ShowProgress:
+    """Print a stage's progress, and the time left at the speed since the first call."""
+    start = last = time.monotonic()
+    first: int | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal last, first
+        now, first = time.monotonic(), done if first is None else first
+        if now - last < _LINE_EVERY or done >= total > 0:
+            return
+        last = now
+        minutes = (now - start) / max(1, done - first) * (total - done) / 60
+        left = f"{done / total:.0%}, {minutes:,.0f} minutes left" if total else f"{done:,}"
+        _say(f"{what}: {left}")
+
+    return show
 
 
 def counted(number: int, noun: str) -> str:

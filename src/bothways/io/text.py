@@ -13,33 +13,31 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import functools
 import glob
 import gzip
 import lzma
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
+from functools import partial
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 from bothways.errors import EncodingError, InputError, Place
 from bothways.io.broken import TEXT, Broken, Limit, corpus_line
-from bothways.io.diagnostics import binary_format, is_page, likely_encodings
-from bothways.io.files import PARTIAL, real_path
+from bothways.io.diagnostics import binary_format, likely_encodings
+from bothways.io.files import real_path
 from bothways.io.pipes import open_file
 
 COMPRESSED = (".gz", ".xz", ".zst")
 """File name endings of compressed files."""
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
-_TEMPORARY = (PARTIAL, ".units-")
 _RECORDS = tuple(
     name + ending
-    for name in (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
+    for name in ".jsonl .ndjson .json .csv .tsv .yaml .yml .parquet .arrow".split()
     for ending in ("", *COMPRESSED)
 )
 REPLACEMENT = "\ufffd"
@@ -54,8 +52,6 @@ _STRAY = ("__MACOSX", "$RECYCLE.BIN", "System Volume Information", "@eaDir", "lo
 _VOCABULARIES = ("vocab.txt", "merges.txt")
 _BESIDE_VOCABULARIES = ("tokenizer.json", "tokenizer_config.json", "config.json", "corpus.json")
 
-_NO_TEXT_BEFORE = "\ufeff\x1a"
-_NO_TEXT_AFTER = "\r\x1a"
 _NO_TEXT = re.compile("[\ufeff\r\x1a]")
 _SAMPLE = 2**16
 _NOT_FEW = 10
@@ -77,9 +73,8 @@ def list_files(
             (``**`` matches folders). The vocab.txt of a tokenizer or model counts only if named.
         suffixes: endings of the file names to look for in folders, in any case.
         besides: a folder whose files are left out: the output, of an earlier run.
-        stray: takes the files that are left out in folders: those that systems and programs make,
-            hidden ones (``._a.txt``, ``.git``, ``.ipynb_checkpoints``) and ``__MACOSX``; and those
-            with other endings, but for what lies beside a vocabulary.
+        stray: takes the files that are left out in folders: hidden ones and those with other
+            endings. Hidden folders and those of systems (``__MACOSX``) are not looked into.
 
     Raises:
         InputError: a pattern matches nothing, or a folder cannot be read.
@@ -87,24 +82,19 @@ def list_files(
     if not patterns:
         raise InputError("no text files were given; name files, folders or globs.")
     found: set[Path] = set()
+    stray = [] if stray is None else stray
     for pattern in patterns:
-        passed: list[Path] = []
-        files = _matches(pattern, tuple(suffixes), passed)
-        if stray is not None:
-            stray += passed
+        files = _matches(pattern, tuple(suffixes), stray)
         if not files:
-            held = sorted({f"*{path.suffix}" for path in passed if path.suffix})
-            others = f" (the folder holds {', '.join(held[:4])})" if held else ""
             raise InputError(
-                f"{pattern!r} matches no text file{others}. Give a file, a folder with files named "
+                f"{pattern!r} matches no text file. Give a file, a folder with files named "
                 f"{', '.join('*' + suffix for suffix in suffixes)}, or a glob in quotes."
             )
         found.update(files)
     if besides is not None:
         out = real_path(Path(besides))
         found = {file for file in found if out not in real_path(file).parents}
-        if stray is not None:
-            stray[:] = [file for file in stray if out not in real_path(file).parents]
+        stray[:] = [file for file in stray if out not in real_path(file).parents]
     # Links may lead to a file on several ways; it is read once.
     return sorted({real_path(file): file for file in sorted(found, reverse=True)}.values())
 
@@ -194,8 +184,6 @@ def text_stream(
     head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
     if (binary := binary_format(head)) is not None:
         raise InputError(f"this is {binary}, not text.", place=Place(source))
-    if is_page(head):
-        raise InputError("this is a page of HTML, not its text.", place=Place(source))
     encoding = encoding or next((name for m, name in _MARKS.items() if head.startswith(m)), "")
     if not encoding and head.count(0) > len(head) / 8:
         likely = " or ".join(likely_encodings(head))
@@ -203,67 +191,52 @@ def text_stream(
             f"holds NUL bytes; it looks like {likely}.", place=Place(source, 1), option="encoding"
         )
     if encoding.lower() not in ("", "utf-8", "utf8"):
-        file = BufferedReader(_Recoded(cast(BufferedReader, file), encoding, source), _SAMPLE)
+        file = BufferedReader(_Chunks(_recoded(file, encoding, source)), _SAMPLE)
         head = file.peek(_SAMPLE)
     if b"\r" in head[:-1] and b"\n" not in head:
-        return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
+        chunks = iter(partial(file.read, _SAMPLE), b"")
+        return BufferedReader(_Chunks(chunk.replace(b"\r", b"\n") for chunk in chunks))
     return cast(BufferedIOBase, file)
 
 
-class _Recoded(RawIOBase):
-    """A file in another encoding as UTF-8."""
-
-    def __init__(self, file: BufferedReader, encoding: str, source: str | Path):
+def _recoded(file: Any, encoding: str, source: str | Path) -> Iterator[bytes]:
+    """The content of a file in another encoding as UTF-8."""
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)()
+    except LookupError:
+        raise InputError(
+            f"Python has no encoding {encoding!r}.", place=Place(source), option="encoding"
+        ) from None
+    line, data = 1, b"\n"
+    while data:
+        data = file.read(_SAMPLE)
         try:
-            self._decoder = codecs.getincrementaldecoder(encoding)()
-        except LookupError:
-            raise InputError(
-                f"Python has no encoding {encoding!r}.", place=Place(source), option="encoding"
+            text = decoder.decode(data, not data)
+        except UnicodeError as error:
+            start, given = getattr(error, "start", 0), getattr(error, "object", b"")
+            raise EncodingError(
+                f"the file is not {encoding} ({error}).",
+                place=Place(source, line + given.count(b"\n", 0, start)),
+                option="encoding",
             ) from None
-        self._file, self._encoding, self._source = file, encoding, source
-        self._lines, self._ready = 1, b""
+        line += text.count("\n")
+        yield text.encode("utf-8", "surrogatepass")
+
+
+class _Chunks(RawIOBase):
+    """Bytes of an iterator as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]):
+        self._chunks, self._ready = filter(None, chunks), b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = None
-        while not self._ready and data != b"":
-            data = self._file.read(_SAMPLE)
-            try:
-                text = self._decoder.decode(data, not data)
-            except UnicodeError as error:
-                start, given = getattr(error, "start", 0), getattr(error, "object", b"")
-                place = Place(self._source, self._lines + given.count(b"\n", 0, start))
-                raise EncodingError(
-                    f"the file is not {self._encoding} ({error}).", place=place, option="encoding"
-                ) from None
-            self._lines += text.count("\n")
-            self._ready = text.encode("utf-8", "surrogatepass")
+        self._ready = self._ready or next(self._chunks, b"")
         size = min(len(buffer), len(self._ready))
         buffer[:size], self._ready = self._ready[:size], self._ready[size:]
         return size
-
-
-class _LineFeeds(RawIOBase):
-    """A file whose carriage returns are line feeds, as they end its lines."""
-
-    def __init__(self, file: BufferedReader):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self._file.seekable()
-
-    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer)).replace(b"\r", b"\n")
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def read_whole(path: Path, *, as_it_is: bool = False, encoding: str = "") -> str:
@@ -281,11 +254,9 @@ def read_whole(path: Path, *, as_it_is: bool = False, encoding: str = "") -> str
         data = file.read()
     try:
         text = data.decode()
-    except UnicodeDecodeError as error:
-        start = data.rfind(b"\n", 0, error.start) + 1
-        line, number = data[start:].split(b"\n", 1)[0], data.count(b"\n", 0, start) + 1
-        decode_line(line, path, number, Limit(float(len(data)), ""), Broken())
-        raise  # not reached: the line cannot be decoded
+    except UnicodeDecodeError:  # of which line
+        limit = Limit(float(len(data)), "")
+        text = "\n".join(t for _, t in decode_lines(data.split(b"\n"), path, 1, limit, Broken()))
     return text.removeprefix("\ufeff") if as_it_is else "\n".join(lines_of(text))
 
 
@@ -325,23 +296,17 @@ def bytes_read(disk: BinaryIO) -> int:
     return disk.tell() if disk.seekable() else 0
 
 
-def holds_records(path: Path, *, also: tuple[str, ...] = ()) -> bool:
-    """Whether a file holds records, by its name; ``also`` are further endings of such names."""
-    return path.name.lower().endswith((*_RECORDS, *also))
-
-
-def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> None:
+def refuse_records(path: Path, remedy: str) -> None:
     """Refuse a file of records where text is read, as their syntax would be taken for text.
 
     Args:
         path: the file.
         remedy: ends the message.
-        also: further endings of the names of such files.
 
     Raises:
         InputError: by its name, the file holds records.
     """
-    if holds_records(path, also=also):
+    if path.name.lower().endswith(_RECORDS):
         raise InputError(
             f"this holds records, and their syntax would be read as text too; {remedy}.",
             place=Place(path),
@@ -390,25 +355,11 @@ def _block_lines(
     if len(body) <= limit.bytes and b"\0" not in body and b"\x1a" not in body:
         with contextlib.suppress(UnicodeDecodeError):
             return enumerate(lines_of(body.decode()), number)
-    return _single_lines(body, source, number, limit, broken, escape)
-
-
-def _single_lines(
-    body: bytes, source: str | Path, number: int, limit: Limit, broken: Broken, escape: bool
-) -> Iterator[tuple[int, str]]:
-    for place, line in enumerate(body.split(b"\n"), number):
-        try:
-            text = decode_line(line, source, place, limit, broken)
-        except InputError as error:
-            if broken.action != "skip" or (isinstance(error, EncodingError) and error.whole):
-                raise
-            if escape:
-                yield place, without_marks(line.decode("utf-8", "surrogateescape"))
-            else:
-                broken.leave_out(error)
-            continue
-        if text or b"\x1a" not in line:  # alone on a line it is no line
-            yield place, text
+    lines = body.split(b"\n")
+    found = decode_lines(lines, source, number, limit, broken, escape=escape)
+    if b"\x1a" in body:  # alone on a line it is no line
+        found = ((n, line) for n, line in found if line or b"\x1a" not in lines[n - number])
+    return found
 
 
 @contextlib.contextmanager
@@ -421,12 +372,13 @@ def explain_read_errors(path: Path, lines_read: Callable[[], int] = lambda: 0) -
     """
     try:
         yield
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged_error(path, error, lines_read()) from error
-    except OSError as error:
-        if error.errno is None:  # how pyarrow reports broken zst
-            raise _damaged_error(path, error, lines_read()) from error
-        raise _unreadable_error(path, error) from error
+    except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+        if getattr(error, "errno", None) is None:  # also how pyarrow reports broken zst
+            problem = f"the compressed file is truncated or damaged after line {lines_read()} "
+            problem += f"({error}); copy or compress it again."
+        else:
+            problem = f"cannot be read: {getattr(error, 'strerror', '') or error}."
+        raise InputError(problem, place=Place(path)) from error
 
 
 def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
@@ -461,7 +413,8 @@ def _matches(pattern: str, suffixes: tuple[str, ...], stray: list[Path]) -> list
 
 def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
-        raise _unreadable_error(Path(error.filename or folder), error) from error
+        with explain_read_errors(Path(error.filename or folder)):
+            raise error
 
     files: list[Path] = []
     visited: set[str] = set()  # links may lead in circles
@@ -470,47 +423,22 @@ def _files_under(folder: Path, suffixes: tuple[str, ...], stray: list[Path]) -> 
             folders.clear()
             continue
         visited.add(real)
-        # Temporary folders that a killed command left behind are not input.
-        folders[:] = sorted(name for name in folders if not name.startswith(_TEMPORARY))
-        found = [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
-        inside = Path(parent).relative_to(folder).parts
-        if not any(map(_is_stray, inside)) and not set(names) & {*_BESIDE_VOCABULARIES}:
-            others = (n for n in names if not (_is_stray(n) or n.lower().endswith(suffixes)))
-            paths = [Path(parent, name) for name in sorted(others)]
-            stray += [path for path in paths if not _is_device(path)]
-        for path in found:
-            left_out = any(_is_stray(name) for name in (*inside, path.name)) or _is_device(path)
-            (stray if left_out else files).append(path)
+        folders[:] = sorted(name for name in folders if not _is_stray(name))
+        for path in (Path(parent, name) for name in sorted(names)):
+            is_text = path.name.lower().endswith(suffixes) and not _is_stray(path.name)
+            is_device = path.exists() and not path.is_file()  # or a pipe
+            (files if is_text and not is_device else stray).append(path)
     return files
-
-
-def _is_device(path: Path) -> bool:
-    """A pipe, socket or device, which would be read without end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return False  # what it is will be said when it is opened
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _is_stray(name: str) -> bool:
     return name.startswith(".") or name in _STRAY
 
 
-def stray_notes(stray: Sequence[Path], suffixes: Sequence[str] = SUFFIXES) -> list[str]:
-    """Sentences about files that :func:`list_files` left out."""
-    ends = tuple(suffixes)
-    hidden = [path for path in stray if path.name.lower().endswith(ends)]
-    others = [path for path in stray if not path.name.lower().endswith(ends)]
-    whose = (
-        (hidden, "hidden files, or files of the system's own,"),
-        (others, "files whose names do not end as those of texts do"),
-    )
-    return [
-        f"{len(found):,} {what} are left out, such as {found[0]} (name a file to read it)"
-        for found, what in whose
-        if found
-    ]
+def stray_notes(stray: Sequence[Path]) -> list[str]:
+    """A sentence about files that :func:`list_files` left out, if there are any."""
+    what = "files are left out, which are hidden or have other endings, such as"
+    return [f"{len(stray):,} {what} {stray[0]} (name a file to read it)"] if stray else []
 
 
 def _is_vocabulary(file: Path) -> bool:
@@ -519,39 +447,49 @@ def _is_vocabulary(file: Path) -> bool:
     )
 
 
-def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, broken: Broken) -> str:
-    """Decode one line, and drop what is no text at its ends.
+def decode_lines(
+    lines: Sequence[bytes],
+    source: str | Path,
+    first: int,
+    limit: Limit,
+    broken: Broken,
+    *,
+    escape: bool = False,
+) -> Iterator[tuple[int, str]]:
+    """Decode lines one by one, and drop what is no text at their ends.
 
     Args:
-        line: as read, with its line end.
+        lines: following each other, without line feeds.
         source: the file, for messages.
-        number: of the line, from 1.
+        first: number of the first line.
         limit: longest line accepted.
-        broken: whether characters that cannot be decoded are replaced and counted.
+        broken: what to do with lines that cannot be read.
+        escape: as for :func:`read_lines`.
 
     Raises:
-        InputError: the line is too long; or it is not UTF-8 or has a NUL, and nothing is replaced.
+        InputError: a line is too long; or it is not UTF-8 or has a NUL, and nothing is replaced.
     """
-    body = line.removesuffix(b"\n").rstrip(b"\r")
-    if len(body) > limit.bytes:
-        raise limit.error(source, number)
-    try:
-        text = body.decode()
-    except UnicodeDecodeError as error:
-        found = _not_utf8(error, source, number)
-        if found.whole:
-            raise found from error
-        if broken.action != "replace":
-            raise broken.with_remedy(found) from error
+    for number, line in enumerate(lines, first):
+        body, error = line.rstrip(b"\r"), None
+        if len(body) > limit.bytes and broken.action != "skip":
+            raise limit.error(source, number)
         text = body.decode("utf-8", "replace")
-    if "\0" in text and broken.action != "replace":
-        raise broken.with_remedy(
-            InputError(
-                "holds a NUL character; the file is damaged, or no text.",
-                place=Place(source, number),
-            )
-        )
-    return without_marks(replace_broken(text, body, source, number, broken))
+        if len(body) > limit.bytes:
+            error = limit.error(source, number)
+        elif REPLACEMENT in text and not _is_utf8(body):
+            error = _not_utf8(body, lines, Place(source, number))
+        elif "\0" in text:
+            problem = "holds a NUL character; the file is damaged, or no text."
+            error = InputError(problem, place=Place(source, number))
+        if error is not None and broken.action == "skip" and not error.whole:
+            if escape:
+                yield number, without_marks(line.decode("utf-8", "surrogateescape"))
+            else:
+                broken.leave_out(error)
+            continue
+        if error is not None and (error.whole or broken.action != "replace"):
+            raise error if error.whole else broken.refusal(error)
+        yield number, without_marks(replace_broken(text, body, source, number, broken))
 
 
 def replace_broken(
@@ -576,7 +514,7 @@ def replace_broken(
 
 def without_marks(line: str) -> str:
     """A line without byte order marks before it, and without carriage returns and 0x1A."""
-    return line.lstrip(_NO_TEXT_BEFORE).rstrip(_NO_TEXT_AFTER)
+    return line.lstrip("\ufeff\x1a").rstrip("\r\x1a")
 
 
 def lines_of(text: str) -> list[str]:
@@ -585,69 +523,24 @@ def lines_of(text: str) -> list[str]:
     return [without_marks(line) for line in lines] if _NO_TEXT.search(text) else lines
 
 
-def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> EncodingError:
+def _not_utf8(body: bytes, around: Sequence[bytes], place: Place) -> InputError:
     """The error for a line that is not UTF-8, with the encodings that the file may have."""
-    line: bytes = error.object
-    problem = f"byte 0x{line[error.start]:02x} is not UTF-8"
-    lines = _first_lines(source)
-    broken = [line for line in lines if not _is_utf8(line)] or [line]
-    if len(broken) < sum(not line.isascii() for line in lines) / 2:
-        return EncodingError(f"{problem}; the line is damaged.", place=Place(source, number))
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        problem = f"byte 0x{body[error.start]:02x} is not UTF-8"
+    broken = [line for line in around if not _is_utf8(line)]
+    if len(broken) < sum(not line.isascii() for line in around) / 2:
+        return EncodingError(f"{problem}; the line is damaged.", place=place)
     names = likely_encodings(b"\n".join(broken)[:_SAMPLE])
     looks = f"; the file looks like {' or '.join(names)}" if names else ""
-    found = EncodingError(f"{problem}{looks}.", place=Place(source, number), option="encoding")
-    found.whole = len(broken) >= _NOT_FEW and len(broken) > len(lines) / 2
+    found = EncodingError(f"{problem}{looks}.", place=place, option="encoding")
+    found.whole = len(broken) >= _NOT_FEW and len(broken) > sum(map(bool, around)) / 2
     return found
-
-
-def _first_lines(source: str | Path) -> list[bytes]:
-    """The first lines of a file that are not blank."""
-    if isinstance(source, Path):
-        with contextlib.suppress(OSError):
-            about = source.stat()
-            return _lines_of(source, about.st_size, about.st_mtime_ns)
-    return []
-
-
-@functools.lru_cache(maxsize=4)  # each line that is not UTF-8 asks
-def _lines_of(path: Path, *_: int) -> list[bytes]:
-    """Of a file, which is another one if its size or time is."""
-    return [line for line in _sample(path).split(b"\n")[:-1] if line.strip()]
 
 
 def _is_utf8(line: bytes) -> bool:
     try:
-        line.decode()
+        return line.decode() is not None
     except UnicodeDecodeError:
         return False
-    return True
-
-
-def _sample(path: Path) -> bytes:
-    """The first bytes of a file's text; none of what can be read only once."""
-    if not path.is_file():
-        return b""
-    with contextlib.suppress(InputError, OSError), open_text(path) as (_, file):
-        return file.read(_SAMPLE)
-    return b""
-
-
-def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:
-    return InputError(
-        f"the compressed file is truncated or damaged after line {lines} ({error}); "
-        "copy or compress it again.",
-        place=Place(path),
-    )
-
-
-def _unreadable_error(path: Path, error: OSError) -> InputError:
-    if str(path) == "-":
-        return InputError(
-            "no file has this name; standard input is /dev/stdin where a file is expected, or is "
-            "read line by line where no file is named.",
-            place=Place(path),
-        )
-    return InputError(
-        f"cannot be read: {error.strerror or error}. Check that it exists and its permissions.",
-        place=Place(path),
-    )

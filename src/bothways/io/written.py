@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -90,51 +89,23 @@ def arrow_table(rows: Sequence[Sequence[Any]], numbers: Collection[str]) -> pa.T
     return pa.table(columns, schema=pa.schema(list(fields.values())))
 
 
-_AS_JSON = {b"cells": b"json"}
-"""The metadata of a column whose cells are JSON until the types of all are known."""
-
-
 def cells_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
-    """Cells as a column for :func:`write_tables`, which decides its type; of texts alone as they
-    are."""
+    """Cells as a column of the type that holds each as it is, or of texts."""
     import pyarrow as pa
 
-    if all(isinstance(value, str) for value in values):
-        return pa.field(name, pa.string()), pa.array(values, pa.string())
-    found = pa.array([json.dumps(value, ensure_ascii=False) for value in values], pa.string())
-    return pa.field(name, pa.string(), metadata=_AS_JSON), found
+    try:
+        found = pa.array(values)
+        mixed = {bool, float} <= {*map(type, values)} or pa.types.is_nested(found.type)
+    except (pa.ArrowException, OverflowError):
+        mixed = True
+    column = _as_texts(values) if mixed else found
+    return pa.field(name, column.type), column
 
 
-class _Kinds:
-    """Of which types the cells of a column are."""
+def _as_texts(values: Iterable[Any]) -> pa.Array:
+    import pyarrow as pa
 
-    def __init__(self) -> None:
-        self.types: set[type] = set()
-        self.largest = 0
-        """The largest whole number, whatever its sign."""
-
-    def add(self, values: Iterable[Any]) -> None:
-        """Take more cells."""
-        for value in values:
-            self.types.add(type(value))
-            if isinstance(value, int):
-                self.largest = max(self.largest, abs(value))
-
-    @property
-    def arrow(self) -> pa.DataType:
-        """The type of a column that holds each as it is; texts, if there is none."""
-        import pyarrow as pa
-
-        types = self.types - {type(None)}
-        if not types:
-            return pa.null()
-        if types == {bool}:
-            return pa.bool_()
-        if types == {int} and self.largest < 2**63:
-            return pa.int64()
-        if types <= {int, float} and self.largest <= 2**53:
-            return pa.float64()
-        return pa.string()
+    return pa.array([None if v is None else cell_text(v) for v in values], pa.string())
 
 
 def cell_text(value: Any) -> str:
@@ -159,71 +130,45 @@ def breaks_in(suffix: str, cells: Iterable[Any]) -> int:
     return sum(isinstance(cell, str) and _BREAKS.search(cell) is not None for cell in cells)
 
 
-def write_tables(
-    file: BinaryIO, suffix: str, tables: Callable[[], Iterable[pa.Table]], *, typed: bool = True
-) -> None:
+def write_tables(file: BinaryIO, suffix: str, tables: Callable[[], Iterable[pa.Table]]) -> None:
     """Write tables one after the other as an Arrow or a Parquet file.
 
     Args:
         file: to write.
         suffix: of its name.
-        tables: gives them, each time that it is called; all have the same columns.
-        typed: decide the types of columns from :func:`cells_column`, for which all tables are read
-            once before.
+        tables: gives them, each time that it is called; all have the same columns. A column whose
+            types differ has the one that holds all values as they are, or else texts.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rest = iter(tables())
-    first = next(rest)
-    kinds = _kinds(tables()) if typed else {}
-    every = (_resolved(table, kinds) for table in chain([first], rest))
-    first = next(every)
-    if suffix == ".parquet":
-        with pq.ParquetWriter(file, first.schema) as writer:
-            for table in chain([first], every):
-                writer.write_table(table, row_group_size=max(1, len(table)))
-    else:
-        with pa.ipc.new_file(file, first.schema) as stream:
-            for table in chain([first], every):
-                stream.write_table(table)
-
-
-def _is_json(field: pa.Field) -> bool:
-    return (field.metadata or {}).items() >= _AS_JSON.items()
-
-
-def _cells(table: pa.Table, name: str) -> list[Any]:
-    values = table.column(name).to_pylist()
-    return [*map(json.loads, values)] if _is_json(table.schema.field(name)) else values
-
-
-def _kinds(tables: Iterable[pa.Table]) -> dict[str, _Kinds]:
-    """Of the columns that have other cells than texts in any table."""
-    found: dict[str, _Kinds] = {}
-    texts: set[str] = set()
-    for table in tables:
-        for field in table.schema:
-            if _is_json(field):
-                found.setdefault(field.name, _Kinds()).add(_cells(table, field.name))
-            elif len(table):
-                texts.add(field.name)
-    for name in texts & found.keys():
-        found[name].types.add(str)
-    return found
-
-
-def _resolved(table: pa.Table, kinds: Mapping[str, _Kinds]) -> pa.Table:
-    """A table with the types that fit the cells of all."""
-    import pyarrow as pa
-
-    for place, name in enumerate(table.column_names):
-        if name in kinds:
-            kind, values = kinds[name].arrow, _cells(table, name)
-            if pa.types.is_string(kind):
-                values = [None if value is None else cell_text(value) for value in values]
-            table = table.set_column(place, pa.field(name, kind), pa.array(values, kind))
-    return table
+    kinds: dict[str, pa.DataType] = {}
+    exact: set[str] = set()  # columns with whole numbers that no float holds
+    for table in tables():
+        for field, column in zip(table.schema, table.columns, strict=True):
+            kind = kinds.get(field.name, field.type)
+            both = [pa.schema([("", one)]) for one in (kind, field.type)]
+            if pa.types.is_integer(field.type):
+                largest = max((abs(value) for value in column.to_pylist() if value), default=0)
+                exact |= {field.name} if largest > 2**53 else set()
+            try:
+                kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
+            except pa.ArrowTypeError:
+                kind = pa.string()
+            is_lossy = field.name in exact and pa.types.is_floating(kind)
+            kinds[field.name] = pa.string() if is_lossy else kind
+    schema = pa.schema(kinds)
+    parquet = suffix == ".parquet"
+    with pq.ParquetWriter(file, schema) if parquet else pa.ipc.new_file(file, schema) as writer:
+        for table in tables():
+            columns = [
+                column.cast(kind)
+                if kind != pa.string() or column.type == kind
+                else _as_texts(column.to_pylist())
+                for column, kind in zip(table.columns, kinds.values(), strict=True)
+            ]
+            size = {"row_group_size": max(1, len(table))} if parquet else {}
+            writer.write_table(pa.table(columns, schema=schema), **size)
 
 
 def table_text(suffix: str, rows: Sequence[Sequence[Any]], numbers: Collection[str] = ()) -> str:

@@ -28,7 +28,7 @@ from bothways.io.folder_files import count_lines
 from bothways.io.hub import model_folder
 from bothways.io.parallel import in_processes
 from bothways.io.parts import Content, Parts
-from bothways.io.terminal import ShowProgress, print_note, progress_of_rows
+from bothways.io.terminal import ShowProgress, print_note, progress_of
 from bothways.io.text import COMPRESSED
 from bothways.io.written import ARROW, arrow_table, breaks_in, table_text
 from bothways.runtime.batching import ahead
@@ -221,7 +221,7 @@ def write_in_parts(
         DiskError: a part could not be written.
         BothwaysError: what reading and computing raise.
     """
-    total, computed = _rows_of(path), 0
+    total = _rows_of(path)
     known: dict[int, About] = {}
 
     def todo(parts: Parts) -> Iterator[tuple[Job, int, str, Any]]:
@@ -232,14 +232,13 @@ def write_in_parts(
             else:
                 yield job, number, digest, window
 
-    with Parts(out, _asked(job, loaded)) as parts, progress_of_rows(what) as show:
+    with Parts(out, _asked(job, loaded)) as parts, progress_of(what) as show:
         if parts.resumed:
             print_note(f"{out}: continued from the parts in {out.name}.parts")
         for number, digest, content, about in _results(job, loaded, todo(parts), workers, cluster):
             parts.add(number, digest, content, about)
             known[number] = about
-            computed += about["rows"]
-            show(about["line"], total, computed)
+            show(about["line"], total)
         counts: Counter[str] = Counter()
         for about in known.values():
             counts.update({name: n for name, n in about.items() if isinstance(n, int)})

@@ -89,7 +89,7 @@ def read_original(prefix: Path) -> dict[str, Variable]:
         ModelError: a file is damaged or missing, or holds none of the family's weights.
     """
     family = original_family()
-    variables = read_bundle(prefix, unchecked=_SLOTS)
+    variables = read_bundle(prefix)
     found = {}
     for theirs, (values, kind) in variables.items():
         name, transposed = modern_name(family, theirs)

@@ -282,10 +282,7 @@ def broken_lines(options: TaskOptions, *, labelled: bool, skip: bool = False) ->
     is asked for, because every line needs its answer."""
     if not labelled:
         return Broken("skip" if skip else "stop")
-    return Broken(
-        "skip" if options.broken == "skip" else "stop",
-        "(broken skip leaves out such lines of labelled files.)",
-    )
+    return Broken("skip" if options.broken == "skip" else "stop", "broken")
 
 
 def _clean_label(text: str) -> str:

@@ -26,7 +26,7 @@ from bothways.errors import ConfigError, InputError, Place
 from bothways.families.heads import TAGGER
 from bothways.io.annotations.conll import COLUMNS, DOCUMENT, TABLE
 from bothways.io.annotations.tagged import BRAT, WORDS
-from bothways.io.annotations.written_spans import WRITERS, WrittenText, write_brat
+from bothways.io.annotations.written_spans import WRITERS, WrittenText, spans_text, write_brat
 from bothways.io.files import write_json, write_text
 from bothways.io.lines import listed
 from bothways.io.rows import JSON
@@ -646,11 +646,11 @@ def write_tagged(
             (places[first][0], places[last - 1][1], label or "entity")
             for label, first, last in entity_spans(predictions[s])
         ]
-        texts.append(WrittenText(text, places, spans, id))
+        texts.append(WrittenText(text, spans, id))
     if form == BRAT:
         write_brat(path, texts)
     else:
-        write_text(path, WRITERS[form][0](texts))
+        write_text(path, spans_text(form, texts))
 
 
 def encoded_sentences(file: EncodedFile[Sentences]) -> EncodedSentences:

@@ -73,7 +73,7 @@ def build_vocabulary(
     learned = learn(lines, config, on_merge, progress)
     report = _report(learned, config)
     if stray:
-        report["learned_from"]["files_left_out"] = "; ".join(stray_notes(stray, INPUT_SUFFIXES))
+        report["learned_from"]["files_left_out"] = "; ".join(stray_notes(stray))
     if reader.broken.lines:
         report["learned_from"]["broken_lines"] = reader.broken.lines
     if heldout:

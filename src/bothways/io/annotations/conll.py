@@ -14,7 +14,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 from bothways.errors import InputError, Place
@@ -30,7 +30,6 @@ TABLE, COLUMNS = "csv", "conll"
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile("O|[BIESLUMW]-.+")
 """A tag of a scheme."""
-_DOCUMENT = re.compile(rf"{DOCUMENT}(?:\s|$)")
 _COMMENT = re.compile(r"#+\s")
 _LANGUAGE = re.compile(r"[a-z]{2,3}:(?=\S)")
 _CONLLU = 10  # columns
@@ -164,29 +163,31 @@ def read_conll(
     first = next((line for _, line in lines if line.strip() and not line.startswith(marks)), "")
     if other_format(first) == "JSON":
         raise InputError("this is JSON; name the file .json or .jsonl.", place=Place(path))
-    ten = first.split("\t")
+    fields = first.split("\t")
     is_conllu = path.name.lower().endswith(".conllu") or (
-        len(ten) == _CONLLU and ten[0] in ("1", "1-2", "0.1")
+        len(fields) == _CONLLU and fields[0] in ("1", "1-2", "0.1")
     )
-    written = TABLE if has_word_columns(path, encoding) else COLUMNS
-    found = TaggedFile(written, separator="\t" if "\t" in first else " ")
-    rows = _rows_of_lines(path, lines, found.separator, "#" if is_conllu else layout.comment)
-    if is_conllu:
-        rows = [*rows]
-        words = [row for row in rows if not row[1] or row[1][0].isdecimal()]
-        if layout.is_default:
-            layout = ConllFormat(1, 3, "#")
-            found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
-        if left_out := len(rows) - len(words):
-            found.remarks.append(f"{left_out:,} ranges and empty nodes are no words and left out")
-        rows = words
-    _collect(path, rows, layout, found, labelled=labelled)
-    if labelled and is_conllu and "_" in found.all_tags():
-        raise InputError(
-            "the tag is _, which is how CoNLL-U says that there is none.",
-            place=found.place_of_tag(path, "_"),
-            option="tagging_tag",
+    found = TaggedFile(COLUMNS, separator="\t" if len(fields) > 1 else " ")
+    if is_conllu and layout.is_default:
+        layout = ConllFormat(1, 3, "#")
+        found.remarks.append("it is CoNLL-U: words in FORM (1), tags in UPOS (3)")
+
+    def rows() -> Iterator[Row]:
+        found_rows = _rows_of_lines(
+            path, lines, found.separator, "#" if is_conllu else layout.comment
         )
+        if not is_conllu:
+            return iter(found_rows)
+        # Ranges (2-3) and empty nodes (4.1) are no words.
+        return (row for row in found_rows if not row[1] or row[1][0].isdecimal())
+
+    number, values = next((row for row in rows() if row[1]), (0, None))
+    if not values:
+        raise InputError("has no sentences; it needs one word per line.", place=Place(path))
+    named = _named_columns(values) if layout.is_default else None  # with spaces between them
+    columns = named or _numbered_columns(values, layout, Place(path, number), labelled=labelled)
+    every = rows() if named is None else (row for row in rows() if row[0] != number)
+    _collect(path, every, columns, layout, found, labelled=labelled)
     return found
 
 
@@ -196,18 +197,15 @@ def _rows_of_lines(
     marks = next((n for n, (_, line) in enumerate(lines) if '"' in line), None)
     quoted = separator == "\t" and marks is not None
     quoted = quoted and encloses_fields([line for _, line in lines[marks:][:_SAMPLE]])
-    begins = True
+    begins, marked = True, (DOCUMENT, comment or DOCUMENT)
     for number, line in lines:
         if not line.strip():
             begins = True
             yield number, ()
             continue
-        if comment and line.startswith(comment):
-            if line.startswith("# newdoc"):
+        if line.startswith(marked):
+            if line.startswith((DOCUMENT, "# newdoc")):
                 yield number, None
-            continue
-        if line.startswith(DOCUMENT) and _DOCUMENT.match(line):
-            yield number, None
             continue
         if separator == " ":
             values = _SPACES.split(line.strip(" \t"))  # a no-break space is a word, not a separator
@@ -244,26 +242,62 @@ def read_word_rows(
     Raises:
         InputError: a row cannot be read, or no column is named for words or tags.
     """
-    found = TaggedFile(TABLE)
-    rows = _rows_of_items(items, in_lines=table_suffix(path) not in JSON)
-    _collect(path, rows, layout, found, labelled=labelled)
+    found, items = TaggedFile(TABLE), iter(items)
+    place, item = next(items, (Place(path), {}))
+    names = [*item]
+    columns = _named_columns(names) if layout.is_default else None
+    if columns is not None:
+        read = {"words in": columns.word, "tags in": columns.tag, "sentences by": columns.sentence}
+        said = [f"{what} {names[n]!r}" for what, n in read.items() if n is not None]
+        found.remarks.append(", ".join(said))
+    elif layout.is_default:
+        raise InputError(
+            f"expected columns named word and tag, found {listed(names)}.",
+            place=Place(path, 1),
+            option="tagging_word",
+        )
+    else:
+        columns = _numbered_columns(names, layout, place, labelled=labelled)
+    in_lines = table_suffix(path) not in JSON
+    rows = _rows_of_items(chain([(place, item)], items), names, columns, in_lines=in_lines)
+    _collect(path, rows, columns, layout, found, labelled=labelled)
     return found
 
 
-def _rows_of_items(items: Iterable[Item], *, in_lines: bool) -> Iterator[Row]:
-    names: list[str] = []
-    last = 0
+def _rows_of_items(
+    items: Iterable[Item], names: Sequence[str], columns: _Columns, *, in_lines: bool
+) -> Iterator[Row]:
+    """The rows of a table, with a blank one before each sentence that a column numbers, and a
+    document's beginning where its column changes. An empty cell is the one above.
+
+    Raises:
+        InputError: a sentence goes on after others.
+    """
+    last, document, sentence = 0, "", ""
+    seen: dict[str, int] = {}
     for place, item in items:
-        number = place.row or last + 1
         if not isinstance(item, dict):
             raise InputError(f"expected an object, found {shown(item)}.", place=place)
-        if not names:
-            names = [*item]
-            yield max(1, number - 1), names
-        elif in_lines and number > last + 1:
+        number = place.row or last + 1
+        if in_lines and 0 < last < number - 1:
             yield number, ()
         last = number
-        yield number, ["" if value is None else str(value) for value in map(item.get, names)]
+        values = ["" if value is None else str(value) for value in map(item.get, names)]
+        value = "" if columns.document is None else values[columns.document].strip()
+        if value not in ("", "nan", document):
+            document, sentence, seen = value, "", {}
+            yield number, None
+        value = "" if columns.sentence is None else values[columns.sentence].strip()
+        if value not in ("", "nan", sentence):
+            if seen.get(value):
+                raise InputError(
+                    f"sentence {value!r} goes on, and others stand between; sort the rows.",
+                    place=place,
+                )
+            sentence, seen = value, {} if value in seen else seen  # numbered anew
+            seen[value] = len(seen)
+            yield number, ()
+        yield number, values
 
 
 def are_word_rows(item: object) -> bool:
@@ -274,111 +308,15 @@ def are_word_rows(item: object) -> bool:
 
 
 def _collect(
-    path: Path, rows: Iterable[Row], layout: ConllFormat, found: TaggedFile, *, labelled: bool
-) -> None:
-    """Add the sentences of rows to a file; the first row may name the columns."""
-    rows, before = iter(rows), list[Row]()
-    number, first = next(rows, (0, None))
-    while number and not first:
-        before.append((number, first))
-        number, first = next(rows, (0, None))
-    columns = _named_columns(first or ()) if layout.is_default else None
-    is_table = found.format == TABLE
-    if first and columns is not None:
-        names = [f"words in {first[columns.word]!r}, tags in {first[columns.tag or 0]!r}"]
-        names += [] if columns.sentence is None else [f"sentences by {first[columns.sentence]!r}"]
-        found.remarks.append(", ".join(names))
-    elif first and is_table and layout.is_default:
-        raise InputError(
-            f"expected columns named word and tag, found {listed(first)}.",
-            place=Place(path, number),
-            option="tagging_word",
-        )
-    elif first:
-        columns = _numbered_columns(first, layout, Place(path, number), labelled=labelled)
-        before += [] if is_table else [(number, first)]
-    sample = list[Sequence[str]]()
-    if first and columns:
-        rows = chain(before, rows)
-        if (columns.sentence, columns.document) != (None, None):
-            rows = _by_number(path, rows, columns, len(first), found)
-        sample = _add_sentences(path, rows, columns, len(first), found, labelled=labelled)
-    if not columns or not found.words:
-        raise InputError("has no sentences; it needs one word per line.", place=Place(path))
-    if columns.tag is None:
-        found.tags = None
-    if layout.is_default:
-        _check_words(path, found, sample, labelled=labelled)
-        if labelled:
-            _check_tag_column(path, found, sample, columns)
-
-
-def _numbered_columns(
-    first: Sequence[str], layout: ConllFormat, place: Place, *, labelled: bool
-) -> _Columns:
-    width = len(first)
-    word, tag = (n + width if n < 0 else n for n in (layout.word, layout.tag))
-    has_tag = 0 <= tag < width and tag != word
-    for name, column, known in (
-        ("word", layout.word, 0 <= word < width),
-        ("tag", layout.tag, has_tag or not labelled),
-    ):
-        if not known:
-            raise InputError(
-                f"has {counted(width, 'column')}, so there is no column {column} for the {name}: "
-                f"{listed(first, 6)}.",
-                place=place,
-                option=f"tagging_{name}",
-            )
-    return _Columns(word, tag if has_tag else None)
-
-
-def _by_number(
-    path: Path, rows: Iterable[Row], columns: _Columns, width: int, found: TaggedFile
-) -> Iterator[Row]:
-    """The rows, with a blank one before each sentence that a column numbers, and a document's
-    beginning where its column changes. An empty cell is the one above.
-
-    Raises:
-        InputError: a sentence goes on after others.
-    """
-    document = sentence = ""
-    order: dict[str, int] = {}
-    at = again = 0
-    for number, values in rows:
-        if values and len(values) == width:
-            value = "" if columns.document is None else values[columns.document].strip()
-            if value not in ("", "nan", document):
-                document, sentence, at = value, "", 0
-                order.clear()
-                yield number, None
-            value = "" if columns.sentence is None else values[columns.sentence].strip()
-            if value not in ("", "nan", sentence):
-                sentence, before, at = value, at, order.setdefault(value, len(order))
-                again += at == 0 < before
-                if 0 < at < before:
-                    raise InputError(
-                        f"sentence {value!r} goes on, and others stand between; sort the rows.",
-                        place=Place(path, number),
-                    )
-                yield number, ()
-        yield number, values
-    if again:
-        found.remarks.append(
-            f"sentences are numbered anew {counted(again, 'time')}, as documents are"
-        )
-
-
-def _add_sentences(
     path: Path,
     rows: Iterable[Row],
     columns: _Columns,
-    width: int,
+    layout: ConllFormat,
     found: TaggedFile,
     *,
     labelled: bool,
-) -> list[Sequence[str]]:
-    """Add the sentences of rows to a file; the first rows are returned."""
+) -> None:
+    """Add the sentences of rows to a file."""
     sample: list[Sequence[str]] = []
     words, lines, tags, document = list[str](), list[int](), list[str](), 0
     for number, values in rows:
@@ -387,9 +325,11 @@ def _add_sentences(
             words, lines, tags = [], [], []
             document += values is None
             continue
-        if len(values) != width:
+        if len(sample) < _LOOKED_AT:
+            sample.append(values)
+        if len(values) != len(sample[0]):
             raise InputError(
-                f"expected {counted(width, 'column')} as in the lines before, found "
+                f"expected {counted(len(sample[0]), 'column')} as in the lines before, found "
                 f"{len(values)}: {listed(values, 6)}.",
                 place=Place(path, number),
                 option="tagging_comment" if values[0].startswith("#") else None,
@@ -397,8 +337,8 @@ def _add_sentences(
         word = values[columns.word]
         tag = "" if columns.tag is None else values[columns.tag].strip()
         problem = "" if word else "the word is empty."
-        if labelled and not tag:
-            problem = problem or "the tag is empty."
+        if labelled and tag in ("", "_"):  # as CoNLL-U says that there is none
+            problem = problem or f"the tag is {tag or 'empty'}."
         if "\n" in word or word.startswith(_LISTS):
             problem = f"expected one word per row, found {word[:40]!r}."
         if problem:
@@ -406,60 +346,67 @@ def _add_sentences(
         words.append(word.strip(" ") or word)
         lines.append(number)
         tags.append(tag)
-        if len(sample) < _LOOKED_AT:
-            sample.append(values)
     found.add(words, lines, tags, document)
-    return sample
+    if not found.words:
+        raise InputError("has no sentences; it needs one word per line.", place=Place(path))
+    if columns.tag is None:
+        found.tags = None
+    if layout.is_default:
+        _check_columns(path, found, sample, columns, labelled=labelled)
 
 
-def _check_words(
-    path: Path, found: TaggedFile, sample: Sequence[Sequence[str]], *, labelled: bool
+def _numbered_columns(
+    first: Sequence[str], layout: ConllFormat, place: Place, *, labelled: bool
+) -> _Columns:
+    width = len(first)
+    word, tag = (n + width if n < 0 else n for n in (layout.word, layout.tag))
+    has_tag = 0 <= tag < width and tag != word
+    name = "" if has_tag or not labelled else "tag"
+    if name := name if 0 <= word < width else "word":
+        raise InputError(
+            f"has {counted(width, 'column')}, so there is no column {getattr(layout, name)} for "
+            f"the {name}: {listed(first, 6)}.",
+            place=place,
+            option=f"task.tagging.{name}",
+        )
+    return _Columns(word, tag if has_tag else None)
+
+
+def _check_columns(
+    path: Path,
+    found: TaggedFile,
+    sample: Sequence[Sequence[str]],
+    columns: _Columns,
+    *,
+    labelled: bool,
 ) -> None:
-    """Refuse a column of words that holds something else."""
+    """Refuse columns that hold something else than words and tags, and note other tags."""
     words = [word for sentence in found.words for word in sentence]
-    place = Place(path, found.lines[0][0])
-    problem = ""
-    if len(words) > 1 and len(sample[0]) > 1:
-        if all(map(str.isdecimal, words)) and _count([*map(int, words)]):
-            problem = "the column of words holds numbers that count words or sentences."
-        elif all(map(TAG.fullmatch, words)) and any("-" in word for word in words):
-            problem = f"every word is a tag, such as {max(words, key=len)!r}."
-    if problem:
+    tags, place, width = found.all_tags(), Place(path, found.lines[0][0]), len(sample[0])
+    are_tags = all(map(TAG.fullmatch, words)) and any("-" in word for word in words)
+    if len(words) > 1 and width > 1 and (are_tags or all(map(str.isdecimal, words))):
+        problem = f"the column of words holds {'tags' if are_tags else 'numbers'}."
         raise InputError(problem, place=place, option="tagging_word")
     languages = {match[0] if (match := _LANGUAGE.match(word)) else "" for word in words}
     if len(words) > 2 and len(languages) == 1 and languages != {""}:
         raise InputError(
             f"every word begins with {languages.pop()!r}, as in WikiANN; take it out.", place=place
         )
-    ends = {row[-1] for row in sample}
     single = all(len(sentence) == 1 for sentence in found.words)
     least = 2 if labelled or len(words) > 1 else 1
-    if single and found.separator == " " and len(sample[0]) > least and not any(map(_is_tag, ends)):
+    ends = {row[-1] for row in sample}
+    if single and found.separator == " " and width > least and not any(map(_is_tag, ends)):
         raise InputError("expected a word in each line, found running text.", place=place)
-
-
-def _count(numbers: Sequence[int]) -> bool:
-    return all(b - a in (0, 1) or b < 2 for a, b in pairwise(numbers))
-
-
-def _check_tag_column(
-    path: Path, found: TaggedFile, sample: Sequence[Sequence[str]], columns: _Columns
-) -> None:
-    """Note another column of tags, and refuse the last one if it has no tags of a scheme, or one
-    for all words."""
-    tags = found.all_tags()
-    for column in range(len(sample[0])):
-        named = TAG.fullmatch(sample[0][column].strip()) is None  # by the first row
-        values = {row[column].strip() for row in sample[named:]} - {"O"}
-        if column in (columns.word, columns.tag) or not values:
-            continue
-        if not all(map(TAG.fullmatch, values)):
+    for column in range(width) if labelled else ():
+        values = {row[column].strip() for row in sample} - {"O"}
+        is_read = column in (columns.word, columns.tag)
+        if is_read or not values or not all(map(TAG.fullmatch, values)):
             continue
         what = f"column {column} has tags, too, such as {max(sorted(values), key=len)!r}"
         if len(tags) == 1 or not all(map(TAG.fullmatch, tags)):
             raise InputError(
                 f"the last column has {max(sorted(tags), key=len)[:40]!r}, and {what}; name one.",
-                place=Place(path, found.lines[0][0]),
+                place=place,
                 option="tagging_tag",
             )
         found.remarks.append(

@@ -23,10 +23,9 @@ from typing import Any
 
 from bothways.errors import InputError, Place
 from bothways.io.annotations.choices import finished_annotations
-from bothways.io.annotations.values import first_value, whole_number
 from bothways.io.columns import checked_text
 from bothways.io.lines import listed
-from bothways.io.rows import shown
+from bothways.io.rows import first_value, shown, whole_number
 
 _TEXT = ("text", "data")
 _SPANS = ("spans", "entities", "label", "labels")

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError, Place
-from bothways.io.annotations.values import first_value, list_value, whole_number
 from bothways.io.broken import Broken
 from bothways.io.columns import cell_value, checked_text
 from bothways.io.lines import FALSE, TRUE, listed
 from bothways.io.options import Format
-from bothways.io.rows import DELIMITED, shown, table_suffix
+from bothways.io.rows import DELIMITED, first_value, shown, table_suffix, whole_number
 from bothways.io.tables import read_items, read_table
 from bothways.io.terminal import counted
 
@@ -155,26 +154,21 @@ def _items(
     passage."""
     read = read_table if table_suffix(path) in DELIMITED else read_items
     for n, (place, item) in enumerate(read(path, form, broken), start=1):
-        nested = isinstance(item, dict) and "paragraphs" in item
-        place = Place(path) if nested else place
-        try:
-            for where, question, holder in _questions_in(item, f"article {n}, " * nested):
-                yield place, where, question, holder
-        except InputError as error:
-            error.place = error.place or place
-            raise
+        if not isinstance(item, dict) or not {"paragraphs", "qas"} & item.keys():
+            yield place, "", item, item
+            continue
+        paragraphs = [item] if "qas" in item else _list(item, "paragraphs", path)  # MRQA's
+        for p, paragraph in enumerate(paragraphs, start=1):
+            for q, question in enumerate(_list(paragraph, "qas", path), start=1):
+                yield Place(path), f"article {n}, paragraph {p}, question {q}", question, paragraph
 
 
-def _questions_in(item: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
-    """The questions of an article, of a paragraph, or of itself."""
-    if isinstance(item, dict) and "paragraphs" in item:
-        for n, paragraph in enumerate(list_value(item, "paragraphs"), start=1):
-            yield from _questions_in(paragraph, f"{where}paragraph {n}, ")
-    elif isinstance(item, dict) and "qas" in item:
-        for n, question in enumerate(list_value(item, "qas"), start=1):
-            yield f"{where}question {n}", question, item
-    else:
-        yield where.removesuffix(", "), item, item
+def _list(item: Any, name: str, path: Path) -> list[Any]:
+    value = item.get(name) if isinstance(item, dict) else None
+    if not isinstance(value, list):
+        problem = f"expected an object with a list {name!r}, found {shown(item)}."
+        raise InputError(problem, place=Place(path))
+    return value
 
 
 def _text(item: Any, names: tuple[str, ...], known: Container[object] = ()) -> str:
@@ -194,30 +188,24 @@ def _id(value: Any) -> str:
 
 def _is_impossible(item: Any) -> bool:
     """Whether a question is marked as one without an answer."""
-    found = set()
-    for name in _FLAGS.keys() & item.keys():
-        value = str(item[name]).strip().lower()
-        if value not in (*TRUE, *FALSE, *_NONE):
-            raise InputError(f"{name} is {value[:40]!r}; it must be true or false.")
-        if value not in _NONE:
-            found.add((value in TRUE) == _FLAGS[name])
-    if len(found) > 1:
-        raise InputError(f"{listed(sorted(_FLAGS.keys() & item.keys()))} contradict each other.")
-    return True in found
+    values = {name: str(item[name]).strip().lower() for name in _FLAGS.keys() & item.keys()}
+    if unknown := {*values.values()} - {*TRUE, *FALSE, *_NONE}:
+        raise InputError(f"{listed([*values])} is {unknown.pop()[:40]!r}, not true or false.")
+    return any((v in TRUE) == _FLAGS[name] for name, v in values.items() if v not in _NONE)
 
 
 def _answers(item: Any, passage: str, counts: Counter[str]) -> tuple[GoldAnswer, ...]:
     """The answers of a question; an empty text is none."""
     answers = []
     for text, given in _pairs(item):
-        start = -1 if given is None or given == "" else whole_number(given)
-        if start is None:
-            raise InputError(f"answer_start is {shown(given)}; it must be a whole number.")
         if not checked_text(text, "text").strip():
             continue
+        start = whole_number(given)
         if given is None or given == "":
             counts["start"] += 1
             start = passage.find(text.strip())
+        if start is None:
+            raise InputError(f"answer_start is {shown(given)}; it must be a whole number.")
         answers.append(GoldAnswer(text, start))
     impossible = _is_impossible(item)
     if impossible and answers:
@@ -235,11 +223,10 @@ def _pairs(item: Any) -> list[tuple[Any, Any]]:
             return []
         raise InputError(f"expected answers under 'answers', found {listed(list(item))}.")
     value, start = first_value(item, _ANSWERS), first_value(item, _STARTS)
-    if isinstance(value, str):
-        if value.startswith(("[", "{")):  # in a cell of a table
-            value = _of_cell(value)
-        elif value.strip().lower() in _NONE:
-            return []
+    if isinstance(value, str):  # in a cell of a table
+        value = [] if value.strip().lower() in _NONE else cell_value(value)
+        if isinstance(value, str) and value.startswith("{"):
+            raise InputError(f"expected answers as JSON, found {value[:40]!r}.")
     if isinstance(value, dict) and isinstance(value.get("text"), list):  # as on the Hub
         starts = first_value(value, _STARTS) or [None] * len(value["text"])
         if len(starts) != len(value["text"]):
@@ -250,11 +237,3 @@ def _pairs(item: Any) -> list[tuple[Any, Any]]:
         (one.get("text"), first_value(one, _STARTS)) if isinstance(one, dict) else (one, start)
         for one in values
     ]
-
-
-def _of_cell(text: str) -> Any:
-    """The answers in a cell of a table: JSON, or what Python writes for a list or dictionary."""
-    value = cell_value(text)
-    if value is text and text.startswith("{"):
-        raise InputError(f"expected answers as JSON, found {text[:40]!r}.")
-    return value

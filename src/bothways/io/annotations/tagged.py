@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,23 +15,21 @@ from bothways.io.annotations.conll import (
     ConllFormat,
     TaggedFile,
     are_word_rows,
+    has_word_columns,
     read_conll,
     read_word_rows,
 )
 from bothways.io.annotations.spans import (
-    CharacterSpan,
     format_of_item,
     read_brat,
     text_with_spans,
 )
-from bothways.io.annotations.values import first_value
 from bothways.io.annotations.written_spans import WRITERS
 from bothways.io.columns import checked_text
 from bothways.io.lines import listed
 from bothways.io.options import Format
-from bothways.io.rows import JSON, PARQUET, SHEETS, shown, table_suffix
+from bothways.io.rows import JSON, PARQUET, SHEETS, first_value, shown, table_suffix, whole_number
 from bothways.io.tables import read_items, read_table
-from bothways.io.terminal import counted
 from bothways.io.text import read_lines, read_whole
 
 BRAT, WORDS = "brat", "words"
@@ -40,7 +37,6 @@ NAMES = (COLUMNS, TABLE, BRAT, WORDS, *WRITERS)
 """The formats of files with tags."""
 _WORD_KEYS = ("tokens", "words")
 _TAG_KEYS = ("ner_tags", "tags", "labels", "ner", "pos_tags", "upos")
-_WHOLE = re.compile(r"-?[0-9]+(?:\.0+)?")
 
 
 def brat_files(path: Path) -> list[Path]:
@@ -83,13 +79,13 @@ def read_tagged(
         found = _read_items(path, layout, form, labelled=labelled)
     elif path.is_dir() or suffix == ".ann":
         found = _read_brat(path, form.encoding)
-    elif suffix == ".csv":
+    elif suffix == ".csv" or has_word_columns(path, form.encoding):
         found = read_word_rows(path, read_table(path, form), layout, labelled=labelled)
     else:
         found = read_conll(path, layout, labelled=labelled, encoding=form.encoding)
-    if found.texts:
-        _check_texts(found, path, labelled=labelled)
-    else:
+    if found.texts and labelled:
+        _refuse_tags(found, path)
+    elif not found.texts:
         _name_tags(found, names, path, labelled=labelled)
     return found
 
@@ -98,17 +94,14 @@ def _read_brat(path: Path, encoding: str) -> TaggedFile:
     files = brat_files(path)
     if not files:
         raise InputError("is a folder without .ann files; name a file.", place=Place(path))
-    found = TaggedFile(BRAT, tags=None, remarks=["it is brat's"])
+    note = f"it is brat's, {len(files):,} documents" if path.is_dir() else "it is brat's"
+    found = TaggedFile(BRAT, tags=None, remarks=[note])
     for one in files:
         text = one.with_suffix(".txt")
         if not text.is_file():
             raise InputError(f"{text.name}, the text of it, is missing.", place=Place(one))
         content = read_whole(text, as_it_is=True, encoding=encoding)
         found.texts.append(read_brat(one, content, read_lines(one, encoding=encoding)))
-    if path.is_dir():
-        found.remarks = [f"it is brat's, {len(files):,} documents"]
-        if alone := sum(not t.with_suffix(".ann").is_file() for t in path.glob("*.txt")):
-            found.remarks.append(f"{alone:,} texts without an .ann file are left out")
     return found
 
 
@@ -134,22 +127,19 @@ def _read_items(path: Path, layout: ConllFormat, form: Format, *, labelled: bool
     if tool == WORDS:
         return found
     tasks = [item for _, item in items if isinstance(item, dict)]
-    several = sum(len(finished_annotations(item)) > 1 for item in tasks)
-    single = sum(item.get("_is_binary") is True for item in tasks)
-    kept = [text for text in found.texts if text.spans is not None]
-    left_out = len(items) - len(kept) if labelled else 0
+    kept = [text for text in found.texts if text.spans is not None or not labelled]
     notes = {
-        f"it is read as an export of {tool}": 1,
-        f"{several:,} examples have several annotations: the first is read, or the one that is "
-        "marked as the truth": several,
-        f"{single:,} answers are about one span each (_is_binary), so other entities of their "
-        "texts are read as O": single,
-        f"{counted(left_out, 'example')} without annotations, or rejected, left out": left_out,
+        "examples have several annotations: the first is read, or the one that is marked as the "
+        "truth": sum(len(finished_annotations(item)) > 1 for item in tasks),
+        "answers are about one span each (_is_binary), so other entities of their texts are read "
+        "as O": sum(item.get("_is_binary") is True for item in tasks),
+        "examples without annotations, or rejected, left out": len(items) - len(kept),
     }
-    found.remarks += [note for note, count in notes.items() if count]
-    if labelled and not kept:
+    found.remarks = [f"it is read as an export of {tool}"]
+    found.remarks += [f"{count:,} {note}" for note, count in notes.items() if count]
+    if not kept:
         raise InputError("no example was annotated.", place=Place(path))
-    found.texts = kept if labelled else found.texts
+    found.texts = kept
     return found
 
 
@@ -169,12 +159,10 @@ def _add_words(found: TaggedFile, item: Any, number: int, *, labelled: bool) -> 
         raise InputError(f"expected a list under 'tags', found {listed(list(item))}.")
     if tags is not None and len(tags) != len(words):
         raise InputError(f"has {len(words)} words and {len(tags)} tags.")
-    for value in words:
-        if not checked_text(value, "tokens"):
-            raise InputError("a word is empty.")
-    for value in tags or ():
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise InputError(f"expected a tag, found {shown(value)}.")
+    if not all(checked_text(word, "tokens") for word in words):
+        raise InputError("a word is empty.")
+    if none := [tag for tag in tags or () if tag is None or isinstance(tag, bool | list | dict)]:
+        raise InputError(f"expected a tag, found {shown(none[0])}.")
     as_texts = None if tags is None else [str(tag).strip() for tag in tags]
     found.add(words, [number] * len(words), as_texts, 0)
 
@@ -185,43 +173,35 @@ def _name_tags(found: TaggedFile, names: Sequence[str], path: Path, *, labelled:
     Raises:
         InputError: a number that has no name, if tags are needed.
     """
-    tags = found.all_tags()
+    numbers = {tag: whole_number(tag) for tag in found.all_tags()}
     if not found.words:
         raise InputError("no example has a word.", place=Place(path))
-    numbers = bool(tags) and all(map(_WHOLE.fullmatch, tags))
-    if found.tags is None or not names or not numbers or any(map(_WHOLE.fullmatch, names)):
+    named_by_numbers = any(whole_number(name) is not None for name in names)
+    if not names or named_by_numbers or not numbers or None in numbers.values():
         return
-    number = {tag: int(float(tag)) for tag in tags}
-    known = {tag: names[n] for tag, n in number.items() if 0 <= n < len(names)}
-    if labelled and (unknown := tags - known.keys()):
+    known = {tag: names[n] for tag, n in numbers.items() if n is not None and 0 <= n < len(names)}
+    if labelled and (unknown := numbers.keys() - known.keys()):
         tag = min(unknown)
         raise InputError(
             f"the tag is the number {tag}, and there are names for 0 to {len(names) - 1}.",
             place=found.place_of_tag(path, tag),
             option="labels",
         )
-    found.tags = [[known.get(tag, tag) for tag in own] for own in found.tags]
-    if known:
-        one = min(known)
-        note = f"its tags are numbers, read as those of the task's labels: {one} is {known[one]}"
-        found.remarks.append(note)
+    found.tags = [[known.get(tag, tag) for tag in own] for own in found.tags or ()]
+    note = "its tags are numbers, read as those of the task's labels"
+    found.remarks += [f"{note}: {one} is {known[one]}" for one in sorted(known)[:1]]
 
 
-def _check_texts(found: TaggedFile, path: Path, *, labelled: bool) -> None:
-    """Refuse labels of spans that are tags of words; note texts that are annotated in two ways."""
-    of_text: dict[str, set[frozenset[CharacterSpan]]] = {}
-    first: dict[str, Place] = {}
-    for text in found.texts:
-        of_text.setdefault(text.text, set()).add(frozenset(text.spans or ()))
-        for span in text.spans or ():
-            first.setdefault(span.label, Place(text.path or path, text.line))
-    if labelled and first and ("O" in first or all(map(TAG.fullmatch, first))):
-        label = "O" if "O" in first else next(iter(first))
+def _refuse_tags(found: TaggedFile, path: Path) -> None:
+    """Refuse labels of spans that are tags of words.
+
+    Raises:
+        InputError: naming the first span.
+    """
+    first = {span.label: text for text in reversed(found.texts) for span in text.spans or ()}
+    if first and ("O" in first or all(map(TAG.fullmatch, first))):
+        label = "O" if "O" in first else min(first)
         raise InputError(
             f"the label of a span is {label!r}, a tag of a word; give a span its type alone.",
-            place=first[label],
-        )
-    if labelled and (differing := sum(len(spans) > 1 for spans in of_text.values())):
-        found.remarks.append(
-            f"{differing:,} texts occur again with other spans; each is an example of its own"
+            place=Place(first[label].path or path, first[label].line),
         )
