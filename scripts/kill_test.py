@@ -105,7 +105,7 @@ def commands(folder: Path, steps: int, threads: int, precision: str) -> dict[str
     pretrain = ["pretrain", folder / "recipe.yaml", "--corpus", folder / "corpus", "--run", OUT]
     training = ["--precision", precision, "--threads"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    launch += ["--nproc-per-node", "2", "-m", "--", "bothways"]
+    launch += ["--nproc_per_node", "2", "-m", "--", "bothways"]
     long_build = ["corpus", "--files", long, "--tokenizer", folder / "vocabulary", "--workers", 2]
     found = {
         "pretrain": [*program, *pretrain, *training, threads],

@@ -77,13 +77,14 @@ def refusal_check(world: World, capsys: pytest.CaptureFixture[str]) -> Refused:
     def check(words: list[Words], *fragments: str, status: int = 1) -> str:
         before = contents(world.root)
         capsys.readouterr()
-        assert run(*words) == status
+        found = run(*words)
+        assert found == status, f"{words} gave {found}"
         error = capsys.readouterr().err
         assert error.startswith("bothways: error: ")
         assert error.count("error:") == 1
         assert "Traceback" not in error
         for fragment in fragments:
-            assert fragment in error
+            assert fragment in error, f"{fragment!r} is not in {error}"
         assert contents(world.root) == before
         return error
 

@@ -204,7 +204,7 @@ def config(world: Path, tmp_path: Path) -> FinetuneConfig:
 
 
 def tuned(config: FinetuneConfig, **task: Any) -> FinetuneConfig:
-    return dataclasses.replace(config, task=TaskOptions(name="t", **task), batch=8)
+    return dataclasses.replace(config, task=TaskOptions(name="t", **task), batch_size=8)
 
 
 def test_predictions_are_under_the_numbers_that_a_file_has(

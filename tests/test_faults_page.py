@@ -41,14 +41,13 @@ def test_its_limits() -> None:
     )
     most = config._AT_MOST
     shape = ", ".join(f"{most[name]:,}" for name in ("layers", "hidden", "positions"))
-    pieces = f"{folder_files.MOST_VOCABULARY} MiB, {folder_files.MOST_PIECES:,} pieces"
     line = f"{CorpusConfig.max_line_mib:g} MiB, `--set max_line_mib`"
     header = f"{stored._MOST_HEADER / 2**20:g} MiB, {stored._MOST_TENSORS:,}"
     assert {
         "a line to learn from (`corpus`, `vocab`)": line,
         "a line that a model is to read": f"{broken.TEXT.mib:g} MiB",
         "config.json and other settings": f"{folder_files.MOST_SETTINGS} MiB",
-        "a file with a vocabulary": pieces,
+        "a file with a vocabulary": f"{folder_files.MOST_VOCABULARY} MiB",
         "layers, hidden size, positions of a config.json": shape,
         "positions that no table of weights has": f"{config._MOST_COMPUTED:,}",
         "header of a safetensors file, tensors in a file": header,

@@ -85,7 +85,7 @@ def test_a_plan_of_other_settings_is_refused(
     call(script, *words, "--cases", "tiny", "base")
     call(script, *words, "--cases", "small")
     with pytest.raises(SystemExit, match=r"'tiny' was measured with .*length: 128.*length: 64"):
-        call(script, *words, "--cases", "small", "--max-length", 64)
+        call(script, *words, "--cases", "small", "--length", 64)
 
 
 @pytest.mark.parametrize("script", ["compare_digests"], indirect=True)

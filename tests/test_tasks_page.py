@@ -59,7 +59,7 @@ def test_the_page_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = blocks("python")
     exec(compile(block, "docs/tasks.md", "exec"), {})
     shown = capsys.readouterr().out
-    assert "1 broken line was left out: 5. Line 5: " in shown
+    assert "1 broken lines were left out: 5. Line 5: " in shown
     kept = json.loads(Path("runs/likeness/seed-0/metrics.json").read_text())
     assert "spearman" in kept["further"]["pairs-test"]["scores"]
     assert Path("runs/likeness/seed-0/pairs-test_predictions.tsv").exists()

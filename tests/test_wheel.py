@@ -119,7 +119,7 @@ def test_recipes_are_planned_and_trained_from_an_empty_folder(
 
 def test_the_paper_is_reproduced_without_a_checkout(installed: Path, tmp_path: Path) -> None:
     """A recipe by name; the scale's text and tasks are made from installed packages."""
-    words = ["reproduce", "masking-rate", "--recipe", "tiny", "--steps", "2", "--out", "out"]
+    words = ["reproduce", "masking-rate", "--recipe", "tiny", "--set", "steps=2", "--out", "out"]
     shown = succeeds(installed, [("bothways", [*words, "--plan"])], tmp_path)
     assert "to do" in shown
 

@@ -127,26 +127,26 @@ def break_about(folder: Path) -> None:
         (lambda f: truncate(f / "tokenizer_config.json"), "tokenizer_config.json:8: is not JSON"),
         (break_about, "bothways.json cannot be read"),
         (spoil_weights, "not finite numbers: encoder.layers.0."),
-        (swap_two_pieces, "vocab.txt: id 7 is 'w3', but 'w2' in tokenizer.json"),
-        (drop_last_piece, "vocab.txt has 96 pieces, tokenizer.json 97"),
+        (swap_two_pieces, "vocab.txt: has other pieces than tokenizer.json"),
+        (drop_last_piece, "vocab.txt: has other pieces than tokenizer.json"),
     ],
 )
 def test_a_damaged_model(
     damage: Callable[[Path], None], named: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(model)
-    (problem,) = diagnose(model)
-    assert named in problem
-    assert str(model) in problem
+    problems = diagnose(model)
+    assert named in problems[0]
+    assert all(str(model) in problem for problem in problems)
     assert cli.main(["info", str(model), "--check"]) == 1
-    assert capsys.readouterr().out == problem + "\n"
+    assert capsys.readouterr().out.splitlines() == problems
 
 
 def test_every_problem_of_a_model_is_named(model: Path) -> None:
     swap_two_pieces(model)
     truncate(model / "model.safetensors")
     vocabulary, weights = diagnose(model)
-    assert "vocab.txt: id 7" in vocabulary
+    assert "vocab.txt: has other pieces" in vocabulary
     assert "model.safetensors is damaged" in weights
 
 
@@ -216,13 +216,13 @@ def test_a_damaged_corpus(corpus: Path) -> None:
     flip_last_byte(corpus / "heldout-00000.arrow")
     problems = diagnose(corpus)
     assert len(problems) == 2
-    assert "train-00000.arrow: truncated: " in problems[0]
+    assert "train-00000.arrow: damaged: " in problems[0]
     assert "heldout-00000.arrow: " in problems[1]
 
 
 def test_the_vocabulary_of_a_corpus(corpus: Path) -> None:
     swap_two_pieces(corpus)
     (problem,) = diagnose(corpus)
-    assert "vocab.txt: id 7 is" in problem
+    assert "vocab.txt: has other pieces" in problem
     truncate(corpus / "tokenizer.json")
     assert "tokenizer.json: cannot be read" in diagnose(corpus)[0]

@@ -137,7 +137,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
         "glue",
         lambda w, out: [
             *("reproduce", "glue", "--data", w.root / "glue", "--run", out, "--model", w.model),
-            *("--tasks", "sst2", "--epochs", "1", "--precision", "fp32", "--threads", "1"),
+            *("--tasks", "sst2", "--epochs", "1", "--set", "precision=fp32", "threads=1"),
         ],
     ),
     "features": (
@@ -152,7 +152,7 @@ VERBS: dict[str, tuple[str, Verb]] = {
                 w.root / "names.conll",
             ),
             *("--model", w.model, "--run", out, "--layers", "last", "--epochs", "1"),
-            *("--hidden", "4", "--threads", "1"),
+            *("--hidden", "4", "--set", "threads=1"),
         ],
     ),
 }

@@ -280,7 +280,7 @@ def test_a_recipe_that_comes_with_the_package_goes_by_name(name: str) -> None:
 
 
 def test_what_is_a_path_and_what_a_name(elsewhere: Path) -> None:
-    for path in ("own.yaml", "own.yml", "tiny.yaml", "deep/tiny"):
+    for path in ("own.yaml", "own.yml", "tiny.yaml", "deep/tiny.yaml"):
         (elsewhere / path).parent.mkdir(exist_ok=True)
         (elsewhere / path).write_text("seed: 77\n")
         assert named(path).seed == options.load_recipe(PretrainConfig, path).seed == 77

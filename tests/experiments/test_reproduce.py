@@ -220,7 +220,7 @@ def test_tables_in_earnest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     made: dict[str, int] = {}
     for name, kept in rows.items():
         keep_rows(monkeypatch, name, *kept)
-        assert cli.main(["reproduce", name, "--out", str(out), "--threads", "1"]) == 0
+        assert cli.main(["reproduce", name, "--out", str(out), "--set", "threads=1"]) == 0
         found = json.loads((out / f"{name}-smoke/table.json").read_text())
         assert found["complete"]
         assert str(tmp_path) not in json.dumps(found), "no places of this machine"

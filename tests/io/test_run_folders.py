@@ -96,4 +96,4 @@ def test_other_folders_and_files_say_what_they_are(
         with pytest.raises(ModelError, match=said):
             load_model(path)
     assert cli.main(["corpus", "show", str(pretraining)]) != 0
-    assert "the folder of a run, not of a corpus" in capsys.readouterr().err
+    assert "this is not a corpus folder" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_vocab_ends_with_its_table(encoding: str, world: Path, tmp_path: Path) -
 def test_finetune_ends_with_its_table(
     encoding: str, jobs: str, world: Path, tmp_path: Path
 ) -> None:
-    data = ("--train", "train.tsv", "--dev", "train.tsv", "--name", "Łódź-한국")
+    data = ("--train", "train.tsv", "--dev", "train.tsv", "--set", "name=Łódź-한국")
     seeds = ("0", "1") if jobs == "2" else ("0",)
     options = ("--epochs", "1", "--max-length", "16", "--seeds", *seeds, "--jobs", jobs)
     out = ("--model", "model", "--run", str(tmp_path / "run"), "--threads", "1")

@@ -180,7 +180,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config_of(files: Path, run: Path, **changes: Any) -> FinetuneConfig:
     base = word_config(files / "model", files, run)
-    return replace(base, epochs=6, batch=16, lstm=UNITS, **changes)
+    return replace(base, epochs=6, batch_size=16, lstm=UNITS, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +257,10 @@ def test_other_kinds_of_tasks(kind: str, files: Path, tmp_path: Path) -> None:
     options = {"tagging": tagging, "spans": spans, "choice": choice, "regression": regression}
     task = options[kind](tmp_path)
     config = replace(
-        word_config(files / "model", files, tmp_path / "run"), task=task, length=24, batch=8
+        word_config(files / "model", files, tmp_path / "run"),
+        task=task,
+        max_length=24,
+        batch_size=8,
     )
     result = finetune(replace(config, lstm=8, epochs=2))
     loaded = load_model(result.seeds[0].model)

@@ -163,7 +163,7 @@ def test_fine_tuning_learns_from_the_last_token(start: Path, tmp_path: Path) -> 
     word_task(tmp_path, 192, 0, "train.tsv")
     word_task(tmp_path, 64, 1, "dev.tsv")
     word_task(tmp_path, 20, 2, "test.tsv")
-    config = replace(word_config(start, tmp_path, tmp_path / "run"), epochs=8, batch=12)
+    config = replace(word_config(start, tmp_path, tmp_path / "run"), epochs=8, batch_size=12)
     result = finetune(config)
     scores = result.seeds[0].measurement.scores
     assert scores["accuracy"] > 0.9
@@ -223,6 +223,6 @@ def test_choices_are_scored_at_their_last_token(start: Path, tmp_path: Path) -> 
         choices=("endings",),
     )
     config = replace(
-        word_config(start, tmp_path, tmp_path / "run"), task=options, epochs=6, batch=24
+        word_config(start, tmp_path, tmp_path / "run"), task=options, epochs=6, batch_size=24
     )
     assert finetune(config).seeds[0].measurement.scores["accuracy"] > 0.9

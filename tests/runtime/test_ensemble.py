@@ -15,7 +15,7 @@ from scipy.special import log_softmax, softmax
 
 from bothways import cli
 from bothways.api.model import load
-from bothways.config.fields import to_dict
+from bothways.config.fields import values_of
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
@@ -181,7 +181,7 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
 
 def test_tuned_thresholds_are_averaged(run: Path) -> None:
     def options(**spans: Any) -> dict[str, Any]:
-        return to_dict(TaskOptions(kind="spans", spans=SpanOptions(**spans)))
+        return values_of(TaskOptions(kind="spans", spans=SpanOptions(**spans)))
 
     pooled = _pooled([options(threshold=1.0), options(threshold=4.0)], [run, run])
     assert pooled == TaskOptions(kind="spans", spans=SpanOptions(threshold=2.5))

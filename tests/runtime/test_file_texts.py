@@ -100,7 +100,7 @@ def test_a_column_that_cannot_be_told_is_asked_for(name: str, embed: Embed, tmp_
         assert found is None
         assert f"{path}:" in said
         assert "no column 'text'; the columns are 'id', 'post'." in said
-        assert "(see --text)" in said
+        assert "(see the option text)" in said
     _, said = embed("tuned", "--file", path, "--text", "posts")
     assert "no column 'posts'" in said
     assert "Did you mean 'post'?" in said

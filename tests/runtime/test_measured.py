@@ -134,7 +134,7 @@ def test_a_folder_repeats_the_scores_of_training_in_bf16(
     start: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run measured in the precision of training, the verbs in fp32."""
-    config = run_of(start, tmp_path, kind, epochs=8, batch=8)
+    config = run_of(start, tmp_path, kind, epochs=8, batch_size=8)
     check_repeated(config, finetune(config), capsys)
 
 

@@ -87,7 +87,9 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
             assert several == one.answer(["w1 w2", "w7"], ["w3 w4 w5"] * 2, top=2)
             with pytest.raises(InputError, match="2 questions and 1 texts"):
                 one.answer(["w1", "w2"], ["w3"])
-            with pytest.raises(ModelError, match=r"kind 'spans'.*`bothways answer`.*model\.answer"):
+            with pytest.raises(
+                ModelError, match=r"kind 'spans'.*`bothways predict MODEL --question.*model\.answer"
+            ):
                 one.predict(["w1"])
         elif name == "choice":
             found, expected = (m.choose("w1", ["w2", "w3 w4"]) for m in (one, two))

@@ -346,7 +346,7 @@ def test_marks_that_normalisation_strips_belong_to_their_entity(tmp_path: Path) 
 
 def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:
     content = "7 w5 B-X\n2 w6 O\n\n4 w7 O\n"
-    _, part = encode(tmp_path, content, tagging())
-    assert any("every word is a number; tagging_word" in note for note in part.notes)
+    with pytest.raises(InputError, match=r"column of words holds numbers.*tagging_word"):
+        encode(tmp_path, content, tagging())
     _, part = encode(tmp_path, content, tagging(word=1))
     assert not any("is a number" in note for note in part.notes)

@@ -113,7 +113,7 @@ def test_broken_input_is_refused_or_mended(tmp_path: Path) -> None:
     config = VocabularyConfig(
         files=(str(tmp_path / "a.txt"),), out=str(tmp_path / "long"), size=60, max_line_mib=0.001
     )
-    with pytest.raises(InputError, match=r"a\.txt:3: .*--max-line-mib"):
+    with pytest.raises(InputError, match=r"a\.txt:3: .*--set max_line_mib"):
         build_vocabulary(dataclasses.replace(config, broken="replace"))
     build_vocabulary(dataclasses.replace(config, max_line_mib=0.01, out=tmp_path / "path"))  # type: ignore[arg-type]
 

@@ -189,7 +189,10 @@ def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
     "changes",
     [
         {"kernels": "plain"},
-        *({"optimizer": dataclasses.replace(FAST, name=name)} for name in ("lamb", "adafactor")),
+        *(
+            {"optimizer": dataclasses.replace(FAST, optimizer=name)}
+            for name in ("lamb", "adafactor")
+        ),
         {"precision": "bf16"},
         {"optimizer": dataclasses.replace(FAST, weight_decay=0.3)},  # of rows that are not used
         {"lstm": 8},

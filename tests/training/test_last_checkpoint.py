@@ -111,10 +111,10 @@ def test_space_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with small_disk(tmp_path / "disk", 200) as disk:
         (disk / "file").touch()
         reserve_space(disk / "file", 100_000)
-        with pytest.raises(OSError, match=r"No space left on device for 0\.3 MiB"):
+        with pytest.raises(OSError, match="No space left on device"):
             reserve_space(disk / "file", 300_000)
         monkeypatch.delattr(os, "posix_fallocate")
-        with pytest.raises(OSError, match=r"No space left on device for 0\.3 MiB"):
+        with pytest.raises(OSError, match="No space left on device"):
             reserve_space(disk / "file", 300_000)
 
 

@@ -60,7 +60,7 @@ def theirs(config: FinetuneConfig) -> dict[str, Tensor]:
     steps = [
         at
         for epoch in range(config.epochs)
-        for at in step_batches(len(rows), config.batch, seed=config.seeds[0], epoch=epoch)
+        for at in step_batches(len(rows), config.batch_size, seed=config.seeds[0], epoch=epoch)
     ]
     weights = list(model.parameters())
     decayed = [w for w in weights if w.ndim > 1]

@@ -56,7 +56,7 @@ class Training:
         self.use(small_model(seed=seed), name)
 
     def use(self, model: EncoderModel, name: Any = "adam") -> None:
-        self.model, options = model, OptimizerOptions(name=name)
+        self.model, options = model, OptimizerOptions(optimizer=name)
         self.trainer: Trainer[Any] = Trainer(
             model, options, total_steps=100, seed=0, dtype=torch.float32
         )

@@ -552,7 +552,7 @@ _STUDY: dict[str, Verb | VerbGroup] = {
                 ("name",),
                 examples=(
                     "bothways reproduce table5 --plan",
-                    "bothways reproduce masking-rate --recipe tiny --steps 2000 --plan",
+                    "bothways reproduce masking-rate --recipe tiny --set steps=2000 --plan",
                 ),
             ),
             "glue": Verb(

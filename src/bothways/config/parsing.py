@@ -148,7 +148,7 @@ class CommandLine:
             self._refuse_unknown(f"--{name}")
         several = key == "set"
         kind = FieldType(str, is_list=True) if several else option_types(self.cls)[key]
-        if key in found and kind.is_list and not several:
+        if key in found and kind.is_list and not (several or kind.is_group):
             raise UsageError(f"--{name} is given twice; write all its values after one --{name}.")
         values = [value] if equals else _values(words, kind)
         if not values:

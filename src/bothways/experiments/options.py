@@ -190,8 +190,8 @@ class ReproduceConfig(DeviceOptions):
     listed = MappingProxyType(
         {
             "options": (
-                *("scale", "out", "corpus", "glue", "squad", "ner", "recipe", "steps", "seeds"),
-                *("plan", "threads", "device"),
+                *("scale", "out", "corpus", "glue", "squad", "ner", "recipe", "seeds", "plan"),
+                "device",
             )
         }
     )

@@ -133,7 +133,7 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
     found = NETWORKS[family]
     needed = {key: name for key, (name, default) in found.keys.items() if default is REQUIRED}
     if missing := [name for name in needed.values() if name not in fields]:
-        raise ConfigError(f"a new {found.title} needs model.{', model.'.join(missing)}.")
+        raise ConfigError(f"a new {found.title} needs {', '.join(missing)}.")
     sizes = {key: fields[name] for key, name in needed.items()}
     usual, _ = read_config(found, sizes, where=family)
     return replace(usual, **{**found.published, **fields})

@@ -161,8 +161,7 @@ class ModelConfig:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(
-                    f"model.{name} is {getattr(self, name)!r}; it must be one of "
-                    f"{', '.join(choices)}."
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}."
                 )
         if self.hidden % self.heads:
             raise ConfigError(
@@ -170,9 +169,7 @@ class ModelConfig:
                 f"choose hidden = heads x head size, for instance {self.heads * 64}."
             )
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ConfigError(
-                f"heads {self.heads} is not divisible by model.kv_heads {self.kv_heads}."
-            )
+            raise ConfigError(f"heads {self.heads} is not divisible by kv_heads {self.kv_heads}.")
         if self.groups > self.layers:
             raise ConfigError(
                 f"groups is {self.groups}; of {self.layers} layers at most that many can "
@@ -180,7 +177,7 @@ class ModelConfig:
             )
         if self.place == "rotary" and self.head_size % 2:
             raise ConfigError(
-                f"model.place is rotary, which needs an even head size, not {self.head_size}."
+                f"place is rotary, which needs an even head size, not {self.head_size}."
             )
 
     def _check_numbers(self) -> None:
@@ -188,8 +185,7 @@ class ModelConfig:
         for name, most in _AT_MOST.items():
             if getattr(self, name) > most:
                 raise ConfigError(
-                    f"model.{name} is {shortened(getattr(self, name))}; it must be at most "
-                    f"{most:,}."
+                    f"{name} is {shortened(getattr(self, name))}; it must be at most {most:,}."
                 )
         if self.place != "learned" and self.positions > _MOST_COMPUTED:  # no table tells
             raise ConfigError(
@@ -200,15 +196,15 @@ class ModelConfig:
             for name in names:
                 if not getattr(self, name) >= least:  # nor NaN
                     raise ConfigError(
-                        f"model.{name} is {getattr(self, name)}; it must be at least {least}."
+                        f"{name} is {getattr(self, name)}; it must be at least {least}."
                     )
         for name in _PROBABILITIES:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise ConfigError(f"model.{name} is {value}; it must be in [0, 1].")
+                raise ConfigError(f"{name} is {value}; it must be in [0, 1].")
         for name in _ABOVE_0:
             if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0.")
 
     def _check_types(self) -> None:
         """Refuse values of another type than the field's, as a damaged file may have."""
@@ -218,9 +214,7 @@ class ModelConfig:
             if value is None and "None" in kind:
                 continue
             if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-                raise ConfigError(
-                    f"model.{item.name} is {shortened(value)}; it must be of type {kind}."
-                )
+                raise ConfigError(f"{item.name} is {shortened(value)}; it must be of type {kind}.")
 
     @property
     def head_size(self) -> int:
@@ -350,13 +344,13 @@ class ModelConfig:
         """
         if anew and not self.init_std:
             raise ConfigError(
-                "model.init_std is 0 (initializer_range of config.json), which makes all new "
+                "init_std is 0 (initializer_range of config.json), which makes all new "
                 "weights 0, so that nothing is learned; write 0.02 there to train from scratch."
             )
         for name in _PROBABILITIES:
             if getattr(self, name) == 1:
                 raise ConfigError(
-                    f"model.{name} is 1, which drops everything, so that nothing is learned; it "
+                    f"{name} is 1, which drops everything, so that nothing is learned; it "
                     "must be below 1 to train (--dropout 0.1, or in the config.json of the start)."
                 )
 

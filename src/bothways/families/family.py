@@ -215,7 +215,7 @@ def read_config(
     except (ConfigError, TypeError, ValueError, AttributeError) as error:
         problem = str(error)
         for key, (name, _) in family.keys.items():  # as the file calls it
-            problem = re.sub(rf"\bmodel\.{name}\b", key, problem) if name else problem
+            problem = re.sub(rf"\b{name}\b", key, problem) if name else problem
         raise ModelError(f"{where} does not describe a {family.title}: {problem}") from None
     return config, _notes(family, values, where)
 

@@ -116,7 +116,7 @@ def choose_device(wanted: DeviceName) -> Device:
     if rank >= cards:
         raise ConfigError(
             f"process {rank} of this machine (LOCAL_RANK, from 0) has no GPU of its own: torch "
-            f"sees {cards}. Start at most {cards} with --nproc-per-node."
+            f"sees {cards}. Start at most {cards} with --nproc_per_node."
         )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)

@@ -677,6 +677,12 @@ def _check_direction(folder: Path, loaded: LoadedModel) -> None:
             "which sees no other left to right. Save the encoder alone "
             f"({family_of(loaded.config).class_of([])}) and fine-tune that."
         )
+    if about.get("masking") == "left_to_right" and not causal:
+        raise ModelError(
+            f"{folder}: {ABOUT} says that the model was trained left to right, but {CONFIG} says "
+            "that it is bidirectional. If an early version of bothways wrote it, add "
+            f'"is_decoder": true to {CONFIG}.'
+        )
 
 
 def _label_config(loaded: LoadedModel) -> dict[str, Any]:

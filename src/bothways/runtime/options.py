@@ -278,7 +278,8 @@ class EmbedConfig(BulkOptions, FileOptions):
         {
             "options": (
                 *("out", "file", "text", "keep", "pooling", "layers", "normalize", "prompt"),
-                *("max_length", "long", "encoding", "engine", "precision", "device", "workers"),
+                *("max_length", "long", "task", "encoding", "engine", "precision", "device"),
+                *("workers", "broken"),
             )
         }
     )

@@ -204,7 +204,7 @@ def process_group() -> Iterator[Ranks]:
                 raise RunError(
                     "another process of the run has died (killed, or its machine failed, or by an "
                     "error that it has shown). Run the same command again to continue from the "
-                    "newest checkpoint; `torchrun --max-restarts N` does so by itself. "
+                    "newest checkpoint; `torchrun --max_restarts N` does so by itself. "
                     f"({str(error).partition(chr(10))[0]})"
                 ) from error
             raise
@@ -229,7 +229,7 @@ def _join() -> Store:
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
             f"WORLD_SIZE is {_world_size()}, but the processes cannot find each other: {error}. "
-            "Start them with `torchrun --nproc-per-node N -m -- bothways ...`, or unset WORLD_SIZE."
+            "Start them with `torchrun --nproc_per_node N -m -- bothways ...`, or unset WORLD_SIZE."
         ) from error
     # A fresh prefix: the counter of failures belongs to this start only.
     return PrefixStore(Ranks(rank, size).broadcast(uuid.uuid4().hex), store)

@@ -367,7 +367,7 @@ def _numbered_columns(
             f"has {counted(width, 'column')}, so there is no column {getattr(layout, name)} for "
             f"the {name}: {listed(first, 6)}.",
             place=place,
-            option=f"task.tagging.{name}",
+            option=f"tagging_{name}",
         )
     return _Columns(word, tag if has_tag else None)
 
