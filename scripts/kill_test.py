@@ -100,7 +100,7 @@ def commands(folder: Path, steps: int, threads: int, precision: str) -> dict[str
     for part, start, end in (("train", 0, 512), ("dev", 512, 640), ("test", 640, 768)):
         path = folder / f"{part}.tsv"
         path.write_text("\n".join(["sentence\tlabel", *rows[start:end]]), encoding="utf-8")
-        labelled += [f"--task.{part}", path]
+        labelled += [f"--{part}", path]
     labelled += ["--epochs", max(1, steps // 64), "--batch-size", 16, "--max-length", 32]
     pretrain = ["pretrain", folder / "recipe.yaml", "--corpus", folder / "corpus", "--run", OUT]
     training = ["--precision", precision, "--threads"]

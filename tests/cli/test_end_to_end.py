@@ -89,7 +89,7 @@ def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
 
     for name, start, count in [("train", 0, 160), ("dev", 160, 60), ("test", 220, 30)]:
         write_task(tmp_path / f"{name}.tsv", start, count)
-    files = [w for n in ("train", "dev") for w in (f"--task.{n}", tmp_path / f"{n}.tsv")]
+    files = [w for n in ("train", "dev") for w in (f"--{n}", tmp_path / f"{n}.tsv")]
     tuned = tmp_path / "tuned"
     said = bothways(
         *(

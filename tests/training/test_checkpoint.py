@@ -307,4 +307,4 @@ def test_a_full_disk_leaves_the_one_before(
 
 def test_the_steps_are_what_this_file_thinks(base: FinetuneConfig) -> None:
     assert epochs._RECORDS >= EPOCHS * STEPS, "a record every step"
-    assert -(-192 // base.batch) == STEPS
+    assert -(-192 // base.batch_size) == STEPS

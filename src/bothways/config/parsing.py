@@ -178,7 +178,8 @@ class CommandLine:
         word = words[0]
         if len(words) > 1:
             raise UsageError(f"unexpected {words[1]!r}: the recipe is {word} already.")
-        if not word.endswith(SUFFIXES) and (not self.recipes or Path(word).exists()):
+        known = word in self.recipes or word.endswith(SUFFIXES)
+        if not known and (not self.recipes or Path(word).exists()):
             raise UsageError(
                 f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file."
             )

@@ -36,8 +36,8 @@ def open_file(path: Path) -> BufferedReader:
     # The first time, a writer is waited for; later, one is asked for that writes anew.
     descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if key in _SPOOLED else 0))
     with open(descriptor, "rb", buffering=0) as pipe:  # noqa: PTH123
-        begun = pipe.read(1) if key in _SPOOLED else b""
-        if begun or key not in _SPOOLED:
+        begun = pipe.read(1) if key in _SPOOLED else None
+        if begun != b"":  # None: its writer has not written yet
             os.set_blocking(descriptor, True)
             _SPOOLED[key] = kept = tempfile.NamedTemporaryFile()  # noqa: SIM115
             kept.write(begun or b"")
