@@ -110,7 +110,7 @@ def commands(folder: Path, steps: int, threads: int, precision: str) -> dict[str
     found = {
         "pretrain": [*program, *pretrain, *training, threads],
         "ranks": [*launch, *pretrain, *training, 1],
-        "finetune": [*program, *labelled, "--checkpoint-minutes", 0.002, *training, threads],
+        "finetune": [*program, *labelled, "--set", "checkpoint_minutes=0.002", *training, threads],
         "vocab": [*program, "vocab", "--files", long, "--size", 1000, "--out", OUT],
         "corpus": [*program, *long_build, "--out", OUT],
     }
