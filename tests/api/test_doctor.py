@@ -122,7 +122,7 @@ def break_about(folder: Path) -> None:
         (lambda f: truncate(f / "model.safetensors"), "model.safetensors is damaged or truncated"),
         (lambda f: (f / "model.safetensors").unlink(), "holds neither model.safetensors nor"),
         (lambda f: (f / "config.json").unlink(), "config.json does not exist"),
-        (lambda f: truncate(f / "config.json"), "config.json cannot be read"),
+        (lambda f: truncate(f / "config.json"), "is not JSON"),
         (lambda f: truncate(f / "tokenizer.json"), "tokenizer.json: cannot be read"),
         (lambda f: truncate(f / "tokenizer_config.json"), "tokenizer_config.json:8: is not JSON"),
         (break_about, "bothways.json cannot be read"),

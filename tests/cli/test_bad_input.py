@@ -122,7 +122,7 @@ def test_one_document(world: World, refused: Refused, tmp_path: Path) -> None:
         world.build_corpus(path),
         "the corpus has 1 document ",
         "and needs 2",
-        "put a blank line between documents",
+        "Put a blank line between documents",
     )
 
 
@@ -307,7 +307,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ([*world.finetune(out=world.root / "new"), "--max-length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 exceeds --positions, 512; shorten the phase",
+            "length 513 exceeds positions, 512; shorten the phase",
         ),
         (
             [
@@ -426,7 +426,7 @@ def test_a_truncated_shard(world: World, refused: Refused) -> None:
         "Build the corpus again with `bothways corpus`",
     )
     truncate(world.corpus / "heldout-00000.arrow")
-    refused(["evaluate", world.model, world.corpus], "heldout-00000.arrow: truncated: ")
+    refused(["evaluate", world.model, world.corpus], "heldout-00000.arrow: damaged: ")
     assert len(diagnose(world.corpus)) == 2
 
 

@@ -178,7 +178,7 @@ def test_page_of_a_classification(config: FinetuneConfig) -> None:
     for words in ("seed 0", "seed 1", "Confusion matrix", "Calibration", "Accuracy by length"):
         assert words in shown
     assert f"{result.mean():.4f}" in shown
-    assert "input.task.train" in shown
+    assert "input.train" in shown
 
     report = json.loads((run / "report.json").read_text())
     best = report["best_run"]

@@ -190,7 +190,18 @@ class ReproduceConfig(DeviceOptions):
     listed = MappingProxyType(
         {
             "options": (
-                *("scale", "out", "corpus", "glue", "squad", "ner", "recipe", "seeds", "plan"),
+                *(
+                    "scale",
+                    "out",
+                    "corpus",
+                    "glue",
+                    "squad",
+                    "ner",
+                    "recipe",
+                    "tasks",
+                    "seeds",
+                    "plan",
+                ),
                 "device",
             )
         }
