@@ -226,7 +226,7 @@ BUDGET = {
     "cli": 750,
     "config": 730,
     "corpus": 1710,
-    "experiments": 3050,
+    "experiments": 3060,
     "exporting": 540,
     "families": 1550,
     "finetuning": 2840,
