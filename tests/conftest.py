@@ -14,20 +14,10 @@ from typing import get_args
 import pytest
 from hypothesis import settings
 
-from bothways.corpus.build import build_corpus
-from bothways.corpus.options import CorpusConfig
-from bothways.io.processes import usual_threads
-from bothways.runtime import speed
-from bothways.runtime.engine import engines
-from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training import monitor
-from bothways.training.options import DeviceName
-from installed_package import install
-
 
 def _keep_to_own_cores() -> None:
     """Of several test processes each has its share: threads of two that wait for one another on
-    the same cores take several times as long."""
+    the same cores take several times as long. Before torch is imported, which counts them."""
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
     count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     cores = sorted(os.sched_getaffinity(0))
@@ -36,6 +26,16 @@ def _keep_to_own_cores() -> None:
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     _keep_to_own_cores()
+
+from bothways.corpus.build import build_corpus  # noqa: E402
+from bothways.corpus.options import CorpusConfig  # noqa: E402
+from bothways.io.processes import usual_threads  # noqa: E402
+from bothways.runtime import speed  # noqa: E402
+from bothways.runtime.engine import engines  # noqa: E402
+from bothways.tokenization.tokenizer import Tokenizer  # noqa: E402
+from bothways.training import monitor  # noqa: E402
+from bothways.training.options import DeviceName  # noqa: E402
+from installed_package import install  # noqa: E402
 
 # As under `nohup`, or in the background of a script. What the tests start would ignore them too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
