@@ -475,6 +475,7 @@ def test_corpus_report_and_finetune_table_are_printed(
         "folder": "a [b] c",
         "cased": True,
         "heldout_note": None,
+        "scripts": {"Latin": 1.0},
     }
 
     def build(config: CorpusConfig, *, progress: Any, say: Any) -> dict[str, Any]:
