@@ -476,6 +476,10 @@ def test_corpus_report_and_finetune_table_are_printed(
         "cased": True,
         "heldout_note": None,
         "scripts": {"Latin": 1.0},
+        "duplicates": dict.fromkeys(
+            ("documents", "paragraphs"), {"removed": 0, "repeated": 0, "read": 9}
+        ),
+        "broken": {"lines": 0},
     }
 
     def build(config: CorpusConfig, *, progress: Any, say: Any) -> dict[str, Any]:
