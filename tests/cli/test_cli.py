@@ -476,9 +476,9 @@ def test_corpus_report_and_finetune_table_are_printed(
         "cased": True,
         "heldout_note": None,
         "scripts": {"Latin": 1.0},
-        "duplicates": dict.fromkeys(
-            ("documents", "paragraphs"), {"removed": 0, "repeated": 0, "read": 9}
-        ),
+        "duplicates": {
+            what: {"removed": 0, "repeated": 0, "read": 9} for what in ("documents", "paragraphs")
+        },
         "broken": {"lines": 0},
     }
 
