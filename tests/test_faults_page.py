@@ -41,7 +41,7 @@ def test_its_limits() -> None:
     )
     most = config._AT_MOST
     shape = ", ".join(f"{most[name]:,}" for name in ("layers", "hidden", "positions"))
-    line = f"{CorpusConfig.max_line_mib:g} MiB, `--set max_line_mib`"
+    line = f"{CorpusConfig.max_line_mib:g} MiB, `max_line_mib`"
     header = f"{stored._MOST_HEADER / 2**20:g} MiB, {stored._MOST_TENSORS:,}"
     assert {
         "a line to learn from (`corpus`, `vocab`)": line,

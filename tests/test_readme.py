@@ -553,7 +553,7 @@ def test_table_of_sizes() -> None:
 def test_defaults_that_the_documents_state() -> None:
     stated = {
         "One percent of the documents": CorpusConfig((), "", "").heldout == 0.01,
-        "`--set alphabet` (1,000 characters; 4,000 for East Asian text)": (
+        "`alphabet` (1,000 characters; 4,000 for East Asian text)": (
             (ALPHABET, WIDE_ALPHABET) == (1000, 4000)
         ),
         "`--checkpoint-minutes` (5)": PretrainConfig().checkpoint.minutes == 5,

@@ -212,6 +212,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("predict m x --context c", "context and top are for a question"),
+        ("predict m x --top 5", "context and top are for a question"),
+        ("predict m --question q --context c --out o", "out has no effect with question"),
+        ("predict m --choices a b", "choices continue a text; give it as context"),
+        ("predict m --choices a b --context c --text-b x", "text_b has no effect with choices"),
+        ("evaluate d.json --predictions p --label l", "label has no effect with predictions"),
+        ("evaluate m d --convention korean", "odds and convention are for predictions"),
+    ],
+)
+def test_no_option_is_without_effect(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(line.split()) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["pretain"], "unknown verb 'pretain'; did you mean 'pretrain'?"),

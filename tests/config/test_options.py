@@ -359,6 +359,7 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
         (["--name"], "--name needs a value"),
         (["--name", "--group-on"], "--name needs a value"),
         (["--set", "name"], "--set name: write it as KEY=VALUE."),
+        (["--name", "a", "--set", "name=b"], "name is given twice; leave one out."),
         (["--set", "nmae=1"], "--set: there is no option 'nmae'; did you mean 'name'?"),
         (["--words", "a", "--words", "b"], "--words is given twice; write all its values"),
         (["--count", "x"], "count is 'x'; it must be a whole number, or null."),

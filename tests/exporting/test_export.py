@@ -765,9 +765,7 @@ def test_the_page_holds(
     table = {row.split("|")[1].strip(" `") for row in PAGE.read_text().splitlines() if "|" in row}
     assert set(EXTRAS.values()) - {"bench"} <= table
     shown = dict(
-        re.findall(
-            r"`--(?:set )?(agreement|lowest|metric-loss|speedup)` \| ([\d.]+)", PAGE.read_text()
-        )
+        re.findall(r"`(?:--)?(agreement|lowest|metric-loss|speedup)` \| ([\d.]+)", PAGE.read_text())
     )
     config = ExportConfig("m", "out")
     assert {name.replace("-", "_"): float(value) for name, value in shown.items()} == {

@@ -58,7 +58,7 @@ def test_python(server: Running, code: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_limits() -> None:
-    rows = re.findall(r"\| `--set limits_(\w+)` \| ([\d,]+) ", PAGE)
+    rows = re.findall(r"\| `limits_(\w+)` \| ([\d,]+) ", PAGE)
     assert {name: float(value.replace(",", "")) for name, value in rows} == vars(Limits())
 
 

@@ -93,7 +93,7 @@ class CommandLine:
         missing = [name for name in required_fields(self.cls) if name not in values]
         missing = missing or [n for n in getattr(self.cls, "needed", ()) if not argv]
         if missing:
-            listed = ", ".join(n.upper() if n in self.positional else f"--{n}" for n in missing)
+            listed = ", ".join(n.upper() if n in self.positional else shown(n) for n in missing)
             example = f"; for example\n  {self.examples[0]}\nSee" if self.examples else "; see"
             raise UsageError(f"{self.prog} needs {listed}{example} '{self.prog} --help'.")
         config = build(self.cls, values)
@@ -133,6 +133,8 @@ class CommandLine:
                 raise UsageError(f"--set {text}: write it as KEY=VALUE.")
             if name not in types:
                 raise UsageError(f"--set: there is no option {name!r}{suggestion(name, types)}")
+            if name in given:
+                raise UsageError(f"{name} is given twice; leave one out.")
             is_null = value == "null" and types[name].optional
             given[name] = None if is_null else read.value(_composed(value), types[name], name)
         recipe = self._recipe(operands) if operands and not self.positional else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Literal
 
-from bothways.config.fields import Options, free, require
+from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
 from bothways.io.options import Format
 from bothways.shipped import DEFAULT, DEFAULT_MASK
@@ -249,12 +249,16 @@ class PredictConfig(LabellerOptions, BulkOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("top", self.top, 1)
-        if self.question is not None and (self.context is None) == (self.file is None):
-            raise ConfigError("give the text that answers the question: context or file.")
-        if self.choices and (self.context is None or self.question is not None):
-            raise ConfigError("choices are for context alone, which they continue; give that.")
-        if (self.question is not None or self.choices) and self.texts:
-            raise ConfigError("question and choices go without further texts.")
+        if self.question is not None:
+            if (self.context is None) == (self.file is None):
+                raise ConfigError("give the text that answers the question: context or file.")
+            _refuse_without_effect(self, "question", "question", "context", "file", "top")
+        elif self.choices:
+            if self.context is None:
+                raise ConfigError("choices continue a text; give it as context.")
+            _refuse_without_effect(self, "choices", "choices", "context")
+        elif self.context is not None or self.top != type(self).top:
+            raise ConfigError("context and top are for a question, context also for choices.")
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
@@ -412,11 +416,25 @@ class EvaluateConfig(LabellerOptions):
             object.__setattr__(self, "file", self.model)
             object.__setattr__(self, "model", "")
         if not self.file or (self.predictions is None) != bool(self.model):
-            raise ConfigError("give a model and a file, or --predictions and a file.")
+            raise ConfigError("give a model and a file, or predictions and a file.")
+        of_answers = ("predictions", "odds", "convention")
+        if self.predictions is not None:
+            _refuse_without_effect(self, "predictions", "model", "file", *of_answers)
+        elif self.odds is not None or self.convention != type(self).convention:
+            raise ConfigError("odds and convention are for predictions; give these.")
         if self.task is not None and (self.text_b or self.label or self.labels):
             raise ConfigError(
                 "task and text_b, label or labels both say how the file is laid out; give one."
             )
+
+
+def _refuse_without_effect(config: Options, given: str, *used: str) -> None:
+    """Refuse options that are not among those that are used, and not those of every model."""
+    common = ("model", "ensemble", "device", "engine", "precision")
+    for item in fields(config):
+        is_used = item.name in (*used, *(() if given == "predictions" else common))
+        if not is_used and getattr(config, item.name) != default_of(item):
+            raise ConfigError(f"{item.name} has no effect with {given}; leave it out.")
 
 
 def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -22,7 +22,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from bothways.io import html
 from bothways.io.files import explain_disk_errors, write_bytes, write_text
 from bothways.io.terminal import notebook_bar, training_console
-from bothways.training.ranks import Ranks
+
+if TYPE_CHECKING:  # it brings torch
+    from bothways.training.ranks import Ranks
 
 # --------------------------------------------------------------------------------
 # TensorBoard event files, written synchronously.
